@@ -1,0 +1,54 @@
+# make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
+# make test [ARGS="-k s3"]  the tests
+# make check                formatting, lint, types, the direction of the imports
+# make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
+#
+# Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
+
+PYTHON = python3
+VENV = .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready-$(firstword $(shell cksum < pyproject.toml))
+
+STORE = local
+WRITERS = 8
+SECONDS = 10
+LATENCY_MS = 30
+ACK = published
+SYSTEMS = sluice,delta-rs,pyiceberg
+ARGS =
+
+.PHONY: help demo test check bench-commits java clean
+
+help:
+	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
+
+$(READY): pyproject.toml
+	@scripts/make-environment $(VENV) $(PYTHON)
+	@rm -f $(VENV)/.ready-*
+	@touch $@
+
+java:
+	@scripts/require-java
+
+demo: java $(READY)
+	@$(BIN)/sluice demo --store $(STORE) $(ARGS)
+
+# Two workers: the tests that start Spark or ZooKeeper want a core each.
+test: java $(READY)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+# Standard output carries one JSON object per system and nothing else.
+bench-commits: java $(READY)
+	@$(BIN)/python -m benchmarks.commits --writers $(WRITERS) --seconds $(SECONDS) --latency-ms $(LATENCY_MS) \
+		--ack $(ACK) --systems $(SYSTEMS) $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

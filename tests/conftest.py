@@ -1,0 +1,59 @@
+"""What every test stands on: an environment of its own, and the promise that nothing is left running."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
+
+pytest_plugins = [name for name in ("tests.fixtures.zookeeper", "tests.fixtures.s3") if importlib.util.find_spec(name)]
+
+
+def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
+    """Take the user's settings out of the environment that the tests, and whatever they start, will see."""
+    for name in [name for name in environment if name.startswith(("AWS_", "SLUICE_", "SPARK_", "PYSPARK_"))]:
+        del environment[name]
+    environment.update(
+        {
+            processes.MARK: uuid.uuid4().hex,
+            "SLUICE_HOME": str(HOME / "home"),
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # Processes that a test starts find sluice, and the tests' own modules, wherever they run.
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        }
+    )
+
+
+_isolate(os.environ)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Set up before every other fixture, so torn down after all of them: whatever still runs then was forgotten."""
+    yield
+    processes.end_spark_gateway()
+    left = processes.wait_for_end(os.environ[processes.MARK], patience_s=20.0)
+    for process in left:
+        process.kill()
+    shutil.rmtree(HOME, ignore_errors=True)
+    assert not left, "processes that the tests started and did not end: " + "; ".join(process.command for process in left)
