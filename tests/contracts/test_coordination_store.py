@@ -1,0 +1,598 @@
+"""What every CoordinationStore promises, asked of the twin in memory and of a real ZooKeeper."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pytest
+
+from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
+from sluice.coordinator.memory import Fault, MemoryCoordination, MemorySession
+from sluice.coordinator.store import (
+    ANY_VERSION,
+    ApplyRefused,
+    BadVersion,
+    Check,
+    CoordinationStore,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    ParentIsEphemeral,
+    ReplyLost,
+    StoreError,
+    Write,
+)
+from sluice.storage.errors import InvalidRequest
+
+WAIT_S = 10.0
+
+
+class World(Protocol):
+    """A coordination service with the means to hurt it."""
+
+    def connect(self) -> CoordinationStore: ...
+
+    def lose_request(self, store: CoordinationStore) -> None:
+        """Cut the connection when the store's next request is sent, before it arrives."""
+        ...
+
+    def lose_reply(self, store: CoordinationStore) -> None:
+        """Cut the connection after the store's next request took effect, before its reply arrives."""
+        ...
+
+    def expire(self, store: CoordinationStore) -> None: ...
+
+    def cut(self, store: CoordinationStore) -> None:
+        """Make the service unreachable for the store until `restore`."""
+        ...
+
+    def restore(self, store: CoordinationStore) -> None: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.coordination = MemoryCoordination()
+
+    def connect(self) -> MemorySession:
+        return self.coordination.connect()
+
+    def lose_request(self, store: CoordinationStore) -> None:
+        assert isinstance(store, MemorySession)
+        self.coordination.inject(Fault.REQUEST_LOST, session=store)
+
+    def lose_reply(self, store: CoordinationStore) -> None:
+        assert isinstance(store, MemorySession)
+        self.coordination.inject(Fault.REPLY_LOST, session=store)
+
+    def expire(self, store: CoordinationStore) -> None:
+        assert isinstance(store, MemorySession)
+        store.expire()
+
+    def cut(self, store: CoordinationStore) -> None:
+        assert isinstance(store, MemorySession)
+        store.disconnect()
+
+    def restore(self, store: CoordinationStore) -> None:
+        assert isinstance(store, MemorySession)
+        store.reconnect()
+
+
+@pytest.fixture(params=["memory"])
+def world(request: pytest.FixtureRequest) -> World:
+    return MemoryWorld()
+
+
+@pytest.fixture
+def store(world: World) -> Iterator[CoordinationStore]:
+    store = world.connect()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(world: World) -> Iterator[CoordinationStore]:
+    store = world.connect()
+    yield store
+    store.close()
+
+
+def node(store: CoordinationStore, path: str) -> Node:
+    found = store.read(path)
+    assert found is not None, f"{path} is not there"
+    return found
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.02)):
+        if holds():
+            return
+        pause.wait(0.02)
+    pytest.fail(f"not within {WAIT_S} s: {what}")
+
+
+class TestNodes:
+    def test_a_created_node_is_read_back(self, store: CoordinationStore) -> None:
+        assert store.create("/a", b"one") == "/a"
+        found = node(store, "/a")
+        assert (found.path, found.data, found.version, found.owner_session) == ("/a", b"one", 0, 0)
+
+    def test_what_is_not_there_reads_as_none(self, store: CoordinationStore) -> None:
+        assert store.read("/nothing") is None
+        assert store.children("/nothing") is None
+
+    def test_the_root_is_there(self, store: CoordinationStore) -> None:
+        assert node(store, "/").path == "/"
+        assert store.children("/") == []
+
+    def test_creating_twice_is_refused(self, store: CoordinationStore) -> None:
+        store.create("/a", b"one")
+        with pytest.raises(NodeExists, match="/a"):
+            store.create("/a", b"two")
+        assert node(store, "/a").data == b"one"
+
+    def test_creating_without_parent_is_refused(self, store: CoordinationStore) -> None:
+        with pytest.raises(NoNode):
+            store.create("/a/b")
+
+    def test_ensure_path_makes_the_parents_and_leaves_what_is_there(self, store: CoordinationStore) -> None:
+        store.create("/a", b"one")
+        store.ensure_path("/a/b/c")
+        store.ensure_path("/a/b/c")
+        store.ensure_path("/")
+        assert node(store, "/a").data == b"one"
+        assert node(store, "/a/b/c").data == b""
+
+    def test_a_write_needs_the_current_version(self, store: CoordinationStore) -> None:
+        store.create("/a", b"0")
+        assert store.write("/a", b"1", version=0) == 1
+        with pytest.raises(BadVersion, match="/a"):
+            store.write("/a", b"2", version=0)
+        assert store.write("/a", b"3", version=ANY_VERSION) == 2
+        assert (node(store, "/a").data, node(store, "/a").version) == (b"3", 2)
+        with pytest.raises(NoNode):
+            store.write("/b", b"", version=ANY_VERSION)
+
+    def test_a_delete_needs_the_current_version_and_no_children(self, store: CoordinationStore) -> None:
+        store.ensure_path("/a/b")
+        with pytest.raises(NotEmpty, match="/a"):
+            store.delete("/a")
+        with pytest.raises(BadVersion):
+            store.delete("/a/b", version=3)
+        store.delete("/a/b", version=0)
+        store.delete("/a")
+        with pytest.raises(NoNode):
+            store.delete("/a")
+
+    def test_a_recreated_node_starts_again_with_a_greater_zxid(self, store: CoordinationStore) -> None:
+        store.create("/a")
+        store.write("/a", b"x", version=0)
+        first = node(store, "/a").created_zxid
+        store.delete("/a")
+        store.create("/a")
+        assert node(store, "/a").version == 0
+        assert node(store, "/a").created_zxid > first > 0
+
+    def test_children_are_names(self, store: CoordinationStore) -> None:
+        store.ensure_path("/a/b/c")
+        store.create("/a/d")
+        assert sorted(store.children("/a") or []) == ["b", "d"]
+        assert store.children("/a/d") == []
+
+    def test_read_many_keeps_the_order(self, store: CoordinationStore) -> None:
+        for number in range(50):
+            store.create(f"/n{number}", str(number).encode())
+        found = store.read_many(["/n7", "/missing", *(f"/n{number}" for number in range(50)), "/n7"])
+        assert found[1] is None
+        assert [one.data.decode() for one in found if one] == ["7", *map(str, range(50)), "7"]
+        assert store.read_many([]) == []
+
+    @pytest.mark.parametrize("path", ["a", "", "/a/", "//a", "/a//b", "/./a", "/../a", "/a\0"])
+    def test_a_malformed_path_is_refused(self, store: CoordinationStore, path: str) -> None:
+        attempts: list[Callable[[], object]] = [
+            lambda: store.create(path),
+            lambda: store.read(path),
+            lambda: store.read_many([path]),
+            lambda: store.children(path),
+            lambda: store.write(path, b"", version=0),
+            lambda: store.delete(path),
+            lambda: store.apply([Check(path, 0)]),
+            lambda: store.ensure_path(path),
+        ]
+        for attempt in attempts:
+            with pytest.raises(InvalidRequest, match="node path"):
+                attempt()
+
+    def test_the_root_cannot_be_created_or_deleted(self, store: CoordinationStore) -> None:
+        with pytest.raises(InvalidRequest, match="root"):
+            store.create("/")
+        with pytest.raises(InvalidRequest, match="root"):
+            store.delete("/")
+
+    def test_a_request_that_is_too_large_is_refused_before_it_is_sent(self, store: CoordinationStore) -> None:
+        store.create("/a")
+        large = b"x" * 1_000_000
+        attempts: list[Callable[[], object]] = [
+            lambda: store.create("/large", large),
+            lambda: store.write("/a", large, version=0),
+            lambda: store.apply([Write("/a", large[:500_000], 0), Create("/b", large[:500_000])]),
+        ]
+        for attempt in attempts:
+            with pytest.raises(InvalidRequest, match="1,000,000"):
+                attempt()
+        assert node(store, "/a").version == 0
+        assert store.connected
+
+    def test_a_request_just_below_the_limit_fits(self, store: CoordinationStore) -> None:
+        store.create("/a", b"x" * 999_900)
+        store.apply([Write("/a", b"y" * 499_900, 0), Create("/b", b"z" * 499_900)])
+        assert len(node(store, "/a").data) == 499_900
+
+
+class TestSequences:
+    def test_the_counter_counts_every_child_and_survives_deletes(self, store: CoordinationStore) -> None:
+        store.create("/s")
+        assert store.create("/s/i-", sequential=True) == "/s/i-0000000000"
+        store.create("/s/plain")
+        assert store.create("/s/j-", sequential=True) == "/s/j-0000000002"
+        store.delete("/s/j-0000000002")
+        assert store.create("/s/i-", sequential=True) == "/s/i-0000000003"
+
+    def test_a_failed_create_does_not_count(self, store: CoordinationStore) -> None:
+        store.create("/s")
+        store.create("/s/a")
+        with pytest.raises(NodeExists):
+            store.create("/s/a")
+        assert store.create("/s/i-", sequential=True) == "/s/i-0000000001"
+
+    def test_two_in_one_apply_follow_each_other_and_share_a_zxid(self, store: CoordinationStore) -> None:
+        store.create("/s")
+        created = store.apply([Create("/s/i-", b"1", sequential=True), Create("/s/i-", b"2", sequential=True)])
+        assert created == ["/s/i-0000000000", "/s/i-0000000001"]
+        assert node(store, "/s/i-0000000000").created_zxid == node(store, "/s/i-0000000001").created_zxid
+
+    def test_a_failed_apply_leaves_the_counter(self, store: CoordinationStore) -> None:
+        store.create("/s")
+        with pytest.raises(ApplyRefused):
+            store.apply([Create("/s/i-", sequential=True), Create("/s/i-", sequential=True), Check("/nothing", 0)])
+        assert store.create("/s/i-", sequential=True) == "/s/i-0000000000"
+
+
+class TestApply:
+    def test_the_results_are_those_of_the_operations(self, store: CoordinationStore) -> None:
+        store.create("/a")
+        store.create("/gone")
+        ops: list[Op] = [Check("/a", 0), Write("/a", b"1", 0), Create("/b", b"2"), Delete("/gone"), Write("/a", b"3", 1)]
+        assert store.apply(ops) == [None, 1, "/b", None, 2]
+        assert node(store, "/a").data == b"3"
+
+    def test_an_empty_apply_does_nothing(self, store: CoordinationStore) -> None:
+        assert store.apply([]) == []
+
+    @pytest.mark.parametrize(
+        ("op", "cause"),
+        [
+            (Check("/nothing", 0), NoNode),
+            (Check("/nothing", ANY_VERSION), NoNode),
+            (Check("/a", 7), BadVersion),
+            (Write("/nothing", b"", 0), NoNode),
+            (Write("/a", b"", 7), BadVersion),
+            (Create("/a"), NodeExists),
+            (Create("/nothing/b"), NoNode),
+            (Delete("/nothing"), NoNode),
+            (Delete("/a", 7), BadVersion),
+            (Delete("/full"), NotEmpty),
+        ],
+    )
+    @pytest.mark.parametrize("index", [0, 2])
+    def test_one_refused_operation_refuses_all_and_is_named(
+        self, store: CoordinationStore, op: Op, cause: type[StoreError], index: int
+    ) -> None:
+        store.create("/a", b"before")
+        store.ensure_path("/full/child")
+        ops: list[Op] = [Create("/new"), Create("/newer")]
+        ops.insert(index, op)
+        with pytest.raises(ApplyRefused) as refused:
+            store.apply(ops)
+        assert refused.value.index == index
+        assert type(refused.value.cause) is cause
+        assert op.path in str(refused.value)
+        assert store.read("/new") is None
+        assert store.read("/newer") is None
+
+    def test_effects_of_all_kinds_are_taken_back(self, store: CoordinationStore) -> None:
+        store.create("/a", b"before")
+        store.create("/gone", b"here")
+        store.create("/parent")
+        store.create("/parent/child-", sequential=True)
+        store.delete("/parent/child-0000000000")
+        ops: list[Op] = [Write("/a", b"after", 0), Delete("/gone"), Delete("/parent"), Create("/parent"), Check("/a", 0)]
+        with pytest.raises(ApplyRefused):
+            store.apply(ops)
+        assert (node(store, "/a").data, node(store, "/a").version) == (b"before", 0)
+        assert node(store, "/gone").data == b"here"
+        assert store.create("/parent/child-", sequential=True) == "/parent/child-0000000001"
+
+    def test_an_operation_sees_those_before_it(self, store: CoordinationStore) -> None:
+        assert store.apply([Create("/a"), Create("/a/b"), Delete("/a/b"), Delete("/a")]) == ["/a", "/a/b", None, None]
+
+    def test_any_version_fits_every_check(self, store: CoordinationStore) -> None:
+        store.create("/a")
+        store.write("/a", b"x", version=0)
+        assert store.apply([Check("/a", ANY_VERSION), Check("/", ANY_VERSION)]) == [None, None]
+
+
+class TestSessions:
+    def test_ephemeral_nodes_carry_their_session_and_go_with_it(self, world: World, store: CoordinationStore) -> None:
+        short = world.connect()
+        short.create("/e", b"mine", ephemeral=True)
+        short.apply([Create("/f-", ephemeral=True, sequential=True)])
+        short.create("/stays")
+        store.barrier()
+        assert node(store, "/e").owner_session == short.session_id != 0
+        assert node(store, "/f-0000000001").owner_session == short.session_id
+        short.close()
+        store.barrier()
+        assert store.children("/") == ["stays"]
+
+    def test_ephemeral_nodes_have_no_children(self, store: CoordinationStore) -> None:
+        store.create("/e", ephemeral=True)
+        with pytest.raises(ParentIsEphemeral):
+            store.create("/e/child")
+        with pytest.raises(ApplyRefused) as refused:
+            store.apply([Create("/e/child")])
+        assert type(refused.value.cause) is ParentIsEphemeral
+
+    def test_another_session_sees_what_was_acknowledged_after_a_barrier(self, store: CoordinationStore, other: CoordinationStore) -> None:
+        for number in range(10):
+            store.create(f"/a{number}")
+            other.barrier()
+            assert other.read(f"/a{number}") is not None
+
+    def test_sessions_differ(self, store: CoordinationStore, other: CoordinationStore) -> None:
+        assert store.session_id != other.session_id
+        assert store.connected
+        assert other.connected
+
+    def test_everything_is_refused_after_close(self, world: World) -> None:
+        store = world.connect()
+        store.close()
+        store.close()
+        assert not store.connected
+        for attempt in every_verb(store):
+            with pytest.raises(SessionLost):
+                attempt()
+
+    def test_everything_is_refused_after_expiry(self, world: World, other: CoordinationStore) -> None:
+        store = world.connect()
+        store.create("/e", ephemeral=True)
+        world.expire(store)
+        eventually(lambda: not store.connected, "the store notices that its session expired")
+        for attempt in every_verb(store):
+            with pytest.raises(SessionLost):
+                attempt()
+        other.barrier()
+        assert other.read("/e") is None
+        store.close()
+
+
+def every_verb(store: CoordinationStore) -> list[Callable[[], object]]:
+    return [
+        lambda: store.create("/x"),
+        lambda: store.ensure_path("/x/y"),
+        lambda: store.read("/x"),
+        lambda: store.read_many(["/x"]),
+        lambda: store.children("/"),
+        lambda: store.write("/x", b"", version=ANY_VERSION),
+        lambda: store.delete("/x"),
+        lambda: store.apply([Create("/x")]),
+        store.barrier,
+    ]
+
+
+class Bell:
+    """A watch that counts how often it was called."""
+
+    def __init__(self) -> None:
+        self.rings = 0
+        self._rung = threading.Event()
+
+    def __call__(self) -> None:
+        self.rings += 1
+        self._rung.set()
+
+    def rang(self) -> bool:
+        return self._rung.wait(WAIT_S)
+
+
+class TestWatches:
+    @pytest.mark.parametrize("change", ["write", "delete"])
+    def test_a_node_that_changes_rings_once(self, store: CoordinationStore, other: CoordinationStore, change: str) -> None:
+        store.create("/a")
+        bell, after = Bell(), Bell()
+        store.read("/a", bell)
+        other.write("/a", b"1", version=ANY_VERSION) if change == "write" else other.delete("/a")
+        assert bell.rang()
+        store.barrier()
+        store.read("/a", after)
+        other.write("/a", b"2", version=ANY_VERSION) if change == "write" else other.create("/a")
+        assert after.rang()
+        assert bell.rings == 1
+
+    def test_a_node_that_appears_rings(self, store: CoordinationStore, other: CoordinationStore) -> None:
+        bell = Bell()
+        assert store.read("/a", bell) is None
+        other.create("/a")
+        assert bell.rang()
+
+    def test_a_change_of_ones_own_rings(self, store: CoordinationStore) -> None:
+        bell = Bell()
+        store.read("/a", bell)
+        store.create("/a")
+        assert bell.rang()
+
+    @pytest.mark.parametrize("change", ["create", "delete", "apply"])
+    def test_children_that_change_ring_once(self, store: CoordinationStore, other: CoordinationStore, change: str) -> None:
+        store.ensure_path("/a/b")
+        bell = Bell()
+        assert store.children("/a", bell) == ["b"]
+        if change == "create":
+            other.create("/a/c")
+        elif change == "delete":
+            other.delete("/a/b")
+        else:
+            other.apply([Create("/a/c"), Create("/a/d"), Delete("/a/b")])
+        assert bell.rang()
+        other.create("/a/e")
+        last = Bell()
+        store.barrier()
+        store.children("/a", last)
+        other.create("/a/f")
+        assert last.rang()
+        assert bell.rings == 1
+
+    def test_children_of_a_node_that_appears_or_goes_ring(self, store: CoordinationStore, other: CoordinationStore) -> None:
+        appears, goes = Bell(), Bell()
+        assert store.children("/a", appears) is None
+        other.create("/a")
+        assert appears.rang()
+        store.barrier()
+        assert store.children("/a", goes) == []
+        other.delete("/a")
+        assert goes.rang()
+
+    def test_a_change_elsewhere_does_not_ring(self, store: CoordinationStore, other: CoordinationStore) -> None:
+        store.ensure_path("/a/b")
+        data, children, fence = Bell(), Bell(), Bell()
+        store.read("/a", data)
+        store.children("/a", children)
+        other.write("/a/b", b"1", version=0)
+        other.create("/a/b/c")
+        store.read("/fence", fence)
+        other.create("/fence")
+        assert fence.rang()
+        assert (data.rings, children.rings) == (0, 0)
+
+    def test_an_ephemeral_node_that_goes_rings(self, world: World, store: CoordinationStore) -> None:
+        short = world.connect()
+        short.create("/e", ephemeral=True)
+        store.barrier()
+        bell = Bell()
+        assert store.read("/e", bell) is not None
+        short.close()
+        assert bell.rang()
+
+    def test_losing_and_finding_the_connection_rings(self, world: World, store: CoordinationStore) -> None:
+        lost, found = Bell(), Bell()
+        store.read("/a", lost)
+        world.cut(store)
+        assert lost.rang()
+        eventually(lambda: not store.connected, "the cut is noticed")
+        world.restore(store)
+        eventually(lambda: store.connected, "the connection is back")
+        assert store.read("/a", found) is None
+        store.create("/a")
+        assert found.rang()
+        assert (lost.rings, found.rings) == (1, 1)
+
+    def test_the_end_of_the_session_rings(self, world: World) -> None:
+        store = world.connect()
+        expired = Bell()
+        store.read("/a", expired)
+        world.expire(store)
+        assert expired.rang()
+        store.close()
+
+
+class TestAmbiguousReplies:
+    def test_a_create_whose_reply_was_lost_took_effect(self, world: World, store: CoordinationStore, other: CoordinationStore) -> None:
+        world.lose_reply(store)
+        with pytest.raises(ReplyLost, match="/a"):
+            store.create("/a", b"1")
+        assert node(store, "/a").data == b"1"
+        other.barrier()
+        assert node(other, "/a").data == b"1"
+
+    def test_a_create_whose_request_was_lost_did_not(self, world: World, store: CoordinationStore, other: CoordinationStore) -> None:
+        world.lose_request(store)
+        with pytest.raises(ReplyLost, match="/a"):
+            store.create("/a", b"1")
+        store.barrier()
+        assert store.read("/a") is None
+        assert other.read("/a") is None
+
+    def test_every_mutating_verb_says_so(self, world: World, store: CoordinationStore) -> None:
+        store.create("/a")
+        store.create("/s")
+        store.create("/gone")
+        attempts: list[Callable[[], object]] = [
+            lambda: store.create("/s/i-", sequential=True),
+            lambda: store.write("/a", b"1", version=0),
+            lambda: store.delete("/gone"),
+            lambda: store.apply([Write("/a", b"2", 1), Create("/s/i-", sequential=True)]),
+        ]
+        for attempt in attempts:
+            world.lose_reply(store)
+            with pytest.raises(ReplyLost):
+                attempt()
+            store.barrier()
+        assert (node(store, "/a").data, node(store, "/a").version) == (b"2", 2)
+        assert store.read("/gone") is None
+        assert sorted(store.children("/s") or []) == ["i-0000000000", "i-0000000001"]
+
+    def test_a_refusal_whose_reply_was_lost_is_ambiguous_too(self, world: World, store: CoordinationStore) -> None:
+        store.create("/a")
+        world.lose_reply(store)
+        with pytest.raises(ReplyLost):
+            store.create("/a")
+        world.lose_reply(store)
+        with pytest.raises(ReplyLost):
+            store.apply([Check("/a", 7)])
+
+    @pytest.mark.parametrize("lose", ["lose_request", "lose_reply"])
+    def test_reads_barriers_and_ensure_path_are_sent_again(self, world: World, store: CoordinationStore, lose: str) -> None:
+        store.create("/a", b"1")
+        store.create("/a/b")
+        lose_next: Callable[[CoordinationStore], None] = getattr(world, lose)
+        lose_next(store)
+        assert node(store, "/a").data == b"1"
+        lose_next(store)
+        assert store.children("/a") == ["b"]
+        lose_next(store)
+        assert [found.data for found in store.read_many(["/a"]) if found] == [b"1"]
+        lose_next(store)
+        store.barrier()
+        lose_next(store)
+        store.ensure_path("/new/path")
+        assert store.read("/new/path") is not None
+
+    def test_a_session_survives_a_lost_reply(self, world: World, store: CoordinationStore) -> None:
+        store.create("/e", ephemeral=True)
+        world.lose_reply(store)
+        with pytest.raises(ReplyLost):
+            store.create("/f", ephemeral=True)
+        store.barrier()
+        assert node(store, "/e").owner_session == node(store, "/f").owner_session == store.session_id
+
+
+class TestUnreachable:
+    def test_every_verb_says_so_and_sends_nothing(self, world: World, other: CoordinationStore) -> None:
+        store = world.connect()
+        other.create("/x")
+        world.cut(store)
+        eventually(lambda: not store.connected, "the cut is noticed")
+        for attempt in every_verb(store)[:3]:
+            with pytest.raises(CoordinatorUnavailable) as unavailable:
+                attempt()
+            assert not isinstance(unavailable.value, SessionLost)
+        world.restore(store)
+        eventually(lambda: store.connected, "the connection is back")
+        store.barrier()
+        assert store.children("/x") == []
+        store.close()
