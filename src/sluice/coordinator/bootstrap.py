@@ -1,0 +1,80 @@
+"""Making and checking the tree of a table."""
+
+from __future__ import annotations
+
+import orjson
+
+from ..storage.errors import InvalidRequest, NotATable
+from .context import TableContext
+from .errors import ProtocolMismatch
+from .layout import CLIENTS, TABLES
+from .limits import NODE_PROTOCOL
+from .records import Head, Published
+from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost
+
+__all__ = ["check_tree", "make_tree", "require_head"]
+
+
+def _root_data(context: TableContext) -> bytes:
+    return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location})
+
+
+def make_tree(context: TableContext, head: Head) -> None:
+    """Make the table's nodes, all at once; nothing happens when they exist.
+
+    `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its
+    timestamp) of an existing log that is attached. Raises ProtocolMismatch when the tree is of another node protocol.
+    """
+    tree, coordination = context.tree, context.coordination
+    for parent in (TABLES, CLIENTS):
+        coordination.ensure_path(parent)
+    published = Published(head.version, head.generation, head.slot)
+    ops: list[Op] = [
+        Create(tree.root, _root_data(context)),
+        Create(tree.head, head.encode()),
+        Create(tree.generations),
+        Create(tree.slots(head.generation)),
+        Create(tree.verdicts),
+        Create(tree.published, published.encode()),
+    ]
+    try:
+        coordination.apply(ops)
+    except ApplyRefused as refused:
+        if not isinstance(refused.cause, NodeExists):
+            raise
+    except ReplyLost:
+        coordination.barrier()  # it took effect or not: the look below, or the next commit, finds out
+    check_tree(context)
+
+
+def check_tree(context: TableContext) -> bool:
+    """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
+    node = context.coordination.read(context.tree.root)
+    if node is None:
+        return False
+    try:
+        found = orjson.loads(node.data).get("protocol")
+    except (orjson.JSONDecodeError, AttributeError):
+        found = node.data[:40]
+    if found != NODE_PROTOCOL:
+        raise ProtocolMismatch(
+            f"the coordinator keeps {context.tree.location} by node protocol {found!r}, this sluice speaks {NODE_PROTOCOL}; "
+            "use the version of sluice that the other writers use",
+            found=found,
+            expected=NODE_PROTOCOL,
+        )
+    return True
+
+
+def require_head(context: TableContext) -> Head:
+    """The head of a table that must have a tree. Raises NotATable when the coordinator does not know the location."""
+    if not check_tree(context):
+        raise NotATable(
+            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), or check that this is the "
+            "coordinator its writers use",
+            location=context.tree.location,
+        )
+    state = context.read_head()
+    if state is None:
+        raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
+    return state[0]

@@ -1,0 +1,111 @@
+"""Claiming a slot: the moment from which a transaction's outcome will be decided, even if its owner dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from .clock import Deadline
+from .context import TableContext
+from .errors import CoordinatorUnavailable, OutcomeUnknown
+from .faults import point
+from .layout import SlotName
+from .records import Head, Intent
+from .store import NoNode, ReplyLost
+
+__all__ = ["Claim", "claim_slot", "find_slot", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A slot that exists: `predecessor` is the undecided slot right before it when it was made (-1: none)."""
+
+    transaction_id: str
+    generation: int
+    slot: int
+    predecessor: int = -1
+
+    def is_decided(self, head: Head) -> bool:
+        """Whether the head says that this slot has its verdict."""
+        if head.generation == self.generation:
+            return head.slot >= self.slot
+        return head.generation == self.generation + 1 and self.slot <= head.closed_slot
+
+    def is_void(self, head: Head) -> bool:
+        """Whether this slot arrived in a generation that was closed before it: it is never decided there."""
+        return head.generation > self.generation and not self.is_decided(head)
+
+    def is_first(self, head: Head) -> bool:
+        """Whether this is the first undecided slot. Lower slots that arrived are known: see the prefix property."""
+        return head.generation == self.generation and head.slot >= self.predecessor
+
+
+def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
+    """The slots after the head's among the children of its generation, in slot order."""
+    slots = (SlotName.parse(name) for name in names)
+    return sorted(s for s in slots if s is not None and s.sequence > head.slot)
+
+
+def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
+    """The slot of a transaction in the current or the previous generation, or None when it has none (any more)."""
+    for generation in (head.generation, head.generation - 1):
+        names = context.coordination.children(context.tree.slots(generation)) if generation >= 0 else None
+        for slot in map(SlotName.parse, names or ()):
+            if slot is not None and slot.transaction_id == transaction_id:
+                return Claim(transaction_id, generation, slot.sequence, predecessor=slot.sequence - 1)
+    return None
+
+
+def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
+    """File the intent under a new slot of the head's generation.
+
+    A lost reply is never answered by sending again blindly: a barrier settles whether the first request took effect,
+    then the GUID is looked for. Raises CoordinatorUnavailable when the deadline is over and certainly no slot exists,
+    OutcomeUnknown when not even that could be found out.
+    """
+    point("before-claim")
+    while True:
+        prefix = context.tree.slot_prefix(head.generation, intent.transaction_id)
+        try:
+            path = context.coordination.create(prefix, intent.encode(), sequential=True)
+        except ReplyLost:
+            found = _look_after_lost_reply(context, intent.transaction_id, head)
+            if found is not None:
+                point("after-claim")
+                return found
+            # either it never took effect, or it was decided and cleaned up already: the decision will look for that
+            intent = replace(intent, filed_again=True)
+        except NoNode:
+            pass  # the generation was closed and removed: the head tells the new one
+        else:
+            point("after-claim")
+            return _placed(context, intent.transaction_id, path, head)
+        state = context.read_head()
+        if state is None or deadline.over:
+            raise CoordinatorUnavailable(
+                f"no slot could be claimed for transaction {intent.transaction_id} in time; nothing is decided, the staged data is kept "
+                "and commit may be called again",
+                transaction_id=intent.transaction_id,
+                stage="staged",
+            )
+        head = state[0]
+
+
+def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
+    try:
+        context.coordination.barrier()
+        return find_slot(context, transaction_id, head)
+    except CoordinatorUnavailable as error:
+        raise OutcomeUnknown(
+            f"the coordinator went away while transaction {transaction_id} was filed ({error}); ask outcome(transaction_id) when it is back",
+            transaction_id=transaction_id,
+            stage="intent",
+        ) from error
+
+
+def _placed(context: TableContext, transaction_id: str, path: str, head: Head) -> Claim:
+    name = SlotName.parse(path.rpartition("/")[2])
+    assert name is not None  # the store completed the very prefix it was given
+    siblings = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
+    before = [s.sequence for s in siblings if s.sequence < name.sequence]
+    return Claim(transaction_id, head.generation, name.sequence, max(before, default=-1))

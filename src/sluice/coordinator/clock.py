@@ -1,0 +1,52 @@
+"""Time as the commit protocol sees it: a wall clock for records, a monotonic one for waiting, and one deadline per call."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Clock", "Deadline", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Wall time in milliseconds since the epoch, and monotonic seconds; never used to decide a conflict."""
+
+    def now_ms(self) -> int: ...
+
+    def monotonic_s(self) -> float: ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The end of one call's time; every wait of the call is measured against the same one."""
+
+    clock: Clock
+    at_s: float
+
+    @staticmethod
+    def after(seconds: float, clock: Clock) -> Deadline:
+        """A deadline `seconds` from now."""
+        return Deadline(clock, clock.monotonic_s() + seconds)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, 0 when over."""
+        return max(0.0, self.at_s - self.clock.monotonic_s())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time ran out."""
+        return self.left_s <= 0.0

@@ -1,0 +1,278 @@
+"""The commit protocol of one table, as one client runs it: claim, resolve, ratify, publish, acknowledge.
+
+::
+
+            claim_slot                 decide + multi               put <v>.json
+    staged ------------> intent filed ---------------> ratified ---------------> published ---> acknowledged
+                            |  ^                          |                          |
+                            |  | generation was closed    | refused: NotCommitted    | trouble here is never a failure (I12):
+                            +--+                          v                          v  "committed, publication pending"
+
+A waiting owner looks when `published` moves, and when its patience ends. Whoever owns the first undecided slot decides
+the queue at once; everybody else may, after a patience: a slow, paused or dead client holds nobody up (I8).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..storage.errors import BadChecksum, MissingObject, SluiceError, Unavailable, invariant
+from .claims import Claim, claim_slot, find_slot, undecided
+from .clock import Clock, Deadline
+from .content import Member, render, version_digest
+from .context import TableContext
+from .errors import OutcomeUnknown
+from .faults import point
+from .layout import SlotName, VerdictName
+from .limits import Limits
+from .outcomes import Commit, Outcome, Verdicts, settle
+from .publisher import Publisher
+from .ratified import RatifiedLog, staged_actions
+from .records import BatchRecord, Head, Intent, MalformedRecord, Published
+from .resolve import Queued, groupable, resolve, window_start
+from .store import ApplyRefused, Create, Node, Op, ReplyLost, Write
+
+__all__ = ["Committer"]
+
+_log = logging.getLogger(__name__)
+_PAUSE_AFTER_TROUBLE_S = 0.2
+
+
+class _Patience:
+    """How long to wait for others; doubles each time it was used up, starts again when something moved."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._length_s = limits.patience_s
+        self._since_s = clock.monotonic_s()
+        self._seen: object = None
+
+    def see(self, state: object) -> None:
+        """Take note of what stands; patience starts again when that is new."""
+        if state != self._seen:
+            self._seen, self._since_s, self._length_s = state, self._clock.monotonic_s(), self._limits.patience_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._since_s + self._length_s - self._clock.monotonic_s())
+
+    def used(self) -> None:
+        """The work of another was done (or tried) because patience was over."""
+        self._since_s = self._clock.monotonic_s()
+        self._length_s = min(self._length_s * 2, self._limits.patience_s_max)
+
+
+class Committer:
+    """Commits transactions to one table. Safe for several threads."""
+
+    def __init__(self, context: TableContext) -> None:
+        self.context = context
+        self.log = RatifiedLog(context)
+        self.publisher = Publisher(context, self.log)
+        self.verdicts = Verdicts(context, self.log)
+
+    # -- the caller's side -------------------------------------------------------------------------------------------
+
+    def commit(self, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
+        """Get a verdict on the intent and, with `ack` = "published", see it published.
+
+        Raises the conflict (ConcurrentModification) or Refused; CoordinatorUnavailable when no slot could be claimed;
+        OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
+        """
+        claim = claim_slot(self.context, intent, head, deadline)
+        commit = self._await(claim, intent, deadline, ack)
+        point("before-ack")
+        return commit
+
+    def outcome(self, transaction_id: str, deadline: Deadline) -> Outcome:
+        """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now."""
+        state = self.context.read_head()
+        claim = None if state is None else find_slot(self.context, transaction_id, state[0])
+        if claim is not None and state is not None and not claim.is_void(state[0]):
+            try:
+                return Outcome.committed(self._await(claim, None, deadline, "published"))
+            except OutcomeUnknown:
+                raise
+            except SluiceError as error:
+                if isinstance(error, Unavailable):
+                    raise
+                return Outcome.refused(error)
+        return self.verdicts.search(transaction_id)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str) -> Commit:
+        wake = threading.Event()
+        patience = _Patience(self.context.limits, self.context.clock)
+        ratified: Commit | None = None
+        pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
+        while True:
+            wake.clear()
+            try:
+                published, published_node = self._published(wake)
+                if published.covers(claim.generation, claim.slot):
+                    return ratified or settle(self.verdicts.of(claim))
+                head, head_node = self._head(wake if ack == "ratified" else None)
+                patience.see((published, head))
+                if claim.is_void(head):
+                    claim = self._file_again(claim, intent, head, deadline)
+                    continue
+                if claim.is_decided(head):
+                    if ratified is None:
+                        ratified = replace(settle(self.verdicts.of(claim)), published=False)
+                        pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
+                    if ack == "ratified":
+                        return ratified
+                    if patience.left_s == 0:
+                        self.publisher.publish_pending()
+                        patience.used()
+                        continue
+                elif self._my_turn(claim, intent, head, published) or patience.left_s == 0:
+                    if patience.left_s == 0:
+                        patience.used()
+                        published = self.publisher.publish_pending()
+                    if self._advance(head, head_node, published, published_node):
+                        continue
+            except Unavailable as trouble:
+                _log.info("transaction %s waits: %s", claim.transaction_id, trouble)
+                wake.wait(_PAUSE_AFTER_TROUBLE_S)
+            limit = pending if ratified is not None else deadline
+            if limit.over:
+                return self._give_up(claim, ratified)
+            wake.wait(min(max(patience.left_s, 0.001), limit.left_s))
+
+    def _give_up(self, claim: Claim, ratified: Commit | None) -> Commit:
+        if ratified is not None:
+            _log.warning("transaction %s is committed as version %d; publication is pending", claim.transaction_id, ratified.version)
+            return ratified
+        raise OutcomeUnknown(
+            f"transaction {claim.transaction_id} was filed and will be decided, but not within the time given; ask outcome(transaction_id)",
+            transaction_id=claim.transaction_id,
+            stage="intent",
+        )
+
+    def _published(self, wake: threading.Event) -> tuple[Published, Node]:
+        state = self.context.read_published(wake.set)
+        invariant("I10", state is not None, "the table's tree vanished under a filed intent")
+        assert state is not None
+        return state
+
+    def _head(self, wake: threading.Event | None) -> tuple[Head, Node]:
+        state = self.context.read_head(None if wake is None else wake.set)
+        invariant("I10", state is not None, "the table's tree vanished under a filed intent")
+        assert state is not None
+        return state
+
+    def _file_again(self, claim: Claim, intent: Intent | None, head: Head, deadline: Deadline) -> Claim:
+        if intent is None:
+            raise OutcomeUnknown(
+                f"transaction {claim.transaction_id} arrived in a closed generation; only its owner can file it again",
+                transaction_id=claim.transaction_id,
+                stage="staged",
+            )
+        return claim_slot(self.context, replace(intent, filed_again=True), head, deadline)
+
+    def _my_turn(self, claim: Claim, intent: Intent | None, head: Head, published: Published) -> bool:
+        """Whether to decide at once: mine is the first undecided slot, and publication keeps up.
+
+        The pace is set by publishing: a version of grouped appends waits until nothing else is in publication, so that
+        the queue fills meanwhile; other versions may run a few ahead.
+        """
+        if intent is None or not claim.is_first(head):
+            return False
+        backlog = head.version - published.version
+        if groupable(intent):
+            return backlog == 0 and published.covers(head.generation, head.slot)
+        return backlog < self.context.limits.backlog_versions_max
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _advance(self, head: Head, head_node: Node, published: Published, published_node: Node) -> bool:
+        """Decide what is queued, ratify and publish it. False when there was nothing to do or another was faster."""
+        decided = self._decide(head, head_node, published)
+        if decided is None:
+            return False
+        name, record = decided
+        if not published.covers(head.generation, head.slot) or not self.publisher.publish(name, record, published, published_node):
+            self._publish_after_others(published)
+        return True
+
+    def _publish_after_others(self, seen: Published) -> None:
+        """What was ratified before mine is in another's hands: it goes on with mine, or patience sees to it."""
+        state = self.context.read_published()
+        if state is not None and state[0] != seen:
+            self.publisher.publish_pending()
+
+    def _decide(self, head: Head, head_node: Node, published: Published) -> tuple[VerdictName, BatchRecord] | None:
+        limits = self.context.limits
+        room = limits.backlog_versions_max - (head.version - published.version)
+        queue = self._queue(head)
+        if not queue or room <= 0:
+            return None
+        winners = {v: self.log.winner(v) for v in range(window_start(head, queue) + 1, head.version + 1)}
+        decision = resolve(head, queue, winners, limits, room=room)
+        if not decision.verdicts:
+            return None
+        ratified_ms = self.context.clock.now_ms()
+        contents = {p.version: render(p, decision.members[p.version], ratified_ms) for p in decision.versions}
+        record = BatchRecord(
+            batch_id=uuid.uuid4().hex,
+            generation=head.generation,
+            ratified_ms=ratified_ms,
+            verdicts=decision.verdicts,
+            versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
+        )
+        name = VerdictName(
+            head.generation, decision.verdicts[-1].slot, decision.head.version, any(v.refusal or v.repeats for v in decision.verdicts)
+        )
+        if not self._ratify(decision.head, head_node, name, record):
+            return None
+        for version, content in contents.items():
+            self.log.remember(version, content)
+        return name, record
+
+    def _ratify(self, after: Head, before: Node, name: VerdictName, record: BatchRecord) -> bool:
+        """Record a batch with ONE multi on the head it was computed from (I1); whether it took effect."""
+        tree = self.context.tree
+        ops: list[Op] = [Write(tree.head, after.encode(), before.version), Create(tree.verdict(name), record.encode())]
+        if after.generation != record.generation:
+            ops.append(Create(tree.slots(after.generation)))
+        point("before-ratify")
+        try:
+            self.context.coordination.apply(ops)
+        except ApplyRefused:
+            return False  # another client decided first: read again
+        except ReplyLost:
+            coordination = self.context.coordination
+            coordination.barrier()
+            node = coordination.read(tree.verdict(name))
+            if node is None or BatchRecord.decode(node.data).batch_id != record.batch_id:
+                return False
+        point("after-ratify")
+        return True
+
+    def _queue(self, head: Head) -> Sequence[Queued]:
+        """The undecided slots with their intents, in slot order; nothing when the head moved on meanwhile."""
+        context = self.context
+        names = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
+        names = names[: context.limits.batch_slots_max]
+        nodes = context.coordination.read_many([context.tree.slot(head.generation, name) for name in names])
+        queue: list[Queued] = []
+        for name, node in zip(names, nodes, strict=True):
+            if node is None:
+                return ()
+            queue.append(self._queued(name, node))
+        return queue
+
+    def _queued(self, name: SlotName, node: Node) -> Queued:
+        try:
+            intent = Intent.decode(node.data)
+            if intent.transaction_id != name.transaction_id:
+                raise MalformedRecord(f"it names transaction {intent.transaction_id!r}, its slot {name.transaction_id!r}")
+            return Queued(name.sequence, name.transaction_id, Member(intent, staged_actions(self.context, intent)))
+        except (MalformedRecord, MissingObject, BadChecksum) as problem:
+            return Queued(name.sequence, name.transaction_id, None, str(problem))

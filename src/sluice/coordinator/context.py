@@ -1,0 +1,46 @@
+"""What every part of the commit path of one table works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..storage.objects import ObjectStore
+from .clock import Clock, SystemClock
+from .layout import TableTree
+from .limits import Limits
+from .records import ClientName, Head, Published
+from .store import CoordinationStore, Node
+
+__all__ = ["TableContext"]
+
+
+@dataclass(frozen=True)
+class TableContext:
+    """One table as one client sees it: its object store, its tree, and a way to the coordination service.
+
+    `connect` gives a live session: the same one until it expires, then a new one. Everything durable hangs on
+    persistent nodes, so a new session simply goes on.
+    """
+
+    objects: ObjectStore
+    tree: TableTree
+    connect: Callable[[], CoordinationStore]
+    clock: Clock = field(default_factory=SystemClock)
+    limits: Limits = field(default_factory=Limits)
+    client: ClientName = field(default_factory=ClientName)
+
+    @property
+    def coordination(self) -> CoordinationStore:
+        """A live session with the coordination service."""
+        return self.connect()
+
+    def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
+        """The decided state with its node, or None when the table has no tree."""
+        node = self.coordination.read(self.tree.head, watch)
+        return None if node is None else (Head.decode(node.data), node)
+
+    def read_published(self, watch: Callable[[], None] | None = None) -> tuple[Published, Node] | None:
+        """How far publication got, with its node, or None when the table has no tree."""
+        node = self.coordination.read(self.tree.published, watch)
+        return None if node is None else (Published.decode(node.data), node)

@@ -1,0 +1,100 @@
+"""The errors of committing: what is certain about the outcome decides the class.
+
+::
+
+    SluiceError
+      NotCommitted                          certainly not in the log
+        ConcurrentModification              Delta's names below it
+          ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
+          MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException
+        Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
+      OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
+      Unavailable
+        CoordinatorUnavailable              ZooKeeper cannot be reached
+          SessionLost                       the session expired: whatever hung on it is gone
+      InvalidRequest
+        ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
+
+The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name goes on
+to work.
+"""
+
+from __future__ import annotations
+
+from ..storage.errors import InvalidRequest, SluiceError, Unavailable
+
+__all__ = [
+    "ConcurrentAppendException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentModification",
+    "ConcurrentTransactionException",
+    "CoordinatorUnavailable",
+    "MetadataChangedException",
+    "NotCommitted",
+    "OutcomeUnknown",
+    "ProtocolChangedException",
+    "ProtocolMismatch",
+    "Refused",
+    "SessionLost",
+]
+
+
+class NotCommitted(SluiceError):
+    """Raised when the transaction is certainly not in the log and never will be."""
+
+
+class ConcurrentModification(NotCommitted):
+    """Raised when a commit that came first conflicts; `rule`, `winning_version`, `winning_operation` tell which.
+
+    Retryable in the sense that the operation may be run again on the new state of the table.
+    """
+
+    retryable = True
+
+
+class ConcurrentAppendException(ConcurrentModification):
+    """Raised when the winner added files where this transaction read."""
+
+
+class ConcurrentDeleteReadException(ConcurrentModification):
+    """Raised when the winner deleted a file that this transaction read."""
+
+
+class ConcurrentDeleteDeleteException(ConcurrentModification):
+    """Raised when the winner deleted a file that this transaction deletes too."""
+
+
+class MetadataChangedException(ConcurrentModification):
+    """Raised when the winner changed the table's metadata."""
+
+
+class ProtocolChangedException(ConcurrentModification):
+    """Raised when the winner changed the table's protocol, or created the table that this transaction creates."""
+
+
+class ConcurrentTransactionException(ConcurrentModification):
+    """Raised when the winner wrote the application transaction (or metadata domain) this transaction relied on."""
+
+
+class Refused(NotCommitted):
+    """Raised when an intent was refused for what it is (malformed, its staged object missing, another generation)."""
+
+
+class OutcomeUnknown(SluiceError):
+    """Raised when the caller's time ran out before an answer; `stage` is "staged" or "intent".
+
+    "staged": nothing is decided and nothing visible. "intent": it will be decided; ask `outcome(transaction_id)`.
+    """
+
+
+class CoordinatorUnavailable(Unavailable):
+    """Raised when ZooKeeper could not be reached in the allowed time; nothing staged is lost."""
+
+
+class SessionLost(CoordinatorUnavailable):
+    """Raised when the coordinator's session expired; ephemeral nodes of it are gone."""
+
+
+class ProtocolMismatch(InvalidRequest):
+    """Raised when the coordinator's tree has another node protocol number than this sluice."""

@@ -1,0 +1,121 @@
+"""Where things are in the coordinator's tree, and what the names mean (the node protocol, number 1).
+
+::
+
+    /tables/<key>                 data: node protocol number and location of the table
+    /tables/<key>/head            the compare-and-set point (records.Head)
+    /tables/<key>/slots/<gen>     parent of slots only: its counter is the order
+        i-<guid>-<sequence>       one intent
+    /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
+    /tables/<key>/published       the highest published version (records.Published)
+    /clients/<id>                 presence of clients
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+__all__ = ["CLIENTS", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
+
+TABLES = "/tables"
+CLIENTS = "/clients"
+
+_SLOT_PREFIX = "i-"
+_SEQUENCE_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SlotName:
+    """The name of a slot: ZooKeeper's sequence gives the order, the GUID tells whose it is."""
+
+    sequence: int
+    transaction_id: str
+
+    @staticmethod
+    def parse(name: str) -> SlotName | None:
+        """The parts of a child's name, or None for a node that is no slot."""
+        digits = name[-_SEQUENCE_DIGITS:]
+        guid = name[len(_SLOT_PREFIX) : -_SEQUENCE_DIGITS - 1]
+        if not name.startswith(_SLOT_PREFIX) or not digits.isdigit() or not guid:
+            return None
+        return SlotName(int(digits), guid)
+
+    def __str__(self) -> str:
+        return f"{_SLOT_PREFIX}{self.transaction_id}-{self.sequence:0{_SEQUENCE_DIGITS}d}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VerdictName:
+    """The name of a verdict record: the last slot and version its batch decided, and whether anything was refused."""
+
+    generation: int
+    slot: int
+    version: int
+    refusals: bool
+
+    @staticmethod
+    def parse(name: str) -> VerdictName | None:
+        """The parts of a child's name, or None for a node that is no verdict record."""
+        parts = name.split("-")
+        if len(parts) != 4 or not all(p.isdigit() for p in parts[:3]) or parts[3] not in ("c", "r"):
+            return None
+        # slot and version are stored one higher, so that "none yet" (-1) needs no sign
+        return VerdictName(int(parts[0]), int(parts[1]) - 1, int(parts[2]) - 1, parts[3] == "r")
+
+    def __str__(self) -> str:
+        return f"{self.generation:06d}-{self.slot + 1:010d}-{self.version + 1:020d}-{'r' if self.refusals else 'c'}"
+
+
+def newest_first(names: Iterable[str]) -> list[VerdictName]:
+    """The verdict records among these names, the latest batch first."""
+    return sorted((v for v in map(VerdictName.parse, names) if v is not None), reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTree:
+    """The nodes of one table, by its normalised location."""
+
+    location: str
+
+    @property
+    def root(self) -> str:
+        """The table's node; the location is percent-encoded into one name."""
+        return f"{TABLES}/{quote(self.location, safe='')}"
+
+    @property
+    def head(self) -> str:
+        """The compare-and-set point."""
+        return f"{self.root}/head"
+
+    @property
+    def published(self) -> str:
+        """The highest published version."""
+        return f"{self.root}/published"
+
+    @property
+    def generations(self) -> str:
+        """The parent of the slot generations."""
+        return f"{self.root}/slots"
+
+    def slots(self, generation: int) -> str:
+        """The parent of one generation's slots."""
+        return f"{self.root}/slots/{generation}"
+
+    def slot_prefix(self, generation: int, transaction_id: str) -> str:
+        """What a sequential create completes to a slot."""
+        return f"{self.slots(generation)}/{_SLOT_PREFIX}{transaction_id}-"
+
+    def slot(self, generation: int, name: SlotName) -> str:
+        """One slot."""
+        return f"{self.slots(generation)}/{name}"
+
+    @property
+    def verdicts(self) -> str:
+        """The parent of the verdict records."""
+        return f"{self.root}/verdicts"
+
+    def verdict(self, name: VerdictName) -> str:
+        """One verdict record."""
+        return f"{self.verdicts}/{name}"

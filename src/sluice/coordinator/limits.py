@@ -1,0 +1,57 @@
+"""Every number of the commit protocol, with its unit in its name, and the relations that must hold between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..storage.errors import InvalidRequest
+
+__all__ = ["NODE_PROTOCOL", "Limits"]
+
+NODE_PROTOCOL = 1
+"""The number of the node protocol: the meaning of every node below `tables/`. Clients of another number do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client of one table keeps to; the defaults suit a store of tens of milliseconds per request."""
+
+    inline_bytes_max: int = 64 * 1024
+    """Actions up to this size travel in the intent's node, larger ones are staged in the object store."""
+    batch_slots_max: int = 512
+    """Slots decided by one multi."""
+    batch_bytes_max: int = 512 * 1024
+    """Size of one ratifying multi; also bounds the actions that are grouped into one version."""
+    backlog_versions_max: int = 8
+    """Ratified versions that may be unpublished."""
+    footprint_files_max: int = 500
+    """Read files listed one by one in an intent; a larger footprint becomes coarser, never smaller."""
+    patience_s: float = 0.4
+    """How long a client waits for another before it does that client's work."""
+    patience_s_max: float = 10.0
+    """Patience doubles with every time it was used in one wait, up to this."""
+    generation_slots_max: int = 1_000_000_000
+    """Slots of one generation: the counter behind sequential nodes is a signed 32-bit number that must not run out."""
+    verdicts_kept: int = 128
+    """Ratified batches whose verdict record stays for clients that look late; then the log tells."""
+    refusals_kept_s: float = 7 * 24 * 3600.0
+    """How long a refusal can be told with its reason."""
+    publication_wait_s: float = 60.0
+    """How long a committed writer waits for publication before it answers "committed, publication pending"."""
+
+    def __post_init__(self) -> None:
+        holds = (
+            0 < self.inline_bytes_max * 2 <= self.batch_bytes_max < 1_000_000
+            and 0 < self.batch_slots_max
+            and 1 <= self.backlog_versions_max
+            and 0 < self.patience_s <= self.patience_s_max
+            and 0 < self.generation_slots_max < 2**31 - 1_000_000
+            and self.verdicts_kept > self.backlog_versions_max
+        )
+        if not holds:
+            raise InvalidRequest(f"these limits contradict one another: {self}; see sluice.coordinator.limits.Limits")
+
+    def but(self, **changes: Any) -> Limits:
+        """The same limits with some changed."""
+        return replace(self, **changes)

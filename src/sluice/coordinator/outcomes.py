@@ -1,0 +1,162 @@
+"""The outcome of a transaction: told by its verdict record, and later by the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..storage.errors import LogGap, SluiceError
+from . import errors as committing
+from .claims import Claim
+from .context import TableContext
+from .errors import NotCommitted, Refused
+from .layout import VerdictName
+from .ratified import RatifiedLog
+from .records import BatchRecord, Refusal, Verdict
+
+__all__ = ["Commit", "Outcome", "Verdicts", "refusal_error", "settle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed transaction: `version` and `ordinal` are its place in the log (the ID version).
+
+    `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version). `published` is
+    False while the version is ratified and not yet readable by other engines; `repeated` is True when this very
+    transaction (or its application's one) had been committed before, and nothing was written again.
+    """
+
+    version: int
+    ordinal: int
+    timestamp: int
+    transaction_id: str
+    published: bool = True
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a transaction: `state` is "committed" (see `commit`), "refused" (see `error`) or "unknown".
+
+    "unknown": no trace of it. It was never filed, or it was refused longer ago than refusals are kept; in both cases
+    it is not in the table.
+    """
+
+    state: str
+    commit: Commit | None = None
+    error: SluiceError | None = None
+
+    @staticmethod
+    def committed(commit: Commit) -> Outcome:
+        """Committed."""
+        return Outcome("committed", commit=commit)
+
+    @staticmethod
+    def refused(error: SluiceError) -> Outcome:
+        """Refused; `error` is what its owner was (or would have been) told."""
+        return Outcome("refused", error=error)
+
+
+def refusal_error(refusal: Refusal, transaction_id: str) -> NotCommitted:
+    """The exception a refusal stands for."""
+    cls = getattr(committing, refusal.error, Refused)
+    if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
+        cls = Refused
+    return cls(
+        refusal.message,
+        rule=refusal.rule,
+        winning_version=refusal.winning_version,
+        winning_operation=refusal.winning_operation,
+        transaction_id=transaction_id,
+        facts=dict(refusal.facts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A verdict together with the timestamp of the version it speaks of."""
+
+    verdict: Verdict
+    timestamp_ms: int
+
+
+def settle(told: Told) -> Commit:
+    """The commit that a verdict grants; raises the refusal."""
+    verdict = told.verdict
+    if verdict.refusal is not None:
+        raise refusal_error(verdict.refusal, verdict.transaction_id)
+    return Commit(verdict.version, verdict.ordinal, told.timestamp_ms, verdict.transaction_id, repeated=verdict.repeats)
+
+
+class Verdicts:
+    """Finds verdicts of one table."""
+
+    def __init__(self, context: TableContext, log: RatifiedLog) -> None:
+        self._context = context
+        self._log = log
+
+    def of(self, claim: Claim) -> Told:
+        """The verdict on a decided slot."""
+        wanted = (claim.generation, claim.slot)
+        names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
+        if names:
+            record = self._record(names[0])
+            verdict = None if record is None else record.verdict_of(claim.slot)
+            if record is not None and verdict is not None:
+                return self._told(record, verdict)
+        # its record was pruned, which happens to published batches only: then the log tells
+        found = self._in_log(claim.transaction_id)
+        return found if found is not None else Told(_forgotten(claim), 0)
+
+    def search(self, transaction_id: str) -> Outcome:
+        """The outcome of a transaction that has no undecided slot."""
+        for name in sorted(self._names(), reverse=True):
+            record = self._record(name)
+            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
+            if record is not None and verdict is not None:
+                if verdict.refusal is not None:
+                    return Outcome.refused(refusal_error(verdict.refusal, transaction_id))
+                return Outcome.committed(settle(self._told(record, verdict)))
+        found = self._in_log(transaction_id)
+        return Outcome("unknown") if found is None else Outcome.committed(settle(found))
+
+    def _names(self) -> Iterator[VerdictName]:
+        names = self._context.coordination.children(self._context.tree.verdicts) or ()
+        return filter(None, map(VerdictName.parse, names))
+
+    def _record(self, name: VerdictName) -> BatchRecord | None:
+        node = self._context.coordination.read(self._context.tree.verdict(name))
+        return None if node is None else BatchRecord.decode(node.data)
+
+    def _told(self, record: BatchRecord, verdict: Verdict) -> Told:
+        for plan in record.versions:
+            if plan.version == verdict.version:
+                return Told(verdict, plan.timestamp_ms)
+        if verdict.refusal is not None:
+            return Told(verdict, 0)
+        # a repetition of something committed in an earlier batch
+        return Told(verdict, self._timestamp(verdict.version))
+
+    def _timestamp(self, version: int) -> int:
+        info = self._log.info(version)
+        return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
+
+    def _in_log(self, transaction_id: str) -> Told | None:
+        """Search the published log from its end; it ends where the log was cleaned up."""
+        state = self._context.read_published()
+        version = -1 if state is None else state[0].version
+        while version >= 0:
+            try:
+                winner = self._log.winner(version)
+            except LogGap:
+                return None
+            ordinal = winner.ordinal_of(transaction_id)
+            if ordinal is not None:
+                return Told(Verdict(-1, transaction_id, version, ordinal), self._timestamp(version))
+            version -= 1
+        return None
+
+
+def _forgotten(claim: Claim) -> Verdict:
+    refusal = Refusal("forgotten", "Refused", f"transaction {claim.transaction_id} was refused; the reason is no longer kept")
+    return Verdict(claim.slot, claim.transaction_id, refusal=refusal)

@@ -1,0 +1,134 @@
+"""Publication: ratified versions become `_delta_log/<version>.json`, in order, byte for byte (I5, I6).
+
+Any client may publish: the content is fixed, so racing publishers write the same bytes. By custom the ratifier of a
+batch publishes it; others step in when `published` stands still for their patience.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..storage.errors import ForeignCommit, invariant
+from ..storage.paths import commit_path
+from .context import TableContext
+from .errors import SessionLost
+from .faults import point
+from .layout import SlotName, VerdictName
+from .ratified import RatifiedLog
+from .records import BatchRecord, Published
+from .store import ApplyRefused, BadVersion, Delete, Node, NoNode, Op, ReplyLost, Write
+
+__all__ = ["Publisher"]
+
+_log = logging.getLogger(__name__)
+_PRUNE_EVERY = 32
+
+
+class Publisher:
+    """Publishes the versions of one table."""
+
+    def __init__(self, context: TableContext, log: RatifiedLog) -> None:
+        self._context = context
+        self._log = log
+
+    def publish_pending(self) -> Published:
+        """Publish everything that is ratified now and not published yet; returns how far publication got."""
+        context = self._context
+        while True:
+            state = context.read_published()
+            invariant("I6", state is not None, "a table without its published node")
+            assert state is not None
+            published, node = state
+            names = filter(None, map(VerdictName.parse, context.coordination.children(context.tree.verdicts) or ()))
+            reached = (published.generation, published.slot, published.version)
+            pending = min((n for n in names if (n.generation, n.slot, n.version) > reached), default=None)
+            if pending is None:
+                return published
+            record_node = context.coordination.read(context.tree.verdict(pending))
+            if record_node is not None:
+                self.publish(pending, BatchRecord.decode(record_node.data), published, node)
+
+    def publish(self, name: VerdictName, record: BatchRecord, published: Published, node: Node) -> bool:
+        """Publish one batch, the next one after `published` (as read in `node`); False when another client was faster.
+
+        Raises ForeignCommit when the log holds a version that was not ratified, and what the object store raises.
+        """
+        version = published.version
+        for plan in record.versions:
+            if plan.version <= version:
+                continue
+            invariant("I6", plan.version == version + 1, f"version {plan.version} would be published after {version}")
+            if not self._put(record, plan.version):
+                return False
+            version = plan.version
+        point("after-publish")
+        return self._raise(name, record, Published(version, name.generation, name.slot), node)
+
+    def _put(self, record: BatchRecord, version: int) -> bool:
+        context = self._context
+        plan = next(p for p in record.versions if p.version == version)
+        content = self._log.known(version) or self._log.render(record, plan)
+        if content is None:
+            return False  # its slots are gone: somebody published it
+        self._log.remember(version, content)
+        if not context.coordination.connected:
+            raise SessionLost("the session with the coordinator is not alive: this client stops publishing", version=version)
+        point("before-publish")
+        if not context.objects.put_if_absent(commit_path(version), content):
+            found = context.objects.get(commit_path(version))
+            if found != content:
+                raise ForeignCommit(
+                    f"{commit_path(version)} in {context.objects.location} was written by somebody who does not commit through sluice "
+                    f"(its content is not what was ratified as version {version}); stop that writer, keep the file, and attach the table again",
+                    version=version,
+                    location=context.objects.location,
+                )
+        return True
+
+    def _raise(self, name: VerdictName, record: BatchRecord, published: Published, node: Node) -> bool:
+        """Raise `published` and remove the slots that nobody needs any more."""
+        context = self._context
+        write = Write(context.tree.published, published.encode(), node.version)
+        gone = [Delete(context.tree.slot(record.generation, SlotName(v.slot, v.transaction_id))) for v in record.verdicts]
+        try:
+            context.coordination.apply([write, *gone])
+        except ReplyLost:
+            return False  # the next look at `published` tells
+        except ApplyRefused as refused:
+            if isinstance(refused.cause, BadVersion):
+                return False
+            self._raise_one_by_one(write, gone)
+        point("after-raise")
+        if record.last_version is not None and record.last_version % _PRUNE_EVERY == 0:
+            self._prune()
+        return True
+
+    def _raise_one_by_one(self, write: Write, gone: list[Delete]) -> None:
+        """The same when one of the slots is gone already (its owner withdrew it from a closed generation)."""
+        ops: list[Op] = [write, *gone]
+        for op in ops:
+            try:
+                self._context.coordination.apply([op])
+            except ApplyRefused as refused:
+                if not isinstance(refused.cause, (NoNode, BadVersion)):
+                    raise
+            except ReplyLost as lost:
+                _log.info("clean-up of %s is left to another client: %s", op.path, lost)
+
+    def _prune(self) -> None:
+        """Drop verdict records that nobody can need: old ones, refusals much later than the others."""
+        context = self._context
+        coordination, tree, limits = context.coordination, context.tree, context.limits
+        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())), reverse=True)
+        old = names[limits.verdicts_kept :]
+        oldest_ms = context.clock.now_ms() - int(limits.refusals_kept_s * 1000)
+        for name in old:
+            path = tree.verdict(name)
+            if name.refusals:
+                node = coordination.read(path)
+                if node is None or BatchRecord.decode(node.data).ratified_ms > oldest_ms:
+                    continue
+            try:
+                coordination.delete(path)
+            except (NoNode, ReplyLost) as error:
+                _log.debug("%s was not pruned here: %s", path, error)

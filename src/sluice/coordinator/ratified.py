@@ -1,0 +1,134 @@
+"""The ratified log: every version of a table, published or not yet.
+
+Up to `published` a version is the object `_delta_log/<version>.json`. Beyond, its content is rendered from the verdict
+record and the intents, which stay in the tree until the version is published.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..storage.actions import Action, CommitInfo, decode_commit
+from ..storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
+from ..storage.paths import commit_path
+from .content import Member, Winner, render, version_digest, winner_of
+from .context import TableContext
+from .layout import SlotName, VerdictName
+from .records import BatchRecord, Intent, VersionPlan, digest
+
+__all__ = ["RatifiedLog", "staged_actions"]
+
+_CACHED_VERSIONS = 64
+_LOOKS_MAX = 100
+
+
+def staged_actions(context: TableContext, intent: Intent) -> bytes:
+    """The actions of an intent, inline or staged. Raises MissingObject and BadChecksum when they are not what it filed."""
+    actions = intent.actions.encode()
+    if intent.staged:
+        try:
+            actions = context.objects.get(intent.staged)
+        except ObjectNotFound as error:
+            raise MissingObject(f"the staged actions {intent.staged} are missing from {context.objects.location}") from error
+    if digest(actions) != intent.actions_digest:
+        raise BadChecksum(f"the actions of transaction {intent.transaction_id} are not those it filed")
+    return actions
+
+
+class RatifiedLog:
+    """Reads versions of one table; keeps the last ones it saw. Safe for several threads."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._contents: OrderedDict[int, bytes] = OrderedDict()
+        self._winners: OrderedDict[int, Winner] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remember(self, version: int, content: bytes) -> None:
+        """Keep the content of a version that was just ratified."""
+        with self._lock:
+            self._contents[version] = content
+            while len(self._contents) > _CACHED_VERSIONS:
+                self._contents.popitem(last=False)
+
+    def known(self, version: int) -> bytes | None:
+        """The content of a version this client saw before, without asking anybody."""
+        with self._lock:
+            return self._contents.get(version)
+
+    def content(self, version: int) -> bytes:
+        """The bytes of a ratified version. Raises LogGap when the version is gone from the log."""
+        known = self.known(version)
+        if known is not None:
+            return known
+        content = self._look(version)
+        self.remember(version, content)
+        return content
+
+    def actions(self, version: int) -> Sequence[Action]:
+        """The actions of a ratified version."""
+        return decode_commit(self.content(version), name=commit_path(version))
+
+    def winner(self, version: int) -> Winner:
+        """What a ratified version did."""
+        with self._lock:
+            known = self._winners.get(version)
+        if known is None:
+            known = winner_of(version, self.actions(version))
+            with self._lock:
+                self._winners[version] = known
+                while len(self._winners) > _CACHED_VERSIONS * 16:
+                    self._winners.popitem(last=False)
+        return known
+
+    def info(self, version: int) -> Mapping[str, Any]:
+        """The commitInfo of a ratified version; empty when it has none."""
+        return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
+
+    def _look(self, version: int) -> bytes:
+        context = self._context
+        for _ in range(_LOOKS_MAX):
+            state = context.read_published()
+            if state is None or version <= state[0].version:
+                try:
+                    return context.objects.get(commit_path(version))
+                except ObjectNotFound as error:
+                    raise LogGap(
+                        f"version {version} is missing from the log of {context.objects.location} although it was published; "
+                        "restore the file or read from a checkpoint above it",
+                        version=version,
+                    ) from error
+            content = self._unpublished(version)
+            if content is not None:
+                return content
+        raise LogGap(f"version {version} of {context.objects.location} is neither published nor in the coordinator's tree", version=version)
+
+    def _unpublished(self, version: int) -> bytes | None:
+        """Rendered from the tree; None when it was published (and its slots removed) meanwhile."""
+        coordination, tree = self._context.coordination, self._context.tree
+        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())), key=lambda n: n.version)
+        holding = next((n for n in names if n.version >= version), None)
+        node = None if holding is None else coordination.read(tree.verdict(holding))
+        if node is None:
+            return None
+        record = BatchRecord.decode(node.data)
+        plan = next((p for p in record.versions if p.version == version), None)
+        return None if plan is None else self.render(record, plan)
+
+    def render(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
+        """The content of one version of a batch, checked against its digest (I5); None when a slot is gone."""
+        context = self._context
+        ids = {v.slot: v.transaction_id for v in record.verdicts}
+        paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
+        members: list[Member] = []
+        for node in context.coordination.read_many(paths):
+            if node is None:
+                return None
+            intent = Intent.decode(node.data)
+            members.append(Member(intent, staged_actions(context, intent)))
+        content = render(plan, members, record.ratified_ms)
+        invariant("I5", version_digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
+        return content

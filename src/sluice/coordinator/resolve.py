@@ -1,0 +1,215 @@
+"""Decide a queue: a pure function of (decided history, intents), the same for every client that computes it (I4).
+
+Slots are decided in slot order, each once (I3); versions are dense (I2); consecutive blind appends become one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..storage.actions import decode_commit
+from ..storage.errors import invariant
+from .conflicts import check, refusal
+from .content import Member, Winner, render, winner_of
+from .isolation import IsolationLevel
+from .limits import Limits
+from .records import Head, Intent, Refusal, Verdict, VersionPlan
+
+__all__ = ["Decision", "Queued", "groupable", "resolve", "window_start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One undecided slot: its intent with its actions, or the `problem` why it cannot be one."""
+
+    slot: int
+    transaction_id: str
+    member: Member | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdicts on a prefix of the queue, the versions they make, and the head after them."""
+
+    head: Head
+    verdicts: tuple[Verdict, ...]
+    versions: tuple[VersionPlan, ...]
+    members: Mapping[int, tuple[Member, ...]]
+    """The members of each new version, by version."""
+
+
+def groupable(intent: Intent) -> bool:
+    """Whether an intent may share a version: a blind append that changes nothing but data."""
+    mine = intent.footprint
+    special = mine.metadata or mine.protocol or mine.domains or intent.expected_version is not None or intent.staged
+    return mine.blind_append and not special and not intent.detach
+
+
+def window_start(head: Head, queue: Sequence[Queued]) -> int:
+    """The lowest version whose successors up to the head have to be known to decide this queue.
+
+    A blind append only asks whether metadata changed since it was validated, and the head knows that.
+    """
+    start = head.version
+    for queued in queue:
+        if queued.member is None:
+            continue
+        intent = queued.member.intent
+        plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
+        if not plain or head.metadata_version > intent.validated_through:
+            start = min(start, intent.validated_through)
+    return max(start, -1)
+
+
+@dataclass(slots=True)
+class _Group:
+    version: int
+    timestamp_ms: int
+    open: bool
+    members: list[Member] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    apps: set[str] = field(default_factory=set)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Resolution:
+    """The state of one run over a queue."""
+
+    head: Head
+    winners: Mapping[int, Winner]
+    limits: Limits
+    room: int
+    groups: list[_Group] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    placed: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def winner(self, version: int) -> Winner | None:
+        """What a version did; for a version of this run, from its members so far."""
+        first_new = self.groups[0].version if self.groups else self.head.version + 1
+        if version < first_new:
+            return self.winners.get(version)
+        group = self.groups[version - first_new]
+        content = render(VersionPlan(version, group.timestamp_ms, tuple(group.slots)), group.members, 0)
+        return winner_of(version, decode_commit(content, name=f"version {version}"))
+
+    def repetition(self, intent: Intent) -> tuple[int, int] | None:
+        """(version, ordinal) under which this transaction, or its application's one, was committed before."""
+        if intent.transaction_id in self.placed:
+            return self.placed[intent.transaction_id]
+        apps = intent.footprint.app_versions
+        if not apps and not intent.filed_again:
+            return None
+        for version in range(intent.validated_through + 1, self.head.version + 1):
+            winner = self.winner(version)
+            if winner is None:
+                continue
+            ordinal = winner.ordinal_of(intent.transaction_id)
+            if ordinal is not None:
+                return version, ordinal
+            for app, number in apps.items():
+                if winner.app_versions.get(app, number - 1) >= number:
+                    return version, winner.ordinal_of_app(app)
+        return None
+
+    def objection(self, intent: Intent) -> Refusal | None:
+        """Why the intent cannot be committed on top of the head, or None."""
+        if self.head.detached:
+            return Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
+        if intent.expected_version is not None and intent.expected_version != self.head.version + 1:
+            first = "somebody else created the table first" if intent.expected_version == 0 else "another commit came first"
+            return Refusal(
+                "expected-version",
+                "ProtocolChangedException",
+                f"{first}: version {intent.expected_version} was expected, the next one is {self.head.version + 1}",
+                winning_version=intent.expected_version,
+            )
+        if intent.validated_through > self.head.version:
+            return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
+        if groupable(intent) and self.head.metadata_version <= intent.validated_through:
+            return None
+        level = IsolationLevel(intent.isolation)
+        for version in range(intent.validated_through + 1, self.head.version + 1):
+            winner = self.winner(version)
+            invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
+            finding = check(intent.footprint, winner, level) if winner is not None else None
+            if finding is not None:
+                return refusal(finding)
+        return None
+
+    def place(self, queued: Queued, member: Member) -> bool:
+        """Give a sound intent its version and ordinal; False when this run may make no further version."""
+        intent = member.intent
+        apps = set(intent.footprint.app_versions)
+        group = self.groups[-1] if self.groups else None
+        joins = (
+            group is not None
+            and group.open
+            and groupable(intent)
+            and not (apps & group.apps)
+            and group.size + len(member.actions) <= self.limits.batch_bytes_max
+        )
+        if not joins or group is None:
+            if len(self.groups) >= self.room:
+                return False
+            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent))
+            self.groups.append(group)
+            changes_metadata = intent.footprint.metadata or intent.footprint.protocol
+            self.head = replace(
+                self.head,
+                version=group.version,
+                metadata_version=group.version if changes_metadata else self.head.metadata_version,
+                table_id=intent.table_id or self.head.table_id,
+                detached=intent.detach,
+            )
+        group.members.append(member)
+        group.slots.append(queued.slot)
+        group.apps |= apps
+        group.size += len(member.actions)
+        group.timestamp_ms = max(group.timestamp_ms, intent.claimed_ms)
+        self.head = replace(self.head, timestamp_ms=group.timestamp_ms)
+        place = (group.version, len(group.members) - 1)
+        self.placed[intent.transaction_id] = place
+        self.verdicts.append(Verdict(queued.slot, intent.transaction_id, *place))
+        return True
+
+    def decide(self, queued: Queued) -> bool:
+        """Decide one slot; False when the run has to end before it."""
+        member = queued.member
+        if member is None:
+            malformed = Refusal("malformed", "Refused", f"the intent is not acceptable: {queued.problem}")
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=malformed))
+            return True
+        before = self.repetition(member.intent)
+        if before is not None:
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
+            return True
+        against = self.objection(member.intent)
+        if against is not None:
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=against))
+            return True
+        return self.place(queued, member)
+
+
+def resolve(head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], limits: Limits, *, room: int) -> Decision:
+    """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
+
+    `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now.
+    Ends before the first slot that would need one version more.
+    """
+    run = _Resolution(head, winners, limits, room)
+    last = head.slot
+    for queued in queue:
+        invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
+        if not run.decide(queued):
+            break
+        last = queued.slot
+    after = replace(run.head, slot=last)
+    if last >= limits.generation_slots_max:
+        after = replace(after, generation=head.generation + 1, slot=-1, closed_slot=last)
+    plans = tuple(VersionPlan(g.version, g.timestamp_ms, tuple(g.slots)) for g in run.groups)
+    versions = [p.version for p in plans]
+    invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
+    return Decision(after, tuple(run.verdicts), plans, {g.version: tuple(g.members) for g in run.groups})

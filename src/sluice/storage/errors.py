@@ -1,0 +1,182 @@
+"""The root of sluice's errors, and the branches the storage floor raises.
+
+The tree says what the caller does next; every class pickles, and carries its facts as attributes, not only as text::
+
+    SluiceError
+      InvalidRequest            fix the call: nothing was written
+        UnknownScheme, NoSuchBucket, AccessDenied
+        TableNotFound, NotATable, TableExists
+        SchemaMismatch, ConstraintViolated, PredicateError
+        UnsupportedFeature, VersionNotFound
+      Unavailable               retry later: nothing is lost
+        StorageUnavailable
+          StorageFull
+      Corrupt                   stop, and look
+        LogGap, CorruptLogFile, BadChecksum, MissingObject, ForeignCommit
+      InvariantBroken           a bug of sluice: please report it
+
+`coordinator.errors` adds the branches about committing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "BadChecksum",
+    "ConstraintViolated",
+    "Corrupt",
+    "CorruptLogFile",
+    "ForeignCommit",
+    "InvalidRequest",
+    "InvariantBroken",
+    "LogGap",
+    "MissingObject",
+    "NoSuchBucket",
+    "NotATable",
+    "ObjectNotFound",
+    "PredicateError",
+    "SchemaMismatch",
+    "SluiceError",
+    "StorageFull",
+    "StorageUnavailable",
+    "TableExists",
+    "TableNotFound",
+    "Unavailable",
+    "UnknownScheme",
+    "UnsupportedFeature",
+    "VersionNotFound",
+    "invariant",
+]
+
+
+class SluiceError(Exception):
+    """The root of everything sluice raises on purpose.
+
+    `details` holds the facts by name; each is readable as an attribute too (`error.version`). `retryable` says whether
+    the same call may succeed later without being changed.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, /, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def __getattr__(self, name: str) -> Any:
+        details: dict[str, Any] = self.__dict__.get("details", {})
+        if name in details:
+            return details[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.details))
+
+
+def _rebuild(cls: type[SluiceError], message: str, details: dict[str, Any]) -> SluiceError:
+    return cls(message, **details)
+
+
+class InvalidRequest(SluiceError):
+    """Raised when the call itself must be changed; nothing was written."""
+
+
+class UnknownScheme(InvalidRequest):
+    """Raised when a location or coordinator address has a scheme sluice does not know."""
+
+
+class NoSuchBucket(InvalidRequest):
+    """Raised when the bucket (or the local parent folder) of a location does not exist."""
+
+
+class AccessDenied(InvalidRequest):
+    """Raised when the object store refuses the credentials, or has none."""
+
+
+class TableNotFound(InvalidRequest):
+    """Raised when nothing is stored at a location."""
+
+
+class NotATable(InvalidRequest):
+    """Raised when a location holds something, but no Delta table (or not one that sluice manages)."""
+
+
+class TableExists(InvalidRequest):
+    """Raised when a table is to be created where one exists."""
+
+
+class SchemaMismatch(InvalidRequest):
+    """Raised when data does not fit the table's schema; names the column."""
+
+
+class ConstraintViolated(InvalidRequest):
+    """Raised when a row breaks a NOT NULL, an invariant or a CHECK constraint, or one cannot be evaluated."""
+
+
+class PredicateError(InvalidRequest):
+    """Raised when a predicate does not parse, names an unknown column, or cannot be evaluated."""
+
+
+class UnsupportedFeature(InvalidRequest):
+    """Raised when a table needs a table feature this sluice lacks; `features` names them, `access` is read or write."""
+
+
+class VersionNotFound(InvalidRequest):
+    """Raised when a version or timestamp lies beyond the latest one, or was cleaned up."""
+
+
+class Unavailable(SluiceError):
+    """Raised when a service cannot be reached now; nothing is lost and the call may be repeated."""
+
+    retryable = True
+
+
+class StorageUnavailable(Unavailable):
+    """Raised when the object store failed in spite of retries."""
+
+
+class StorageFull(StorageUnavailable):
+    """Raised when the disk or the quota of the object store is full."""
+
+
+class Corrupt(SluiceError):
+    """Raised when stored bytes contradict the protocol; never skipped, a person has to look."""
+
+
+class LogGap(Corrupt):
+    """Raised when a version between the first and the last of a log is missing."""
+
+
+class CorruptLogFile(Corrupt):
+    """Raised when a log file is truncated or does not parse; names the file and the line."""
+
+
+class BadChecksum(Corrupt):
+    """Raised when content does not have the digest that was recorded for it."""
+
+
+class MissingObject(Corrupt):
+    """Raised when a file that the log refers to is not there."""
+
+
+class ForeignCommit(Corrupt):
+    """Raised when a version in the log was not ratified by sluice's coordinator."""
+
+
+class InvariantBroken(SluiceError):
+    """Raised when an invariant of the protocol does not hold: a bug of sluice, please report it."""
+
+
+class ObjectNotFound(SluiceError):
+    """Raised by an object store when a key does not exist; callers turn it into what it means to them."""
+
+
+def invariant(name: str, holds: bool, explain: str = "") -> None:
+    """Raise InvariantBroken unless `holds`; `name` is the invariant's number in the protocol (I1 to I12).
+
+    A function and not an `assert`: it must survive `python -O`.
+    """
+    if not holds:
+        raise InvariantBroken(f"invariant {name} does not hold: {explain}; this is a bug of sluice, please report it", invariant=name)

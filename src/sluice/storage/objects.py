@@ -1,0 +1,103 @@
+"""What sluice asks of an object store: a small protocol, shipped with a local, an S3 and an in-memory implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from .errors import InvalidRequest
+
+__all__ = ["ObjectInfo", "ObjectStore", "check_folder", "check_key"]
+
+
+def check_key(key: str) -> str:
+    """`key` itself when it is a legal key; raises InvalidRequest when it is not (see ObjectStore)."""
+    if not key or "\0" in key or not _NO_PARTS.isdisjoint(key.split("/")):
+        rule = 'keys are relative, separated by "/", and hold no empty, "." or ".." part'
+        raise InvalidRequest(f"{key!r} is no object key: {rule}", key=key)
+    return key
+
+
+def check_folder(prefix: str) -> str:
+    """`prefix` itself when it names a folder: "" or a legal key and a "/"; raises InvalidRequest when it does not."""
+    if prefix and not prefix.endswith("/"):
+        raise InvalidRequest(f'{prefix!r} names no folder: a folder is "" or ends in "/"', prefix=prefix)
+    if prefix:
+        check_key(prefix[:-1])
+    return prefix
+
+
+_NO_PARTS = frozenset({"", ".", ".."})
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One stored object: `key` relative to the store's root, `size` in bytes, `modified_ms` since the epoch (UTC)."""
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """The objects below one location (a table's root folder).
+
+    Keys are relative, separated by "/", never start with "/", and hold no empty, "." or ".." part (InvalidRequest).
+    Every verb may raise StorageUnavailable (after its own retries), AccessDenied and NoSuchBucket. Implementations are
+    safe to use from several threads, and picklable (connections are made again where they arrive).
+    """
+
+    @property
+    def location(self) -> str:
+        """The normalised URI of the root, without a trailing slash: `file:///data/t`, `s3://bucket/t`, `memory://t`."""
+        ...
+
+    @property
+    def atomic_put_if_absent(self) -> bool:
+        """Whether `put_if_absent` is atomic (local disk, conditional PUT); else it is a look before a plain put."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        ...
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object; durable and visible as a whole when this returns."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write an object unless the key exists: True when this call wrote it, False when something is there."""
+        ...
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size and time of one object. Raises ObjectNotFound."""
+        ...
+
+    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
+        """The objects in folder `prefix` ("" or ending in "/") with key >= `start`, ascending by key (UTF-8 bytes).
+
+        Sub-folders are left out unless `recursive`. A folder that does not exist is empty.
+        """
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object; a missing key is no error."""
+        ...
+
+    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A writable binary stream whose content becomes the object when the context ends without an exception.
+
+        Nothing is visible before that, and nothing remains after an exception. Large content is uploaded in parts
+        while it is written (S3 multipart), so memory stays bounded.
+        """
+        ...
+
+    def open_input(self, key: str) -> BinaryIO:
+        """A seekable binary input stream for reading Parquet by ranges. Raises ObjectNotFound."""
+        ...

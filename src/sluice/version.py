@@ -1,0 +1,8 @@
+"""The version of sluice, and the name it signs commits with."""
+
+from __future__ import annotations
+
+__all__ = ["ENGINE", "__version__"]
+
+__version__ = "0.1.0"
+ENGINE = f"sluice/{__version__}"
