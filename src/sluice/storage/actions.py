@@ -1,0 +1,42 @@
+"""The actions of a commit: the records, and their lossless JSON form."""
+
+from __future__ import annotations
+
+from .codec import decode, decode_commit, encode, encode_all
+from .records import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    CheckpointMetadata,
+    CommitInfo,
+    DeletionVector,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Sidecar,
+    Txn,
+    UnknownAction,
+)
+
+__all__ = [
+    "Action",
+    "AddCDCFile",
+    "AddFile",
+    "CheckpointMetadata",
+    "CommitInfo",
+    "DeletionVector",
+    "DomainMetadata",
+    "FileKey",
+    "Metadata",
+    "Protocol",
+    "RemoveFile",
+    "Sidecar",
+    "Txn",
+    "UnknownAction",
+    "decode",
+    "decode_commit",
+    "encode",
+    "encode_all",
+]

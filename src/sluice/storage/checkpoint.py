@@ -1,0 +1,202 @@
+"""Reading of checkpoints: classic, multi-part, and V2 (JSON or Parquet) with sidecars ("Checkpoints" in PROTOCOL.md).
+
+Adds and removes go from Parquet columns to Arrow tables without a Python object for each. Columns that this version of
+sluice does not know are ignored, as the protocol asks of readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .codec import action_of, decode_commit
+from .errors import CorruptLogFile, MissingObject, ObjectNotFound
+from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
+from .objects import ObjectStore
+from .paths import LogKind, sidecar_path
+from .records import Action, AddFile, RemoveFile, Sidecar
+from .replay import ReplayState
+from .segment import Checkpoint
+from .structjson import struct_to_json
+
+__all__ = ["read_checkpoint"]
+
+# Where each column of our tables comes from; `extra_json` and unknown columns have no place in a checkpoint.
+_VECTOR_WIRE: Final = {
+    "storage_type": "storageType",
+    "path_or_inline_dv": "pathOrInlineDv",
+    "offset": "offset",
+    "size_in_bytes": "sizeInBytes",
+    "cardinality": "cardinality",
+}
+_WIRE: Final = {
+    "path": "path",
+    "partition_values": "partitionValues",
+    "size": "size",
+    "modification_time": "modificationTime",
+    "data_change": "dataChange",
+    "stats": "stats",
+    "tags": "tags",
+    "deletion_vector": "deletionVector",
+    "base_row_id": "baseRowId",
+    "default_row_commit_version": "defaultRowCommitVersion",
+    "clustering_provider": "clusteringProvider",
+    "deletion_timestamp": "deletionTimestamp",
+    "extended_file_metadata": "extendedFileMetadata",
+}
+_SMALL: Final = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
+_STATS_STRUCT: Final = "stats_parsed"
+
+
+@dataclass(slots=True)
+class _Content:
+    """What the files of a checkpoint hold: rows for files, records for the rest."""
+
+    files: list[pa.Table] = field(default_factory=list)
+    tombstones: list[pa.Table] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+
+def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint, *, with_files: bool = True) -> ReplayState:
+    """The state that a checkpoint holds; without its files when only the small actions are wanted.
+
+    Raises CorruptLogFile, naming the file, for one that cannot be read, MissingObject for a sidecar that is not there, and
+    ObjectNotFound when the checkpoint itself is gone since it was listed.
+    """
+    content = _Content()
+    for part in checkpoint.parts:
+        if part.path.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json"):
+            _split(decode_commit(store.get(part.key), name=part.key), content)
+        else:
+            _read_parquet(store, part.key, content, with_files)
+    sidecars = [each for each in content.actions if isinstance(each, Sidecar)]
+    for sidecar in sidecars if with_files else ():
+        key = sidecar_path(sidecar.path)
+        try:
+            _read_parquet(store, key, content, with_files)
+        except ObjectNotFound as cause:
+            raise MissingObject(
+                f"{key} is not there, but checkpoint {checkpoint.parts[0].key} refers to it; restore it from a copy",
+                key=key,
+                version=checkpoint.version,
+            ) from cause
+    state = ReplayState().after([content.actions])
+    return replace(
+        state,
+        files=LayeredTable(pa.concat_tables([FILES_SCHEMA.empty_table(), *content.files]), add_rows),
+        tombstones=LayeredTable(pa.concat_tables([TOMBSTONES_SCHEMA.empty_table(), *content.tombstones]), remove_rows),
+    )
+
+
+def _split(actions: Iterable[Action], content: _Content) -> None:
+    adds: list[AddFile] = []
+    removes: list[RemoveFile] = []
+    for action in actions:
+        match action:
+            case AddFile():
+                adds.append(action)
+            case RemoveFile():
+                removes.append(action)
+            case _:
+                content.actions.append(action)
+    content.files.append(add_rows(adds))
+    content.tombstones.append(remove_rows(removes))
+
+
+def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: bool) -> None:
+    source = store.open_input(key)
+    try:
+        with source, pq.ParquetFile(source, pre_buffer=True) as file:
+            for group in range(file.num_row_groups):
+                _read_group(file, group, key, content, with_files)
+    except (pa.ArrowException, OSError) as cause:
+        raise CorruptLogFile(
+            f"checkpoint {key} cannot be read: {cause}; the file is truncated or damaged: restore it from a copy",
+            file=key,
+            line=None,
+            reason=str(cause),
+        ) from cause
+
+
+def _read_group(file: pq.ParquetFile, group: int, key: str, content: _Content, with_files: bool) -> None:
+    schema: pa.Schema = file.schema_arrow
+    small = [name for name in _SMALL if name in schema.names]
+    for name in small:
+        for body in _present(file.read_row_group(group, columns=[name]), name).to_pylist():
+            content.actions.append(_small_action(name, _plain(body, schema.field(name).type), key))
+    if not with_files:
+        return
+    if "add" in schema.names:
+        content.files.append(_read_adds(file, group))
+    if "remove" in schema.names:
+        content.tombstones.append(_read_rows(file, group, "remove", TOMBSTONES_SCHEMA))
+
+
+def _read_adds(file: pq.ParquetFile, group: int) -> pa.Table:
+    files = _read_rows(file, group, "add", FILES_SCHEMA)
+    stats = files.column("stats")
+    kind = file.schema_arrow.field("add").type
+    if stats.null_count and kind.get_field_index(_STATS_STRUCT) >= 0:
+        # The writer keeps statistics as columns (writeStatsAsJson=false); everything else reads them as JSON.
+        rows = _present(file.read_row_group(group, columns=[f"add.{_STATS_STRUCT}"]), "add")
+        rebuilt = pa.chunked_array([struct_to_json(chunk.field(_STATS_STRUCT)) for chunk in rows.chunks], pa.string())
+        files = files.set_column(files.schema.get_field_index("stats"), "stats", pc.coalesce(stats, rebuilt))
+    return files
+
+
+def _read_rows(file: pq.ParquetFile, group: int, name: str, schema: pa.Schema) -> pa.Table:
+    """The rows of one kind of file action in a row group, in the columns of `schema`."""
+    kind: pa.StructType = file.schema_arrow.field(name).type
+    wanted = [f"{name}.{_WIRE[each]}" for each in schema.names if each in _WIRE and kind.get_field_index(_WIRE[each]) >= 0]
+    rows = _present(file.read_row_group(group, columns=wanted), name)
+    return pa.Table.from_batches([_to_schema(chunk, schema) for chunk in rows.chunks if len(chunk)], schema)
+
+
+def _present(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """The values of a column of structs that are not null: each row of a checkpoint has one of its columns set."""
+    column = table.column(name)
+    return column.drop_null() if column.null_count else column
+
+
+def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_column(rows, _WIRE.get(each.name), each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Array:
+    if wire is None or rows.type.get_field_index(wire) < 0:
+        return pa.nulls(len(rows), kind)
+    values = pc.struct_field(rows, wire)
+    if values.null_count == len(values):
+        return pa.nulls(len(rows), kind)
+    if pa.types.is_struct(kind):
+        parts = [_column(values, _VECTOR_WIRE[each.name], each.type) for each in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(values))
+    return values if values.type == kind else values.cast(kind)
+
+
+def _small_action(name: str, body: Mapping[str, Any], key: str) -> Action:
+    try:
+        return action_of({name: body})
+    except ValueError as cause:
+        raise CorruptLogFile(
+            f"checkpoint {key} holds a {name} that is none: {cause}; restore it from a copy", file=key, line=None, reason=str(cause)
+        ) from cause
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value of Arrow as JSON would have it: maps are objects, and what is null is not there."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {each.name: _plain(value[each.name], each.type) for each in kind if value[each.name] is not None}
+    if pa.types.is_map(kind):
+        return {name: _plain(inner, kind.item_type) for name, inner in value}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_plain(inner, kind.value_type) for inner in value]
+    return value

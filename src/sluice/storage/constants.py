@@ -1,0 +1,47 @@
+"""The names and widths of the Delta protocol that more than one file needs (PROTOCOL.md; section names in the comments)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "CHECKPOINT_PART_DIGITS",
+    "DELETED_FILE_RETENTION_DEFAULT_MS",
+    "DELETED_FILE_RETENTION_KEY",
+    "ICT_ENABLED_KEY",
+    "ICT_ENABLEMENT_TIMESTAMP_KEY",
+    "ICT_ENABLEMENT_VERSION_KEY",
+    "LAST_CHECKPOINT",
+    "LOG_FOLDER",
+    "LONG_MAX",
+    "LONG_MIN",
+    "SIDECAR_FOLDER",
+    "STAGED_FOLDER",
+    "VERSION_DIGITS",
+    "VERSION_MAX",
+]
+
+# "File Types": everything about a table's history is below one folder.
+LOG_FOLDER: Final = "_delta_log/"
+SIDECAR_FOLDER: Final = LOG_FOLDER + "_sidecars/"
+STAGED_FOLDER: Final = LOG_FOLDER + "_staged_commits/"
+LAST_CHECKPOINT: Final = LOG_FOLDER + "_last_checkpoint"
+
+# Versions are zero-padded so that the order of names is the order of versions.
+VERSION_DIGITS: Final = 20
+CHECKPOINT_PART_DIGITS: Final = 10
+
+# Every number of an action is a signed 64-bit long.
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+VERSION_MAX: Final = LONG_MAX
+assert len(str(VERSION_MAX)) <= VERSION_DIGITS
+
+# "In-Commit Timestamps"
+ICT_ENABLED_KEY: Final = "delta.enableInCommitTimestamps"
+ICT_ENABLEMENT_VERSION_KEY: Final = "delta.inCommitTimestampEnablementVersion"
+ICT_ENABLEMENT_TIMESTAMP_KEY: Final = "delta.inCommitTimestampEnablementTimestamp"
+
+# How long a tombstone outlives the removal of its file; one week where the table does not say.
+DELETED_FILE_RETENTION_KEY: Final = "delta.deletedFileRetentionDuration"
+DELETED_FILE_RETENTION_DEFAULT_MS: Final = 7 * 24 * 3600 * 1000

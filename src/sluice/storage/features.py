@@ -1,0 +1,195 @@
+"""Which tables sluice may read and write: table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md).
+
+A table names what its clients must implement, by features or, in old tables, by version numbers that imply features. A
+feature that is named but not in use asks nothing of most clients; `_IN_USE` says how to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from .constants import ICT_ENABLED_KEY
+from .datatypes import StructType, schema_to_json
+from .errors import CorruptLogFile, UnsupportedFeature
+from .jsontext import loads
+from .records import DomainMetadata, Metadata, Protocol
+
+__all__ = [
+    "SLUICE_FEATURE",
+    "check_readable",
+    "check_writable",
+    "downgrade_for_detach",
+    "new_protocol",
+    "reader_features",
+    "upgrade_for_attach",
+    "writer_features",
+]
+
+# Keeps writers out that do not go through the coordinator; readers need not know it.
+SLUICE_FEATURE: Final = "sluice"
+
+FEATURE_READER_VERSION: Final = 3
+FEATURE_WRITER_VERSION: Final = 7
+
+# What the old version numbers imply, each number on top of the lower ones.
+_LEGACY_READER: Final[Mapping[int, tuple[str, ...]]] = {1: (), 2: ("columnMapping",)}
+_LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
+    1: (),
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+_READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_WRITABLE: Final = _READABLE | {"appendOnly", "invariants", "checkConstraints", "inCommitTimestamp", "domainMetadata", SLUICE_FEATURE}
+
+_Domains = Mapping[str, DomainMetadata] | None
+
+
+def _switched_on(key: str) -> Callable[[Metadata, _Domains], bool]:
+    return lambda metadata, _: metadata.configuration.get(key, "false").lower() == "true"
+
+
+def _on_a_column(prefix: str) -> Callable[[Metadata, _Domains], bool]:
+    return lambda metadata, _: any(key.startswith(prefix) for each in _columns(metadata) for key in each.get("metadata") or {})
+
+
+def _maps_columns(metadata: Metadata, _: _Domains) -> bool:
+    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+
+
+def _tracks_rows(metadata: Metadata, _: _Domains) -> bool:
+    """A table that names the feature wants row ids for every file, even while they are not enabled, unless suspended."""
+    return metadata.configuration.get("delta.rowTrackingSuspended", "false").lower() != "true"
+
+
+def _is_clustered(_: Metadata, domains: _Domains) -> bool:
+    return domains is None or "delta.clustering" in domains
+
+
+# Features whose demands rest while nothing uses them; a table that names any other unsupported one is refused.
+_IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
+    "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
+    "changeDataFeed": _switched_on("delta.enableChangeDataFeed"),
+    "clustering": _is_clustered,
+    "columnMapping": _maps_columns,
+    "generatedColumns": _on_a_column("delta.generationExpression"),
+    "identityColumns": _on_a_column("delta.identity."),
+    "rowTracking": _tracks_rows,
+}
+
+
+def reader_features(protocol: Protocol) -> frozenset[str]:
+    """The features a reader must implement, named or implied."""
+    if protocol.min_reader_version >= FEATURE_READER_VERSION:
+        return frozenset(protocol.reader_features or ())
+    return _implied(_LEGACY_READER, protocol.min_reader_version)
+
+
+def writer_features(protocol: Protocol) -> frozenset[str]:
+    """The features a writer must implement, named or implied."""
+    if protocol.min_writer_version >= FEATURE_WRITER_VERSION:
+        return frozenset(protocol.writer_features or ())
+    implied = _implied(_LEGACY_WRITER, protocol.min_writer_version)
+    # A feature of readers and writers needs both numbers.
+    return implied - {"columnMapping"} if protocol.min_reader_version < 2 else implied
+
+
+def check_readable(protocol: Protocol, metadata: Metadata) -> None:
+    """Raise UnsupportedFeature, naming the features, when reading the table needs what sluice lacks."""
+    if protocol.min_reader_version > FEATURE_READER_VERSION:
+        raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
+    lacking = reader_features(protocol) - _READABLE
+    if "columnMapping" in lacking and not _maps_columns(metadata, None):
+        lacking -= {"columnMapping"}
+    if lacking:
+        raise _refusal("read", sorted(lacking))
+
+
+def check_writable(protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata] | None = None) -> None:
+    """Raise UnsupportedFeature, naming the features, when reading or writing the table needs what sluice lacks.
+
+    `domains` are the table's metadata domains, which tell whether it is clustered; without them it counts as clustered.
+    """
+    check_readable(protocol, metadata)
+    if protocol.min_writer_version > FEATURE_WRITER_VERSION:
+        raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
+    lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata, domains)}
+    if lacking:
+        raise _refusal("write", sorted(lacking))
+
+
+def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = None) -> Protocol:
+    """The protocol of a new table of this schema and these properties.
+
+    Reader version 1 unless a type needs a reader feature, so that every Delta reader can read the table.
+    """
+    features = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE}
+    if any(key.startswith("delta.constraints.") for key in configuration or {}):
+        features.add("checkConstraints")
+    if "timestamp_ntz" in _nodes(loads(schema_to_json(schema).encode())):
+        features.add("timestampNtz")
+        return Protocol(FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, ("timestampNtz",), tuple(sorted(features)))
+    return Protocol(1, FEATURE_WRITER_VERSION, None, tuple(sorted(features)))
+
+
+def upgrade_for_attach(protocol: Protocol) -> Protocol:
+    """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now."""
+    readers = reader_features(protocol)
+    writers = writer_features(protocol) | readers | {"inCommitTimestamp", SLUICE_FEATURE}
+    return replace(
+        protocol,
+        min_reader_version=FEATURE_READER_VERSION if readers else protocol.min_reader_version,
+        min_writer_version=FEATURE_WRITER_VERSION,
+        reader_features=tuple(sorted(readers)) if readers or protocol.min_reader_version >= FEATURE_READER_VERSION else None,
+        writer_features=tuple(sorted(writers)),
+    )
+
+
+def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> Protocol:
+    """The protocol without sluice's own feature, and without the writer features in `also`."""
+    kept = writer_features(protocol) - {SLUICE_FEATURE, *also}
+    return replace(protocol, writer_features=tuple(sorted(kept)))
+
+
+def in_commit_timestamps(metadata: Metadata) -> bool:
+    """Whether the commits of the table carry their own time."""
+    return _switched_on(ICT_ENABLED_KEY)(metadata, None)
+
+
+def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[str]:
+    return frozenset(name for since, names in legacy.items() if since <= version for name in names)
+
+
+def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
+    verb = {"read": "reading", "write": "writing"}[access]
+    return UnsupportedFeature(
+        f"{verb} this table needs {', '.join(features)}, which sluice does not support; use an engine that does, "
+        f"or drop the table feature there first",
+        features=features,
+        access=access,
+    )
+
+
+def _columns(metadata: Metadata) -> Iterator[dict[str, Any]]:
+    """The fields of the schema, nested ones too, as JSON."""
+    try:
+        schema = loads(metadata.schema_string.encode())
+    except ValueError as cause:
+        raise CorruptLogFile(f"the schema in the log is no JSON: {cause}; restore the log from a copy", reason=str(cause)) from cause
+    for node in _nodes(schema):
+        if isinstance(node, dict) and node.get("type") == "struct":
+            yield from node.get("fields") or []
+
+
+def _nodes(kind: Any) -> Iterator[Any]:
+    """A type and all types inside it."""
+    yield kind
+    if isinstance(kind, dict):
+        fields = [each.get("type") for each in kind.get("fields") or []]
+        for inner in [*fields, *(kind.get(name) for name in ("elementType", "keyType", "valueType"))]:
+            yield from _nodes(inner)

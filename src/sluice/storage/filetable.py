@@ -1,0 +1,197 @@
+"""Files of a table as rows of Arrow tables: made from records, turned back into them, and replaced by key.
+
+A snapshot may hold a million files, so nothing here makes a Python object for a row unless it is asked for that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .jsontext import dumps, loads
+from .records import AddFile, DeletionVector, FileKey, RemoveFile
+
+__all__ = ["FILES_SCHEMA", "TOMBSTONES_SCHEMA", "LayeredTable", "add_rows", "adds_of", "remove_rows", "removes_of", "without"]
+
+TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
+VECTOR: Final = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline_dv", pa.string()),
+        ("offset", pa.int32()),
+        ("size_in_bytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+# The fields of AddFile, in its order; `extra_json` is its `extra` as a JSON text, null when empty.
+FILES_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("data_change", pa.bool_()),
+        ("stats", pa.string()),
+        ("tags", TEXT_MAP),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("clustering_provider", pa.string()),
+        ("extra_json", pa.string()),
+    ]
+)
+
+# The fields of RemoveFile but `stats` and `tags`, which checkpoints do not keep for removed files.
+TOMBSTONES_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("data_change", pa.bool_()),
+        ("deletion_timestamp", pa.int64()),
+        ("extended_file_metadata", pa.bool_()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("extra_json", pa.string()),
+    ]
+)
+
+# Chunks grow by merging up to this many rows: few chunks to look at, and a change rewrites only the chunks it touches.
+_CHUNK_ROWS_MAX: Final = 65_536
+# Changes are merged at once when there are more than this, so that copying them for the next version stays cheap.
+_PENDING_MAX: Final = 16_384
+
+_Row = TypeVar("_Row", AddFile, RemoveFile)
+
+
+def add_rows(adds: Sequence[AddFile]) -> pa.Table:
+    """A row for each add."""
+    return _rows(adds, FILES_SCHEMA)
+
+
+def remove_rows(removes: Sequence[RemoveFile]) -> pa.Table:
+    """A row for each remove."""
+    return _rows(removes, TOMBSTONES_SCHEMA)
+
+
+def adds_of(table: pa.Table) -> Iterator[AddFile]:
+    """The record of each row of a table in FILES_SCHEMA."""
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            yield AddFile(**_values(row))
+
+
+def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
+    """The record of each row of a table in TOMBSTONES_SCHEMA."""
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            yield RemoveFile(**_values(row))
+
+
+def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
+    """The batches of `table` less the rows with one of `keys`; batches that hold none of them are passed on as they are."""
+    batches: list[pa.RecordBatch] = table.to_batches()
+    if not keys:
+        return batches
+    paths = pa.array({path for path, _ in keys}, pa.string())
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        # First by path alone, vectorised; only the few rows found are then compared with their deletion vectors.
+        found = pc.indices_nonzero(pc.is_in(batch.column("path"), value_set=paths))
+        if len(found):
+            gone = _rows_with(batch, found, keys)
+            if gone:
+                mask = pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=pa.array(gone, pa.int64()))
+                batch = batch.filter(pc.invert(mask))
+        if batch.num_rows:
+            kept.append(batch)
+    return kept
+
+
+def _rows_with(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[FileKey]) -> list[int]:
+    rows = batch.select(["path", "deletion_vector"]).take(candidates).to_pylist()
+    return [
+        index
+        for index, row in zip(candidates.to_pylist(), rows, strict=True)
+        if (row["path"], "" if row["deletion_vector"] is None else DeletionVector(**row["deletion_vector"]).unique_id) in keys
+    ]
+
+
+class LayeredTable(Generic[_Row]):
+    """An immutable table of files plus changes by key that are merged in when somebody looks.
+
+    Applying changes costs what the changes cost, not what the table does. A change is the row that now stands for the
+    key, or None when there is none (any more).
+    """
+
+    def __init__(self, base: pa.Table, make: Callable[[Sequence[_Row]], pa.Table], changes: Mapping[FileKey, _Row | None] | None = None):
+        # One attribute for both, so that a thread sees either the layers before merging or the table after it.
+        self._layers: tuple[pa.Table, Mapping[FileKey, _Row | None]] = base, changes or {}
+        self._make: Callable[[Sequence[_Row]], pa.Table] = make
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, merged at the first look."""
+        base, changes = self._layers
+        if changes:
+            batches = without(base, changes.keys())
+            batches += self._make([row for row in changes.values() if row is not None]).to_batches()
+            base = pa.Table.from_batches(_merge_small(batches), base.schema)
+            self._layers = base, {}
+        return base
+
+    def apply(self, changes: Mapping[FileKey, _Row | None]) -> LayeredTable[_Row]:
+        """The table after `changes`."""
+        base, pending = self._layers
+        # A key that changed before goes to the end, where replay would put it.
+        after = {key: row for key, row in pending.items() if key not in changes}
+        after.update(changes)
+        result = LayeredTable(base, self._make, after)
+        if len(after) > _PENDING_MAX:
+            _ = result.table
+        return result
+
+
+def _merge_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows with fewer batches: neighbours are joined while the earlier one is not much larger."""
+    merged: list[pa.RecordBatch] = []
+    for batch in batches:
+        merged.append(batch)
+        while len(merged) > 1 and _worth_joining(merged[-2].num_rows, merged[-1].num_rows):
+            merged[-2:] = [pa.concat_batches(merged[-2:])]
+    return merged
+
+
+def _worth_joining(earlier: int, later: int) -> bool:
+    return earlier <= 2 * later and earlier + later <= _CHUNK_ROWS_MAX
+
+
+def _rows(records: Sequence[AddFile] | Sequence[RemoveFile], schema: pa.Schema) -> pa.Table:
+    return pa.table({name: _column(records, name, schema.field(name).type) for name in schema.names}, schema=schema)
+
+
+def _column(records: Sequence[AddFile] | Sequence[RemoveFile], name: str, kind: pa.DataType) -> pa.Array:
+    if name == "extra_json":
+        return pa.array([dumps(each.extra).decode() if each.extra else None for each in records], kind)
+    values: list[Any] = [getattr(each, name) for each in records]
+    if name == "deletion_vector":
+        values = [None if value is None else {part: getattr(value, part) for part in VECTOR.names} for value in values]
+    elif pa.types.is_map(kind):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, kind)
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    for name in ("partition_values", "tags"):
+        if row.get(name) is not None:
+            row[name] = dict(row[name])
+    vector, extra = row["deletion_vector"], row.pop("extra_json")
+    if vector is not None:
+        row["deletion_vector"] = DeletionVector(**vector)
+    row["extra"] = {} if extra is None else loads(extra.encode())
+    return row

@@ -1,0 +1,74 @@
+"""JSON that loses nothing and breaks loudly: orjson, and the standard library where orjson would round.
+
+orjson reads integers beyond 64 bits as floats and writes infinities as null, both without a word. Here such integers stay
+exact, and a number that is not finite is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from .errors import InvalidRequest
+
+__all__ = ["dumps", "loads", "require_json"]
+
+# Every integer that orjson cannot hold has at least this many digits; that a string or a fraction has them costs only time.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def loads(text: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError for what is no JSON, and for numbers that are not finite."""
+    if _LONG_NUMBER.search(text) is None:
+        return orjson.loads(text)
+    # Same strictness as above: orjson is the one that checks UTF-8, surrogates and overflowing floats.
+    orjson.loads(text)
+    return json.loads(text, parse_constant=_refuse)
+
+
+def dumps(value: Any) -> bytes:
+    """The JSON text of a value, compact, in UTF-8. Raises InvalidRequest for what JSON cannot hold."""
+    try:
+        return orjson.dumps(value, default=_plain)
+    except TypeError:
+        # Beyond 64 bits, or no JSON at all: the check below tells which.
+        require_json(value)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
+    except ValueError as cause:
+        raise InvalidRequest(f"{value!r} cannot be written as JSON: {cause}; give text that is valid Unicode and finite numbers") from cause
+
+
+def require_json(value: Any) -> None:
+    """Raise InvalidRequest unless `value` consists of what JSON has: objects with text keys, arrays, text, finite numbers."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if not isinstance(name, str):
+                raise InvalidRequest(f"{name!r} cannot be the name of a JSON field: names are text", value=name)
+            require_json(inner)
+        return
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            require_json(inner)
+        return
+    raise InvalidRequest(f"{value!r} cannot be written as JSON: use text, a finite number, a boolean, a list or a mapping", value=value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
