@@ -24,17 +24,17 @@ from .replay import ReplayState
 from .segment import Checkpoint
 from .structjson import struct_to_json
 
-__all__ = ["read_checkpoint"]
+__all__ = ["VECTOR_WIRE", "WIRE", "read_checkpoint"]
 
-# Where each column of our tables comes from; `extra_json` and unknown columns have no place in a checkpoint.
-_VECTOR_WIRE: Final = {
+# The protocol's name of each column of our tables ; `extra_json` has none, and no place in a checkpoint.
+VECTOR_WIRE: Final = {
     "storage_type": "storageType",
     "path_or_inline_dv": "pathOrInlineDv",
     "offset": "offset",
     "size_in_bytes": "sizeInBytes",
     "cardinality": "cardinality",
 }
-_WIRE: Final = {
+WIRE: Final = {
     "path": "path",
     "partition_values": "partitionValues",
     "size": "size",
@@ -152,7 +152,7 @@ def _read_adds(file: pq.ParquetFile, group: int) -> pa.Table:
 def _read_rows(file: pq.ParquetFile, group: int, name: str, schema: pa.Schema) -> pa.Table:
     """The rows of one kind of file action in a row group, in the columns of `schema`."""
     kind: pa.StructType = file.schema_arrow.field(name).type
-    wanted = [f"{name}.{_WIRE[each]}" for each in schema.names if each in _WIRE and kind.get_field_index(_WIRE[each]) >= 0]
+    wanted = [f"{name}.{WIRE[each]}" for each in schema.names if each in WIRE and kind.get_field_index(WIRE[each]) >= 0]
     rows = _present(file.read_row_group(group, columns=wanted), name)
     return pa.Table.from_batches([_to_schema(chunk, schema) for chunk in rows.chunks if len(chunk)], schema)
 
@@ -164,7 +164,7 @@ def _present(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [_column(rows, _WIRE.get(each.name), each.type) for each in schema]
+    columns = [_column(rows, WIRE.get(each.name), each.type) for each in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -175,7 +175,7 @@ def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Arr
     if values.null_count == len(values):
         return pa.nulls(len(rows), kind)
     if pa.types.is_struct(kind):
-        parts = [_column(values, _VECTOR_WIRE[each.name], each.type) for each in kind]
+        parts = [_column(values, VECTOR_WIRE[each.name], each.type) for each in kind]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(values))
     return values if values.type == kind else values.cast(kind)
 

@@ -21,6 +21,7 @@ __all__ = [
     "check_readable",
     "check_writable",
     "downgrade_for_detach",
+    "in_commit_timestamps",
     "new_protocol",
     "reader_features",
     "upgrade_for_attach",

@@ -12,7 +12,18 @@ from .jsontext import loads
 from .objects import ObjectInfo, ObjectStore
 from .paths import LogKind, LogPath, commit_path, version_prefix
 
-__all__ = ["Checkpoint", "LogFile", "LogSegment", "earliest_version", "latest_version", "list_log", "list_segment"]
+__all__ = [
+    "Checkpoint",
+    "LogFile",
+    "LogListing",
+    "LogSegment",
+    "earliest_version",
+    "last_checkpoint_version",
+    "latest_version",
+    "list_log",
+    "list_segment",
+    "list_versions",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +117,24 @@ def _refuse_gap(segment: LogSegment, first: int) -> None:
 
 
 @dataclass(slots=True)
-class _Listing:
-    """What one listing of `_delta_log/` shows."""
+class LogListing:
+    """What one listing of `_delta_log/` shows: commits by version, compacted files, complete checkpoints ascending."""
 
     commits: dict[int, LogFile] = field(default_factory=dict)
     compacted: list[LogFile] = field(default_factory=list)
-    checkpoints: list[Checkpoint] = field(default_factory=list)  # complete ones, ascending
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     anything: bool = False
 
     @property
     def latest(self) -> int | None:
+        """The highest version there is."""
         return max([*self.commits, *(each.version for each in self.checkpoints)], default=None)
 
     def __contains__(self, version: int) -> bool:
         return version in self.commits or any(each.version == version for each in self.checkpoints)
 
     def newest_checkpoint(self, version: int) -> Checkpoint | None:
+        """The checkpoint to start from on the way to `version`."""
         return next((each for each in reversed(self.checkpoints) if each.version <= version), None)
 
     @property
@@ -146,15 +159,15 @@ def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
     Raises TableNotFound where nothing is stored, NotATable where something is stored but no log, VersionNotFound for a
     version that is not there (any more), LogGap when the log lacks a version it must have.
     """
-    hint = _hinted_version(store)
+    hint = last_checkpoint_version(store)
     if hint is not None and (version is None or hint <= version):
-        listing = _listing(store, hint)
+        listing = list_versions(store, hint)
         wanted = listing.latest if version is None else version
         # Only the whole listing can tell which versions there are instead of one that is not there.
         if wanted is not None and wanted in listing and listing.newest_checkpoint(wanted) is not None:
             return _segment(store.location, listing, version)
     # No hint, or one that leads nowhere: what the whole listing shows is what counts.
-    listing = _listing(store, 0)
+    listing = list_versions(store, 0)
     if listing.latest is None:
         raise _no_log(store, listing)
     return _segment(store.location, listing, version)
@@ -162,17 +175,17 @@ def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
 
 def latest_version(store: ObjectStore) -> int | None:
     """The highest version in the log, or None where there is no log."""
-    hint = _hinted_version(store)
-    latest = None if hint is None else _listing(store, hint).latest
-    return _listing(store, 0).latest if latest is None else latest
+    hint = last_checkpoint_version(store)
+    latest = None if hint is None else list_versions(store, hint).latest
+    return list_versions(store, 0).latest if latest is None else latest
 
 
 def earliest_version(store: ObjectStore) -> int | None:
     """The lowest version that can still be rebuilt, or None where there is no log."""
-    return _listing(store, 0).earliest
+    return list_versions(store, 0).earliest
 
 
-def _segment(location: str, listing: _Listing, wanted: int | None) -> LogSegment:
+def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegment:
     latest, earliest = listing.latest, listing.earliest
     assert latest is not None
     version = latest if wanted is None else wanted
@@ -217,8 +230,9 @@ def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[
     return tuple(chosen)
 
 
-def _listing(store: ObjectStore, start: int) -> _Listing:
-    listing = _Listing()
+def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
+    """What one listing of the log shows, from version `start` on."""
+    listing = LogListing()
     candidates: list[LogFile] = []
     for each in list_log(store, start):
         listing.anything = True
@@ -252,7 +266,7 @@ def _preference(checkpoint: Checkpoint) -> tuple[int, int, int]:
     return checkpoint.version, _ORDER.index(checkpoint.kind), -len(checkpoint.parts)
 
 
-def _hinted_version(store: ObjectStore) -> int | None:
+def last_checkpoint_version(store: ObjectStore) -> int | None:
     """The version in `_last_checkpoint`: only a hint, so a missing or damaged one is no error."""
     try:
         hint = loads(store.get(LAST_CHECKPOINT))
@@ -262,7 +276,7 @@ def _hinted_version(store: ObjectStore) -> int | None:
     return version if type(version) is int and 0 <= version <= VERSION_MAX else None
 
 
-def _no_log(store: ObjectStore, listing: _Listing) -> NotATable | TableNotFound:
+def _no_log(store: ObjectStore, listing: LogListing) -> NotATable | TableNotFound:
     found: ObjectInfo | None = next(iter(store.list_from("", recursive=True)), None)
     if found is None:
         return TableNotFound(f"there is no table at {store.location}: check the location, or create the table", location=store.location)

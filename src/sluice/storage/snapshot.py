@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 
 from .checkpoint import read_checkpoint
 from .codec import decode_commit
-from .constants import ICT_ENABLED_KEY
 from .errors import CorruptLogFile, InvalidRequest, MissingObject, ObjectNotFound
-from .features import check_readable
+from .features import check_readable, in_commit_timestamps
 from .filetable import adds_of, removes_of
 from .objects import ObjectStore
 from .paths import commit_path
 from .records import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from .replay import ReplayState
 from .segment import LogFile, LogSegment, list_log, list_segment
+from .timetravel import in_commit_timestamp, version_at
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "version_at"]
 
 # Requests for log files under way at once; they are small, so latency is what counts.
 _FETCHES_MAX = 8
@@ -213,8 +213,4 @@ def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> i
         # The commit file was cleaned up; the checkpoint came soon after it.
         assert segment.checkpoint is not None
         return segment.checkpoint.parts[0].modified_ms
-    if snapshot.configuration.get(ICT_ENABLED_KEY, "").lower() == "true" and (not segment.deltas or segment.deltas[-1] != commit):
-        for action in decode_commit(store.get(commit.key), name=commit.key):
-            if isinstance(action, CommitInfo) and action.in_commit_timestamp is not None:
-                return action.in_commit_timestamp
-    return commit.modified_ms
+    return in_commit_timestamp(store, segment.version) if in_commit_timestamps(snapshot.metadata) else commit.modified_ms

@@ -1,0 +1,41 @@
+"""Durations as Delta's table properties write them: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from .errors import InvalidRequest
+
+__all__ = ["interval_ms"]
+
+_NANOSECONDS: Final[Mapping[str, int]] = {
+    "nanosecond": 1,
+    "microsecond": 1_000,
+    "millisecond": 1_000_000,
+    "second": 1_000_000_000,
+    "minute": 60 * 1_000_000_000,
+    "hour": 3600 * 1_000_000_000,
+    "day": 24 * 3600 * 1_000_000_000,
+    "week": 7 * 24 * 3600 * 1_000_000_000,
+}
+_TERM: Final = rf"\d{{1,15}}\s+(?:{'|'.join(_NANOSECONDS)})s?"
+_INTERVAL: Final = re.compile(rf"\s*(?:interval\s+)?({_TERM}(?:\s+{_TERM})*)\s*", re.IGNORECASE)
+
+
+def interval_ms(text: str, *, name: str) -> int:
+    """The milliseconds of a duration; `name` is the property, for the error. Raises InvalidRequest.
+
+    Months and years are no durations, for they have no fixed length.
+    """
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"{name} is {text!r}, which is no duration; write it like 'interval 7 days', with units from weeks to nanoseconds",
+            property=name,
+            value=text,
+        )
+    words = match[1].lower().split()
+    total = sum(int(number) * _NANOSECONDS[unit.removesuffix("s")] for number, unit in zip(words[::2], words[1::2], strict=True))
+    return total // 1_000_000
