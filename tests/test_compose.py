@@ -1,0 +1,106 @@
+"""`docker-compose.yml` is what the Compose specification allows, and says what it is meant to say."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+ROOT = Path(__file__).resolve().parent.parent
+ENSEMBLE = ("zoo1", "zoo2", "zoo3")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def specification() -> Draft202012Validator:
+    """The Compose specification's own schema, as the package `check-jsonschema` carries it."""
+    schema = json.loads((files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text())
+    assert schema["title"] == "Compose Specification"
+    return Draft202012Validator(schema)
+
+
+def test_the_file_follows_the_specification(compose: dict[str, Any], specification: Draft202012Validator) -> None:
+    specification.validate(compose)
+
+
+def test_the_schema_would_find_a_misspelt_key(compose: dict[str, Any], specification: Draft202012Validator) -> None:
+    broken = {**compose, "services": {**compose["services"], "demo": {**compose["services"]["demo"], "depend_on": []}}}
+    with pytest.raises(ValidationError, match="depend_on"):
+        specification.validate(broken)
+
+
+@pytest.mark.parametrize("name", ENSEMBLE)
+def test_each_zookeeper_server_knows_all_three(compose: dict[str, Any], name: str) -> None:
+    service = compose["services"][name]
+    environment = service["environment"]
+    servers = dict(re.findall(r"server\.(\d)=(\w+):2888:3888;2181", environment["ZOO_SERVERS"]))
+    assert servers == {"1": "zoo1", "2": "zoo2", "3": "zoo3"}
+    assert servers[environment["ZOO_MY_ID"]] == name == service["hostname"]
+    assert service["image"].startswith("zookeeper:3.9")
+
+
+def test_the_servers_share_no_folder(compose: dict[str, Any]) -> None:
+    volumes = [volume.partition(":")[0] for name in ENSEMBLE for volume in compose["services"][name]["volumes"]]
+    assert len(set(volumes)) == 2 * len(ENSEMBLE)
+    assert set(volumes) < set(compose["volumes"])
+
+
+@pytest.mark.parametrize("name", [*ENSEMBLE, "objects"])
+def test_every_server_has_a_health_check(compose: dict[str, Any], name: str) -> None:
+    assert compose["services"][name]["healthcheck"]["test"][0] == "CMD-SHELL"
+
+
+def test_a_zookeeper_without_quorum_is_not_healthy(compose: dict[str, Any]) -> None:
+    pattern = re.search(r"grep -q '(.*)'", compose["services"]["zoo1"]["healthcheck"]["test"][1])
+    assert pattern is not None
+    expression = pattern[1].replace(r"\(", "(").replace(r"\)", ")").replace(r"\|", "|")
+    assert re.search(expression, "Zxid: 0x0\nMode: follower\n", re.MULTILINE)
+    assert not re.search(expression, "This ZooKeeper instance is not currently serving requests\n", re.MULTILINE)
+
+
+def test_the_client_waits_for_everything_it_uses(compose: dict[str, Any]) -> None:
+    waits = {name: each["condition"] for name, each in compose["services"]["demo"]["depends_on"].items()}
+    assert waits == dict.fromkeys(ENSEMBLE, "service_healthy") | {"bucket": "service_completed_successfully"}
+    assert compose["services"]["bucket"]["depends_on"] == {"objects": {"condition": "service_healthy"}}
+
+
+def test_the_client_is_told_where_they_are(compose: dict[str, Any]) -> None:
+    demo, store = compose["services"]["demo"], compose["services"]["objects"]
+    assert demo["environment"]["SLUICE_COORDINATOR"] == "zk://" + ",".join(f"{name}:2181" for name in ENSEMBLE) + "/sluice"
+    assert demo["environment"]["AWS_ENDPOINT_URL"] == "http://objects:8333"
+    assert "-s3.port=8333" in store["command"]
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert demo["environment"][key] == store["environment"][key]
+
+
+def test_the_bucket_is_made_by_the_name_the_client_uses(compose: dict[str, Any]) -> None:
+    demo, bucket = compose["services"]["demo"], compose["services"]["bucket"]
+    [name] = set(re.findall(r"Bucket='(\w+)'", bucket["command"][0]))
+    assert demo["command"][demo["command"].index("--location") + 1].startswith(f"s3://{name}/")
+    compile(bucket["command"][0], "bucket", "exec")
+
+
+def test_images_are_pinned(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert "build" in service or re.search(r":\d+\.\d+", service["image"]), name
+
+
+def test_the_dockerfile_copies_what_the_build_needs_and_exists() -> None:
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for word in line.split()]
+    assert copied == ["pyproject.toml", "README.md", "LICENSE", "src"]
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert allowed == copied
+    assert [name for name in copied if not (ROOT / name).exists()] == []

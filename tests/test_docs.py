@@ -1,0 +1,96 @@
+"""What README.md and docs/ show works: every Python block runs, every `make` target and every link exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists())
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its info string, its text, and the line it begins on."""
+
+    info: str
+    code: str
+    line: int
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in _FENCE.finditer(text):
+        indent = len(found["indent"])
+        code = "".join(line[indent:] if line.strip() else "\n" for line in found["code"].splitlines(keepends=True))
+        yield Block(found["info"].strip(), code, text.count("\n", 0, found.start("code")) + 1)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run(page: str, code: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a page's blocks one after the other in one fresh interpreter, as a reader would who types them in.
+
+    A process per page: the coordinator a page starts ends with it, and nothing it configures reaches another test. Each
+    block is compiled with the page's name and lines, so that a traceback points into the page.
+    """
+    script = ["import builtins", "space = {'__name__': '__main__'}"]
+    script += [f"exec(compile({chr(10) * (block.line - 1) + block.code!r}, {page!r}, 'exec'), space)" for block in code]
+    (folder / "page.py").write_text("\n".join(script))
+    environment = {**os.environ, "SLUICE_HOME": str(folder / "home")}
+    work = folder / "work"
+    work.mkdir()
+    return subprocess.run(
+        [sys.executable, str(folder / "page.py")], cwd=work, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    python = [block for block in blocks(page.read_text()) if block.info == "python"]
+    if python:
+        result = run(name(page), python, tmp_path)
+        assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_python_block_escapes(page: Path) -> None:
+    """Only `python` blocks are run, so nothing may hide behind a variation of the word."""
+    infos = {block.info for block in blocks(page.read_text())}
+    assert not {info for info in infos if re.match(r"(?i)py|>>>", info)} - {"python"}
+    assert "" not in infos, "name the language of each block; `text` for drawings and output"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_targets_exist(page: Path) -> None:
+    shell = "\n".join(block.code for block in blocks(page.read_text()) if block.info in {"sh", "bash", "shell", "console"})
+    named = set(re.findall(r"^\s*(?:\$ )?make ([a-z][a-z-]*)", shell, re.MULTILINE))
+    [phony] = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named <= set(phony.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", _FENCE.sub("", page.read_text()))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_blocks_are_found_with_their_lines() -> None:
+    text = "# x\n\n```python\na = 1\n```\n\n1. item\n\n   ```python\n   b = a + 1\n   ```\n\n```sh\nmake test\n```\n"
+    assert list(blocks(text)) == [Block("python", "a = 1\n", 4), Block("python", "b = a + 1\n", 10), Block("sh", "make test\n", 14)]
+
+
+def test_blocks_of_a_page_share_their_names_and_failures_point_into_the_page(tmp_path: Path) -> None:
+    result = run("docs/page.md", [Block("python", "a = 1\n", 4), Block("python", "b = a + 1\nassert b == 3, b\n", 10)], tmp_path)
+    assert result.returncode == 1
+    assert 'File "docs/page.md", line 11' in result.stderr
+    assert "AssertionError: 2" in result.stderr

@@ -1,0 +1,197 @@
+"""The repository keeps its own rules: the ones that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+LINKS = {"coordinator", "storage", "spark_integration"}
+IGNORED = {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+
+OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
+"""What an extra brings, so what may be imported inside a function: sluice works without it."""
+
+LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
+"""Put together from halves: this file is searched too."""
+
+TEXT = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ""}
+
+
+def ours(*suffixes: str, below: str = ".") -> list[Path]:
+    """The repository's own files with these suffixes, the links at the root not followed."""
+    found = []
+    for path in sorted((ROOT / below).rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        built = any(part in IGNORED or part.endswith(".egg-info") for part in parts)
+        if not built and parts[0] not in LINKS and path.is_file() and path.suffix in suffixes:
+            found.append(path)
+    return found
+
+
+SOURCES = ours(".py", below="src")
+MODULES = [*SOURCES, *ours(".py", below="benchmarks"), *ours(".py", below="tests")]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring: what explains is not what is long."""
+    total = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if ast.get_docstring(node) is not None:
+        total -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return total
+
+
+def test_files_are_found() -> None:
+    assert len(SOURCES) > 10
+    assert ROOT / "src/sluice/__init__.py" in SOURCES
+    assert not any(path.relative_to(ROOT).parts[0] in LINKS for path in MODULES)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_files_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES, "divide it by what it is about"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_functions_fit_a_screen(path: Path) -> None:
+    assert [f"{node.name}: {body_lines(node)} lines" for node in functions(path) if body_lines(node) > MAX_FUNCTION_LINES] == []
+
+
+def swallowed(module: ast.Module) -> list[int]:
+    """Lines of `except` clauses that do nothing at all."""
+    return [
+        node.lineno
+        for node in ast.walk(module)
+        if isinstance(node, ast.ExceptHandler)
+        and all(isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)) for line in node.body)
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_no_error_is_swallowed(path: Path) -> None:
+    assert swallowed(tree(path)) == [], "say what is done instead (contextlib.suppress says it for a single call)"
+
+
+def late_imports(module: ast.Module) -> list[tuple[int, str]]:
+    """(line, top-level package) of each import inside a function."""
+    found = []
+    for function in ast.walk(module):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import):
+                    found += [(node.lineno, alias.name.partition(".")[0]) for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    found.append((node.lineno, "." * node.level + (node.module or "").partition(".")[0]))
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_imports_stand_at_the_top(path: Path) -> None:
+    assert [(line, package) for line, package in late_imports(tree(path)) if package not in OPTIONAL] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_the_floors_do_not_import_the_face(path: Path) -> None:
+    """import-linter sees the packages; this sees the names in `sluice/__init__.py`, which only the face may use."""
+    floor = path.relative_to(ROOT / "src").parts[:2]
+    if floor[0] != "sluice" or floor[1] not in {"storage", "coordinator", "tables", "spark_integration"}:
+        return
+    depth = len(path.relative_to(ROOT / "src/sluice").parts)
+    wrong = [
+        node.lineno
+        for node in ast.walk(tree(path))
+        if (isinstance(node, ast.Import) and any(alias.name == "sluice" for alias in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "sluice")
+        or (isinstance(node, ast.ImportFrom) and node.level == depth and node.module is None)
+    ]
+    assert wrong == []
+
+
+def exported(path: Path) -> list[str] | None:
+    for node in tree(path).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets) and node.value is not None:
+                names: list[str] = ast.literal_eval(node.value)
+                return names
+    return None
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.name != "__main__.py"], ids=name)
+def test_each_module_says_what_it_offers(path: Path) -> None:
+    names = exported(path)
+    if names is None:
+        assert path.name == "__init__.py", "__all__ is missing"
+        assert len(tree(path).body) <= 1, "__all__ is missing"
+        return
+    assert len(names) == len(set(names))  # their order is ruff's RUF022
+    defined = {
+        alias
+        for node in tree(path).body
+        for alias in (
+            [node.name]
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            else [alias.asname or alias.name for alias in node.names]
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            else [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        )
+    }
+    has_lazy_names = "__getattr__" in defined
+    assert has_lazy_names or [each for each in names if each not in defined] == []
+
+
+@pytest.mark.parametrize("path", [*MODULES, *ours(*TEXT - {".py"})], ids=name)
+def test_nothing_is_left_for_later(path: Path) -> None:
+    words = re.findall(LATER, path.read_text(errors="replace"))
+    assert words == []
+
+
+def test_the_only_links_are_the_three_signposts() -> None:
+    links = {path.name: str(path.readlink()) for path in ROOT.iterdir() if path.is_symlink()}
+    assert links == {each: f"src/sluice/{each}" for each in LINKS}
+    below = [path for folder in ("src", "tests", "docs", "benchmarks", "docker", "scripts") for path in (ROOT / folder).rglob("*")]
+    assert [name(path) for path in below if path.is_symlink()] == []
+
+
+def test_no_tool_is_pointed_at_the_links() -> None:
+    settings = (ROOT / "pyproject.toml").read_text()
+    folders = {
+        key: ast.literal_eval(value)
+        for key, value in re.findall(r"^(extend-exclude|files|include|testpaths) = (\[.*\])$", settings, re.MULTILINE)
+    }
+    assert set(folders.pop("extend-exclude")) == LINKS
+    assert folders.keys() == {"files", "include", "testpaths"}
+    assert not LINKS & {folder for each in folders.values() for folder in each}
+
+
+@pytest.mark.parametrize(
+    ("code", "check", "expected"),
+    [
+        ("try:\n    f()\nexcept OSError:\n    pass\n", swallowed, [3]),
+        ("try:\n    f()\nexcept OSError:\n    ...\n", swallowed, [3]),
+        ("try:\n    f()\nexcept OSError:\n    return_()\n", swallowed, []),
+        ("def f():\n    import json\n    from .a import b\n", late_imports, [(2, "json"), (3, ".a")]),
+        ("import json\n", late_imports, []),
+    ],
+)
+def test_the_rules_find_what_they_are_for(code: str, check: Callable[[ast.Module], object], expected: object) -> None:
+    assert check(ast.parse(code)) == expected
