@@ -1,0 +1,118 @@
+"""The benchmark counts honestly: it would find a system that loses, repeats or halves a transaction."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.load import Load, Transaction
+from benchmarks.report import Report, measure, verdict
+from benchmarks.systems.base import ROWS, batch, transaction_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def transaction(writer: int, sequence: int, acknowledged: float | None = 1.5) -> Transaction:
+    return Transaction(writer, sequence, begun=1.0, acknowledged=acknowledged, version=None)
+
+
+def rows(*transactions: tuple[int, int]) -> list[int]:
+    return [row for writer, sequence in transactions for row in batch(writer, sequence)["id"].to_pylist()]
+
+
+def report(transactions: list[Transaction], present: list[int], *, ack: str = "published", writers: int = 2) -> Report:
+    load = Load(start=1.0, deadline=11.0, ended=21.0, transactions=tuple(transactions))
+    return measure("sluice", writers, ack, 30.0, load, present)
+
+
+SOME = [transaction(0, 0), transaction(0, 1), transaction(0, 2), transaction(1, 0), transaction(1, 1)]
+THEIR_ROWS = rows((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
+
+
+def test_what_is_there_once_is_sound_and_the_warming_up_is_not_counted() -> None:
+    result = report(SOME, THEIR_ROWS)
+    assert (result.lost, result.duplicated, result.unacknowledged, result.sound) == (0, 0, 0, True)
+    assert (result.transactions, result.transactions_per_s, result.versions_per_s) == (3, 0.3, 0.3)
+    assert result.slowest_over_mean == pytest.approx(1 / 1.5, abs=1e-3)
+
+
+def test_a_missing_transaction_is_lost() -> None:
+    result = report(SOME, rows((0, 0), (0, 1), (1, 0), (1, 1)))
+    assert (result.lost, result.duplicated, result.sound) == (1, 0, False)
+
+
+def test_half_a_transaction_is_lost_too() -> None:
+    assert report(SOME, THEIR_ROWS[:-1]).lost == 1
+
+
+def test_a_repeated_row_is_a_duplicate() -> None:
+    result = report(SOME, [*THEIR_ROWS, THEIR_ROWS[-1]])
+    assert (result.lost, result.duplicated, result.sound) == (0, 1, False)
+
+
+def test_what_nobody_was_told_of_is_reported_apart() -> None:
+    result = report([*SOME, transaction(1, 2, None)], [*THEIR_ROWS, *rows((1, 2))])
+    assert (result.unacknowledged, result.unfinished, result.sound) == (1, 1, True)
+    assert result.max_ms == 20_000, "it counts with all the time it was given"
+
+
+def test_what_ends_after_the_measured_time_is_checked_but_not_counted() -> None:
+    late = [*SOME, transaction(1, 2, 15.0)]
+    assert report(late, THEIR_ROWS).lost == 1
+    counted = report(late, [*THEIR_ROWS, *rows((1, 2))])
+    assert (counted.transactions, counted.finished_late, counted.max_ms) == (3, 1, 14_000)
+
+
+def test_ratified_counts_everything_until_the_last_is_published() -> None:
+    result = report([*SOME, transaction(1, 2, 15.0)], [*THEIR_ROWS, *rows((1, 2))], ack="ratified")
+    assert (result.transactions, result.measured_s, result.transactions_per_s) == (4, 20.0, 0.2)
+
+
+def test_a_writer_that_got_nothing_done_shows() -> None:
+    assert report(SOME, THEIR_ROWS, writers=3).slowest_over_mean == 0.0
+
+
+def test_versions_are_counted_where_the_system_tells_them() -> None:
+    grouped = [Transaction(0, n, 1.0, 1.5, version) for n, version in enumerate([0, 7, 7, 7, 8])]
+    result = report(grouped, rows(*((0, n) for n in range(5))), writers=1)
+    assert (result.transactions_per_s, result.versions_per_s) == (0.4, 0.2)
+
+
+def test_ids_tell_whose_they_are() -> None:
+    assert {transaction_of(row) for row in batch(31, 9_999)["id"].to_pylist()} == {(31, 9_999)}
+    assert batch(0, 1).num_rows == ROWS
+
+
+def test_the_verdict_names_who_lost() -> None:
+    assert verdict({"sluice": report(SOME, [])}) == "verdict: FAILED, sluice lost 5 and duplicated 0"
+
+
+@pytest.mark.slow
+@pytest.mark.zookeeper
+def test_a_short_run_prints_one_object_per_system() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.commits",
+        "--writers",
+        "2",
+        "--seconds",
+        "1",
+        "--latency-ms",
+        "0",
+        "--systems",
+        "sluice,delta-rs",
+    ]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    ours, theirs = (json.loads(line) for line in result.stdout.splitlines())
+    assert (ours["system"], theirs["system"]) == ("sluice", "delta-rs")
+    for each in (ours, theirs):
+        assert (each["writers"], each["lost"], each["duplicated"]) == (2, 0, 0)
+        assert each["transactions"] > 0
+        assert each["p99_ms"] >= each["p50_ms"] > 0
+    assert "verdict: ok" in result.stderr
