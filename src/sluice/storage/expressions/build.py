@@ -1,0 +1,397 @@
+"""Makers of typed nodes: every one checks the types of its operands, coerces literals and folds constants.
+
+A literal compared with something takes the type of that something where its value is exactly one of that type: `small = 5L` compares
+SMALLINTs, so that statistics and Parquet's own pruning apply. Where it is not (`small < 70000`, `whole = 1.5`) both sides meet at a type
+that holds both, so that nothing wraps around. Refusals are PredicateErrors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+
+from ..errors import PredicateError
+from . import evaluate, types, values
+from .functions import ALIASES, FUNCTIONS, NOT_DETERMINISTIC
+from .nodes import (
+    And,
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Value,
+    columns,
+)
+
+__all__ = [
+    "FALSE",
+    "NULL",
+    "TRUE",
+    "and_",
+    "arithmetic",
+    "call",
+    "case",
+    "cast",
+    "column",
+    "compare",
+    "in_",
+    "is_null",
+    "like",
+    "literal",
+    "negate",
+    "not_",
+    "number",
+    "or_",
+    "require_boolean",
+]
+
+NULL = Literal(None, pa.null())
+TRUE = Literal(True, pa.bool_())
+FALSE = Literal(False, pa.bool_())
+
+
+def column(path: Sequence[str], schema: pa.Schema) -> Column:
+    """The column (or nested field) of that name, whatever the case of its letters."""
+    fields: Iterable[pa.Field] = schema
+    found: list[str] = []
+    kind: pa.DataType = pa.null()
+    for step in path:
+        known = list(fields)
+        same = [field for field in known if field.name == step] or [field for field in known if field.name.lower() == step.lower()]
+        if len(same) != 1:
+            asked, where = ".".join(path), f"fields of {'.'.join(found)}" if found else "columns"
+            what = f"names several {where} that differ only in case" if same else "is unknown"
+            names = tuple(field.name for field in known)
+            raise PredicateError(f"the column {asked!r} {what}; the {where} are {', '.join(names) or 'none'}", column=asked, columns=names)
+        kind = same[0].type
+        found.append(same[0].name)
+        fields = kind if pa.types.is_struct(kind) else ()
+    return Column(tuple(found), kind)
+
+
+def number(text: str) -> Literal:
+    """An unsigned or signed numeric literal as Spark reads it: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent."""
+    if "e" in text.lower():
+        return Literal(float(text), pa.float64())
+    return literal(Decimal(text) if "." in text else int(text))
+
+
+def literal(value: Value) -> Literal:
+    """A Python value as a literal; an integer beyond BIGINT is a decimal, a naive datetime has no time zone."""
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return TRUE if value else FALSE
+        case int():
+            for kind in (pa.int32(), pa.int64()):
+                low, high = types.integer_bounds(kind)
+                if low <= value <= high:
+                    return Literal(value, kind)
+            return literal(Decimal(value))
+        case Decimal():
+            return Literal(value, _decimal_type(value))
+        case float():
+            return Literal(value, pa.float64())
+        case str():
+            return Literal(value, pa.string())
+        case bytes():
+            return Literal(value, pa.binary())
+        case datetime():
+            return Literal(value.astimezone(timezone.utc), types.TIMESTAMP) if value.tzinfo else Literal(value, types.TIMESTAMP_NTZ)
+        case date():
+            return Literal(value, pa.date32())
+    raise PredicateError(f"{value!r} is no value a predicate can hold: use a number, string, bytes, date or datetime", value=value)
+
+
+def _decimal_type(value: Decimal) -> pa.DataType:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or max(len(digits) + max(exponent, 0), -exponent) > 38:
+        raise PredicateError(f"{value} is no DECIMAL: it has more than 38 digits; write it as a DOUBLE", value=value)
+    scale = max(-exponent, 0)
+    return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
+
+
+def require_boolean(node: Node) -> Node:
+    """`node` as a condition; NULL is one."""
+    if pa.types.is_null(node.type):
+        return Literal(None, pa.bool_())
+    if not pa.types.is_boolean(node.type):
+        raise PredicateError(f"a condition must be BOOLEAN, and this is {types.name(node.type)}: compare it with something")
+    return node
+
+
+def compare(op: str, left: Node, right: Node) -> Node:
+    """`left op right` for = <> < <= > >= <=>."""
+    left, right, at = _meet(op, left, right)
+    return _folded(Compare(op, left, right, at))
+
+
+def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
+    """Both operands, literals turned into the type at which they are compared, and that type."""
+    if isinstance(right, Literal) and not isinstance(left, Literal):
+        right = _fitted(right, left.type)
+    elif isinstance(left, Literal) and not isinstance(right, Literal):
+        left = _fitted(left, right.type)
+    at = types.common(left.type, right.type)
+    if at is not None and pa.types.is_null(at):
+        at = pa.bool_()
+    if at is None or not types.is_atomic(at):
+        raise PredicateError(
+            f"{types.name(left.type)} {op} {types.name(right.type)} cannot be evaluated: CAST one side to the type of the other, or name a field"
+        )
+    left, right = _as_literal(left, at), _as_literal(right, at)
+    # A string constant has become a number by now, which may be one of the column's own type.
+    if isinstance(right, Literal) and not isinstance(left, Literal):
+        right = _fitted(right, left.type)
+    elif isinstance(left, Literal) and not isinstance(right, Literal):
+        left = _fitted(left, right.type)
+    return left, right, left.type if left.type == right.type else at
+
+
+def _fitted(term: Literal, kind: pa.DataType) -> Literal:
+    """The literal as one of type `kind`, where comparing at `kind` has the same answers as comparing at the common type."""
+    value = term.value
+    if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool) or not types.is_numeric(kind) or term.type == kind:
+        return term
+    if isinstance(value, float) and (not math.isfinite(value) or pa.types.is_decimal(kind) or abs(value) >= 2**53):
+        return term  # a DECIMAL or a large BIGINT is rounded to a DOUBLE before it is compared with one
+    if pa.types.is_float64(kind):
+        return Literal(float(value), kind)
+    try:
+        fitted = values.convert(value, kind)
+    except PredicateError:
+        return term
+    return Literal(fitted, kind) if fitted == value else term
+
+
+def _as_literal(term: Node, kind: pa.DataType) -> Node:
+    if isinstance(term, Literal) and term.type != kind and not (types.is_decimal(kind) and types.is_decimal(term.type)):
+        return Literal(values.convert(term.value, kind), kind)
+    return term
+
+
+def and_(*terms: Node) -> Node:
+    """The conjunction; nested ones are flattened, TRUE terms dropped."""
+    flat = [part for term in map(require_boolean, terms) for part in (term.terms if isinstance(term, And) else (term,))]
+    kept = tuple(term for term in flat if term != TRUE)
+    return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
+
+
+def or_(*terms: Node) -> Node:
+    """The disjunction; nested ones are flattened, FALSE terms dropped."""
+    flat = [part for term in map(require_boolean, terms) for part in (term.terms if isinstance(term, Or) else (term,))]
+    kept = tuple(term for term in flat if term != FALSE)
+    return Or(kept) if len(kept) > 1 else kept[0] if kept else FALSE
+
+
+def not_(term: Node) -> Node:
+    term = require_boolean(term)
+    return term.term if isinstance(term, Not) else _folded(Not(term))
+
+
+def is_null(term: Node) -> Node:
+    return _folded(IsNull(term))
+
+
+def in_(term: Node, options: Sequence[Node]) -> Node:
+    """`term IN (options)`; options that are no constants become comparisons."""
+    if not options:
+        raise PredicateError("IN needs at least one value in its list")
+    constants = [option for option in options if isinstance(option, Literal)]
+    if isinstance(term, Literal) or len(constants) < len(options):
+        return or_(*(compare("=", term, option) for option in options))
+    fitted = [_fitted(option, term.type) for option in constants if option.value is not None]
+    at: pa.DataType | None = term.type
+    for option in fitted:
+        at = types.common(at, option.type) if at is not None else None
+    if at is None or not types.is_atomic(at):
+        kinds = ", ".join(dict.fromkeys(types.name(option.type) for option in fitted))
+        raise PredicateError(f"{types.name(term.type)} IN a list of {kinds} cannot be evaluated: write the list as {types.name(term.type)}")
+    options = [Literal(values.convert(option.value, at), at) for option in fitted]
+    refitted = [_fitted(option, term.type) for option in options]
+    if all(option.type == term.type for option in refitted):
+        options, at = refitted, term.type
+    return In(term, tuple(dict.fromkeys(options)), len(options) < len(constants), at)
+
+
+def like(term: Node, pattern: Node, escape: str = "\\") -> Node:
+    """`term LIKE pattern ESCAPE escape`."""
+    if not isinstance(pattern, Literal) or not isinstance(pattern.value, (str, type(None))):
+        raise PredicateError("the pattern of LIKE must be a string constant")
+    term = _as_string(term, "LIKE")
+    if pattern.value is None:
+        return Literal(None, pa.bool_())
+    return _like(term, _pattern(pattern.value, escape))
+
+
+def _like(term: Node, parts: tuple[str | bool, ...]) -> Node:
+    if all(isinstance(part, str) for part in parts):
+        return compare("=", term, literal("".join(map(str, parts))))
+    return _folded(Like(term, parts))
+
+
+def _search(name: str, term: Node, text: Node) -> Node:
+    """startswith, endswith and contains, which are patterns."""
+    if not isinstance(text, Literal) or not isinstance(text.value, (str, type(None))):
+        raise PredicateError(f"the text {name} looks for must be a string constant", function=name)
+    if text.value is None:
+        return Literal(None, pa.bool_())
+    part = (text.value,) if text.value else ()
+    before, after = (() if name == "startswith" else (True,)), (() if name == "endswith" else (True,))
+    return _like(_as_string(term, name), (*before, *part, *after) if part else (True,))
+
+
+def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
+    parts: list[str | bool] = []
+    letters = iter(text)
+    for letter in letters:
+        if letter == escape:
+            letter = next(letters, "")
+            if letter not in ("%", "_", escape) or not letter:
+                raise PredicateError(
+                    f"the LIKE pattern {text!r} has {escape!r} before {letter!r}: it may stand before %, _ and itself only"
+                )
+        elif letter in "%_":
+            parts.append(letter == "%")
+            continue
+        if parts and isinstance(parts[-1], str):
+            parts[-1] += letter
+        else:
+            parts.append(letter)
+    return tuple(parts)
+
+
+def _as_string(term: Node, what: str) -> Node:
+    if pa.types.is_null(term.type):
+        return Literal(None, pa.string())
+    if not pa.types.is_string(term.type):
+        raise PredicateError(f"{what} needs a STRING, and this is {types.name(term.type)}: CAST it to STRING")
+    return term
+
+
+def cast(term: Node, kind: pa.DataType) -> Node:
+    """CAST(term AS kind); PredicateError when sluice does not evaluate that cast exactly."""
+    if term.type == kind:
+        return term
+    if isinstance(term, Literal):
+        return Literal(values.convert(term.value, kind), kind)
+    evaluate.check_cast(term.type, kind)
+    return Cast(term, kind)
+
+
+def negate(term: Node) -> Node:
+    """`-term`."""
+    if isinstance(term, Literal) and isinstance(term.value, (int, float, Decimal)) and not isinstance(term.value, bool):
+        return Literal(-term.value, term.type)
+    return arithmetic("-", Literal(0, pa.int8()) if not types.is_decimal(term.type) else Literal(Decimal(0), term.type), term)
+
+
+def arithmetic(op: str, left: Node, right: Node) -> Node:
+    """`left op right` for + - * / % div; integers overflow, and division by zero fails, when a row is evaluated."""
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return NULL
+    kinds = [types.operand(one.type, getattr(one, "value", None), other.type) for one, other in ((left, right), (right, left))]
+    kind = types.arithmetic(op, *kinds)
+    if kind is None:
+        raise PredicateError(
+            f"{types.name(left.type)} {op} {types.name(right.type)} cannot be evaluated exactly: CAST the operands to BIGINT, DOUBLE or narrower decimals"
+        )
+    return _folded(Arithmetic(op, left, right, kind))
+
+
+def case(branches: Iterable[tuple[Node, Node]], otherwise: Node = NULL) -> Node:
+    checked = tuple((require_boolean(condition), value) for condition, value in branches)
+    kind = _common_of([*(value for _, value in checked), otherwise], "CASE")
+    return _folded(Case(tuple((condition, _as_literal(value, kind)) for condition, value in checked), _as_literal(otherwise, kind), kind))
+
+
+def _common_of(terms: Iterable[Node], what: str) -> pa.DataType:
+    kind: pa.DataType | None = pa.null()
+    for term in terms:
+        kind = types.common(kind, term.type) if kind is not None else None
+    if kind is None or (not types.is_atomic(kind) and not pa.types.is_null(kind)) or (types.is_decimal(kind) and kind.precision > 38):
+        raise PredicateError(f"the values of {what} have no common type: CAST them to one")
+    return kind
+
+
+def call(name: str, args: Sequence[Node]) -> Node:
+    """A function by its SQL name; PredicateError for functions that sluice does not evaluate."""
+    known = ALIASES.get(name.lower(), name.lower())
+    match known, args:
+        case "coalesce", [_, *_]:
+            kind = _common_of(args, "COALESCE")
+            return _folded(Call("coalesce", tuple(_as_literal(arg, kind) for arg in args), kind))
+        case "if", [condition, yes, no]:
+            return case([(condition, yes)], no)
+        case "nullif", [value, other]:
+            return case([(compare("=", value, other), NULL)], value)
+        case "isnull", [value]:
+            return is_null(value)
+        case "isnotnull", [value]:
+            return not_(is_null(value))
+        case "mod", [left, right]:
+            return arithmetic("%", left, right)
+        case "negative", [value]:
+            return negate(value)
+        case (("startswith" | "endswith" | "contains"), [term, text]):
+            return _search(known, term, text)
+        case (("date" | "timestamp" | "string" | "int" | "bigint" | "smallint" | "tinyint" | "double" | "float" | "boolean"), [value]):
+            return cast(value, types.parse(known.upper()))
+    function = FUNCTIONS.get(known)
+    if function is None:
+        raise PredicateError(_unknown(name), function=name)
+    if len(args) not in function.arity:
+        raise PredicateError(f"{name} takes {' or '.join(map(str, function.arity))} arguments, not {len(args)}", function=name)
+    coerced = tuple(_argument(arg, kind, name) for arg, kind in zip(args, function.takes(len(args))))
+    return _folded(Call(known, coerced, function.gives(coerced)))
+
+
+def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
+    """The argument at the type the function takes; None takes any number."""
+    if kind is None:
+        if not types.is_numeric(arg.type):
+            raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)
+        return arg
+    moments = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
+    fits = (
+        arg.type == kind
+        or pa.types.is_null(arg.type)
+        or (kind in moments and (arg.type in moments or pa.types.is_string(arg.type)))
+        or (pa.types.is_integer(kind) and pa.types.is_integer(arg.type))
+        or (pa.types.is_floating(kind) and types.is_numeric(arg.type))
+    )
+    if not fits:
+        raise PredicateError(f"{name} needs {types.name(kind)}, and this is {types.name(arg.type)}: CAST it", function=name)
+    return cast(arg, kind)
+
+
+def _unknown(name: str) -> str:
+    if name.lower() in NOT_DETERMINISTIC:
+        return f"{name} has no fixed value, and a predicate must mean the same to everybody: write the value itself"
+    return (
+        f"sluice does not evaluate the function {name}: compute it in a column first; it knows {', '.join(sorted({*FUNCTIONS, *ALIASES}))}"
+    )
+
+
+def _folded(node: Node) -> Node:
+    """The node's value, when no column has a part in it. What fails is left for the rows that reach it."""
+    if columns(node) or isinstance(node, Literal):
+        return node
+    try:
+        return Literal(evaluate.constant(node), node.type)
+    except PredicateError:
+        return node

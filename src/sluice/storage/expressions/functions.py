@@ -1,0 +1,187 @@
+"""The SQL functions sluice evaluates exactly as Spark does. Dates and hours are those of UTC.
+
+A function is one row of `FUNCTIONS`; what is only another way of writing an expression (`nvl`, `if`, `mod`) is in `build.call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import PredicateError
+from . import elementwise, types
+from .nodes import Literal, Node
+
+__all__ = ["ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
+
+Run: TypeAlias = Callable[[Sequence[pc.Expression], Sequence[Node]], pc.Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`takes` gives the argument types by their number (None: any number); `run` gets them compiled and as nodes; `fails` for some rows."""
+
+    arity: Sequence[int]
+    takes: Callable[[int], Sequence[pa.DataType | None]]
+    gives: Callable[[Sequence[Node]], pa.DataType]
+    run: Run
+    fails: bool = False
+
+
+def _constant(node: Node, what: str) -> str | int:
+    if isinstance(node, Literal) and isinstance(node.value, (str, int)):
+        return node.value
+    raise PredicateError(f"the {what} must be a constant that is not NULL")
+
+
+def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[pc.Expression], pc.Expression]) -> Function:
+    return Function((1,), lambda _: (takes,), lambda _: gives, lambda terms, _: run(terms[0]))
+
+
+def _calendar(part: Callable[[pc.Expression], pc.Expression]) -> Function:
+    return _simple(pa.date32(), pa.int32(), lambda term: part(term).cast(pa.int32()))
+
+
+def _clock(part: Callable[[pc.Expression], pc.Expression]) -> Function:
+    return _simple(types.TIMESTAMP, pa.int32(), lambda term: part(term).cast(pa.int32()))
+
+
+def _letters(name: str, ascii_only: Callable[[pa.Array], pa.Array], change: Callable[[str], str]) -> Function:
+    """Case mapping of whole strings: one letter may become two, which Arrow's own mapping does not do."""
+
+    def run(values: pa.Array) -> pa.Array:
+        if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
+            return ascii_only(values)
+        return pa.array([None if value is None else change(value) for value in values.to_pylist()], pa.string())
+
+    return _simple(pa.string(), pa.string(), lambda term: elementwise.per_array(name, run, term, pa.string(), pa.string()))
+
+
+def _slice(term: pc.Expression, position: int, length: int | None) -> pc.Expression:
+    """Positions count from 1; 0 means 1; negative ones count from the end, and may lie before the beginning."""
+    if length is not None and length <= 0:
+        return pc.utf8_slice_codeunits(term, 0, 0)
+    start = position - 1 if position > 0 else position
+    stop = None if length is None else start + length
+    return pc.utf8_slice_codeunits(term, start, None if stop is not None and start < 0 <= stop else stop)
+
+
+def _substring(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    position, *length = (int(_constant(node, "position and length of substring")) for node in nodes[1:])
+    return _slice(terms[0], position, length[0] if length else None)
+
+
+def _left(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    return _slice(terms[0], 1, int(_constant(nodes[1], "length of left")))
+
+
+def _right(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    length = int(_constant(nodes[1], "length of right"))
+    return _slice(terms[0], -length if length > 0 else 1, max(length, 0))
+
+
+def _days(sign: int) -> Function:
+    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+        change = pc.add_checked if sign > 0 else pc.subtract_checked
+        return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
+
+    return Function((2,), lambda _: (pa.date32(), pa.int32()), lambda _: pa.date32(), run, fails=True)
+
+
+def _date_difference(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    return pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32()))
+
+
+_UNITS: Final = {
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
+    "QUARTER": "quarter",
+    **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
+    "WEEK": "week",
+    **dict.fromkeys(("DAY", "DD"), "day"),
+    "HOUR": "hour",
+    "MINUTE": "minute",
+    "SECOND": "second",
+}
+
+
+def _truncated(term: pc.Expression, unit: Node, units: Sequence[str]) -> pc.Expression:
+    text = str(_constant(unit, "unit to truncate to"))
+    known = _UNITS.get(text.upper())
+    if known not in units:
+        raise PredicateError(f"cannot truncate to {text!r}: use one of {', '.join(key for key, unit in _UNITS.items() if unit in units)}")
+    return pc.floor_temporal(term, unit=known)
+
+
+def _number(args: Sequence[Node]) -> pa.DataType:
+    return args[0].type
+
+
+def _strings(count: int) -> Sequence[pa.DataType]:
+    return (pa.string(),) * count
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "lower": _letters("lower", pc.ascii_lower, str.lower),
+    "upper": _letters("upper", pc.ascii_upper, str.upper),
+    "length": _simple(pa.string(), pa.int32(), pc.utf8_length),
+    "trim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_trim(term, characters=" ")),
+    "ltrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_ltrim(term, characters=" ")),
+    "rtrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_rtrim(term, characters=" ")),
+    "substring": Function((2, 3), lambda n: (pa.string(), pa.int32(), pa.int32())[:n], lambda _: pa.string(), _substring),
+    "left": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _left),
+    "right": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _right),
+    "concat": Function(range(1, 100), _strings, lambda _: pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
+    "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
+    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(pc.is_nan(term), pc.scalar(False))),
+    "year": _calendar(pc.year),
+    "quarter": _calendar(pc.quarter),
+    "month": _calendar(pc.month),
+    "day": _calendar(pc.day),
+    "dayofweek": _calendar(lambda term: pc.day_of_week(term, count_from_zero=False, week_start=7)),
+    "weekday": _calendar(pc.day_of_week),
+    "dayofyear": _calendar(pc.day_of_year),
+    "weekofyear": _calendar(pc.iso_week),
+    "hour": _clock(pc.hour),
+    "minute": _clock(pc.minute),
+    "second": _clock(pc.second),
+    "date_add": _days(1),
+    "date_sub": _days(-1),
+    "datediff": Function((2,), lambda _: (pa.date32(), pa.date32()), lambda _: pa.int32(), _date_difference),
+    "trunc": Function(
+        (2,),
+        lambda _: (pa.date32(), pa.string()),
+        lambda _: pa.date32(),
+        lambda terms, nodes: _truncated(terms[0], nodes[1], ("year", "quarter", "month", "week")),
+    ),
+    "date_trunc": Function(
+        (2,),
+        lambda _: (pa.string(), types.TIMESTAMP),
+        lambda _: types.TIMESTAMP,
+        lambda terms, nodes: _truncated(terms[1], nodes[0], tuple(_UNITS.values())),
+    ),
+}
+
+ALIASES: Final[dict[str, str]] = {
+    "lcase": "lower",
+    "ucase": "upper",
+    "char_length": "length",
+    "character_length": "length",
+    "len": "length",
+    "substr": "substring",
+    "dayofmonth": "day",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "to_date": "date",
+    "nvl": "coalesce",
+    "ifnull": "coalesce",
+}
+
+NOT_DETERMINISTIC: Final = frozenset(
+    ("rand", "random", "randn", "uuid", "shuffle", "now", "current_date", "curdate", "current_timestamp", "localtimestamp")
+    + ("current_timezone", "current_user", "user", "session_user", "current_database", "monotonically_increasing_id")
+    + ("spark_partition_id", "input_file_name", "unix_timestamp")
+)

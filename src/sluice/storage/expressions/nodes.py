@@ -1,0 +1,228 @@
+"""The typed tree of an SQL expression.
+
+Nodes are immutable values. Build them with `build`, which checks types and coerces; a node made by hand is not checked. Every node
+knows its Arrow type. Where operands of different types meet (`Compare`, `In`, `Case`, `Arithmetic`) the node says at which type they
+meet, and the operands stay as written, so that the tree prints as the SQL it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Final, TypeAlias, cast
+
+import pyarrow as pa
+
+__all__ = [
+    "FLIPPED",
+    "OPPOSITE",
+    "And",
+    "Arithmetic",
+    "Call",
+    "Case",
+    "Cast",
+    "Column",
+    "Compare",
+    "In",
+    "IsNull",
+    "Like",
+    "Literal",
+    "Node",
+    "Not",
+    "Or",
+    "Value",
+    "children",
+    "columns",
+    "rewrite",
+    "walk",
+]
+
+# Timestamps are datetimes in UTC, timestamps without time zone are naive datetimes, a float may be NaN, None is NULL.
+Value: TypeAlias = None | bool | int | float | Decimal | str | bytes | date | datetime
+
+OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<=", "<=>": "<=>"}
+
+BOOLEAN: Final = pa.bool_()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a field nested in struct columns: `path` holds the names as the schema spells them."""
+
+    path: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Value
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`op` is one of = <> < <= > >= <=>; both sides are cast to `at` first."""
+
+    op: str
+    left: Node
+    right: Node
+    at: pa.DataType
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Two or more terms, none of them an And."""
+
+    terms: tuple[Node, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Two or more terms, none of them an Or."""
+
+    terms: tuple[Node, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    term: Node
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`options` are literals of type `at`, none of them null; `with_null` says that the list held NULL too."""
+
+    term: Node
+    options: tuple[Literal, ...]
+    with_null: bool
+    at: pa.DataType
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    term: Node
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`parts` is the pattern taken apart: a string stands for itself, True for `%` and False for `_`."""
+
+    term: Node
+    parts: tuple[str | bool, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return BOOLEAN
+
+    @property
+    def prefix(self) -> str:
+        """The text every match begins with."""
+        return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    term: Node
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`op` is one of + - * / % div."""
+
+    op: str
+    left: Node
+    right: Node
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of `functions.FUNCTIONS`, by its first name."""
+
+    name: str
+    args: tuple[Node, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """CASE WHEN condition THEN value ... ELSE otherwise END; all values are cast to `type`."""
+
+    branches: tuple[tuple[Node, Node], ...]
+    otherwise: Node
+    type: pa.DataType
+
+
+Node: TypeAlias = Column | Literal | Compare | And | Or | Not | In | IsNull | Like | Cast | Arithmetic | Call | Case
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Compare() | Arithmetic():
+            return (node.left, node.right)
+        case And() | Or():
+            return node.terms
+        case Not() | In() | IsNull() | Like() | Cast():
+            return (node.term,)
+        case Call():
+            return node.args
+        case Case():
+            return (*(part for branch in node.branches for part in branch), node.otherwise)
+    return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def columns(node: Node) -> frozenset[tuple[str, ...]]:
+    """The paths of all columns the node reads."""
+    return frozenset(part.path for part in walk(node) if isinstance(part, Column))
+
+
+def rewrite(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The tree with `change` applied to every direct child of `node`."""
+    match node:
+        case Compare() | Arithmetic():
+            return replace(node, left=change(node.left), right=change(node.right))
+        case And() | Or():
+            return replace(node, terms=tuple(map(change, node.terms)))
+        case Not() | In() | IsNull() | Like() | Cast():
+            return replace(node, term=change(node.term))
+        case Call():
+            return replace(node, args=tuple(map(change, node.args)))
+        case Case():
+            branches = tuple((change(condition), change(value)) for condition, value in node.branches)
+            return replace(node, branches=branches, otherwise=change(node.otherwise))
+    return cast(Node, node)

@@ -1,0 +1,216 @@
+"""From SQL text to typed nodes. sqlglot parses; every construct it can return is either translated here or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+
+from ..errors import PredicateError
+from . import build, types
+from .nodes import Literal, Node
+
+__all__ = ["parse"]
+
+
+class _Dialect(Spark):
+    """Spark's grammar with functions kept as they are written: sqlglot would rewrite `year(x)` and the like."""
+
+    class Parser(Spark.Parser):
+        FUNCTIONS: dict[str, Any] = {}
+        FUNCTION_PARSERS = {name: parser for name, parser in Spark.Parser.FUNCTION_PARSERS.items() if name == "CAST"}
+        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}
+
+
+def parse(text: str, schema: pa.Schema) -> Node:
+    """The expression `text` over the columns of `schema`; PredicateError tells what cannot be parsed or evaluated, and where."""
+    try:
+        found = sqlglot.parse(text, dialect=_Dialect)
+    except sqlglot.errors.SqlglotError as error:
+        where = next(iter(getattr(error, "errors", ())), {})
+        line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
+        raise PredicateError(
+            f"the predicate {text!r} does not parse: {where.get('description', str(error))} at line {line}, column {column} (near {near!r});"
+            " write it as in a WHERE clause of Spark SQL",
+            predicate=text,
+            line=line,
+            column=column,
+        ) from None
+    try:
+        if len(found) != 1 or found[0] is None:
+            raise PredicateError("it must be exactly one expression")
+        return _Translator(schema).node(found[0])
+    except PredicateError as error:
+        raise PredicateError(f"the predicate {text!r} cannot be used: {error.message}", predicate=text, **error.details) from None
+
+
+_COMPARISONS: Final[dict[type[exp.Expression], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
+_ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+}
+_TYPES: Final = {
+    "TIMESTAMPTZ": "TIMESTAMP",
+    "TIMESTAMPLTZ": "TIMESTAMP",
+    "TIMESTAMPNTZ": "TIMESTAMP_NTZ",
+    "TEXT": "STRING",
+}
+# What SQL calls the constructs that people are likely to try.
+_NAMES: Final = {"Subquery": "a subquery", "Select": "a subquery", "Exists": "a subquery", "Bracket": "an element of an array or map"}
+
+
+class _Translator:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def node(self, tree: Any) -> Node:
+        kind = type(tree)
+        if kind in _COMPARISONS:
+            return build.compare(_COMPARISONS[kind], self.node(tree.this), self.node(tree.expression))
+        if kind in _ARITHMETIC:
+            return build.arithmetic(_ARITHMETIC[kind], self.node(tree.this), self.node(tree.expression))
+        translate: Callable[[Any], Node] = getattr(self, f"_{kind.__name__.lower()}", self._unknown)
+        node = translate(tree)
+        return build.not_(node) if tree.args.get("negate") else node
+
+    def _unknown(self, tree: Any) -> NoReturn:
+        what = _NAMES.get(type(tree).__name__, type(tree).__name__.upper())
+        raise PredicateError(
+            f"{what} ({tree.sql(dialect='spark')}) cannot be evaluated in a predicate: compute it first, or write the value"
+        )
+
+    def _paren(self, tree: exp.Paren) -> Node:
+        return self.node(tree.this)
+
+    def _column(self, tree: exp.Column) -> Node:
+        if not all(isinstance(part, exp.Identifier) for part in tree.parts):
+            self._unknown(tree)
+        return build.column([part.name for part in tree.parts], self.schema)
+
+    def _dot(self, tree: exp.Dot) -> Node:
+        if not all(isinstance(part, exp.Identifier) for part in tree.parts):
+            self._unknown(tree)
+        return build.column([part.name for part in tree.parts], self.schema)
+
+    def _literal(self, tree: exp.Literal) -> Node:
+        return build.literal(tree.this) if tree.is_string else build.number(tree.this)
+
+    def _rawstring(self, tree: exp.RawString) -> Node:
+        return build.literal(tree.this)
+
+    def _hexstring(self, tree: exp.HexString) -> Node:
+        digits = tree.this
+        try:
+            return build.literal(bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}"))
+        except ValueError:
+            raise PredicateError(f"X'{digits}' is no binary: use pairs of hexadecimal digits") from None
+
+    def _boolean(self, tree: exp.Boolean) -> Node:
+        return build.TRUE if tree.this else build.FALSE
+
+    def _null(self, tree: exp.Null) -> Node:
+        return build.NULL
+
+    def _and(self, tree: exp.And) -> Node:
+        return build.and_(*map(self.node, tree.flatten()))
+
+    def _or(self, tree: exp.Or) -> Node:
+        return build.or_(*map(self.node, tree.flatten()))
+
+    def _not(self, tree: exp.Not) -> Node:
+        return build.not_(self.node(tree.this))
+
+    def _is(self, tree: exp.Is) -> Node:
+        term, kind = self.node(tree.this), tree.expression
+        if isinstance(kind, exp.Null):
+            return build.is_null(term)
+        if isinstance(kind, exp.Boolean):
+            return build.compare("<=>", build.require_boolean(term), self.node(kind))
+        self._unknown(tree)
+
+    def _nullsafeneq(self, tree: exp.NullSafeNEQ) -> Node:
+        return build.not_(build.compare("<=>", self.node(tree.this), self.node(tree.expression)))
+
+    def _between(self, tree: exp.Between) -> Node:
+        if tree.args.get("symmetric"):
+            self._unknown(tree)
+        term, low, high = (self.node(tree.args[part]) for part in ("this", "low", "high"))
+        return build.and_(build.compare(">=", term, low), build.compare("<=", term, high))
+
+    def _in(self, tree: exp.In) -> Node:
+        if set(key for key, value in tree.args.items() if value) - {"this", "expressions", "negate"}:
+            self._unknown(tree.args.get("query") or tree)
+        return build.in_(self.node(tree.this), [self.node(option) for option in tree.expressions])
+
+    def _like(self, tree: exp.Like, escape: str = "\\") -> Node:
+        if isinstance(tree.expression, (exp.Any, exp.All)):
+            self._unknown(tree)
+        return build.like(self.node(tree.this), self.node(tree.expression), escape)
+
+    def _escape(self, tree: exp.Escape) -> Node:
+        like, escape = tree.this, tree.expression
+        if not isinstance(like, exp.Like) or not isinstance(escape, exp.Literal) or len(escape.this) != 1:
+            raise PredicateError("ESCAPE stands after LIKE and takes one character")
+        node = self._like(like, escape.this)
+        return build.not_(node) if like.args.get("negate") else node
+
+    def _neg(self, tree: exp.Neg) -> Node:
+        term = tree.this
+        if isinstance(term, exp.TryCast) and isinstance(term.this, exp.Literal) and not term.args.get("safe") and not term.this.is_string:
+            # -128Y is one literal: 128 would not fit
+            return build.cast(build.negate(self.node(term.this)), _type(term.to))
+        if isinstance(term, exp.Literal) and not term.is_string:
+            return build.number(f"-{term.this}")
+        return build.negate(self.node(term))
+
+    def _cast(self, tree: exp.Cast) -> Node:
+        return build.cast(self.node(tree.this), _type(tree.to))
+
+    def _trycast(self, tree: exp.TryCast) -> Node:
+        if tree.args.get("safe"):
+            self._unknown(tree)
+        return self._cast(tree)
+
+    def _dpipe(self, tree: exp.DPipe) -> Node:
+        return build.call("concat", [self.node(tree.this), self.node(tree.expression)])
+
+    def _concat(self, tree: exp.Concat) -> Node:
+        return build.call("concat", [self.node(part) for part in tree.expressions])
+
+    def _anonymous(self, tree: exp.Anonymous) -> Node:
+        return build.call(str(tree.this), [self.node(arg) for arg in tree.expressions])
+
+    def _if(self, tree: exp.If) -> Node:
+        otherwise = tree.args.get("false")
+        return build.case([(self.node(tree.this), self.node(tree.args["true"]))], self.node(otherwise) if otherwise else build.NULL)
+
+    def _case(self, tree: exp.Case) -> Node:
+        subject = self.node(tree.this) if tree.this else None
+        branches = []
+        for branch in tree.args["ifs"]:
+            condition = self.node(branch.this)
+            branches.append((condition if subject is None else build.compare("=", subject, condition), self.node(branch.args["true"])))
+        default = tree.args.get("default")
+        return build.case(branches, self.node(default) if default else build.NULL)
+
+
+def _type(tree: exp.DataType) -> pa.DataType:
+    name = str(getattr(tree.this, "value", tree.this)).upper()
+    sizes = [int(size.this.this) for size in tree.expressions if isinstance(getattr(size, "this", None), Literal | exp.Literal)]
+    return types.parse(_TYPES.get(name, name), *sizes[:2])

@@ -1,0 +1,312 @@
+"""From typed nodes back to SQL that parses to the same thing."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+
+from . import types
+from .nodes import (
+    And,
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Value,
+)
+
+__all__ = ["literal_sql", "name_sql", "to_sql"]
+
+_SUFFIXES: Final = {pa.int8(): "Y", pa.int16(): "S", pa.int64(): "L"}
+
+
+def to_sql(node: Node) -> str:
+    """`node` in Spark's SQL, with parentheses wherever a reader could doubt."""
+    match node:
+        case Column():
+            return name_sql(node.path)
+        case Literal():
+            return literal_sql(node.value, node.type)
+        case Compare():
+            return f"{_operand(node.left, node.right)} {node.op} {_operand(node.right, node.left)}"
+        case And():
+            return " AND ".join(_inner(term, Or, Not) for term in node.terms)
+        case Or():
+            return " OR ".join(_inner(term, And, Not) for term in node.terms)
+        case Not(term=IsNull(term=term)):
+            return f"{_inner(term)} IS NOT NULL"
+        case Not(term=In() as term):
+            return _in_sql(term, "NOT IN")
+        case Not(term=Like() as term):
+            return _like_sql(term, "NOT LIKE")
+        case Not():
+            return f"NOT ({to_sql(node.term)})"
+        case In():
+            return _in_sql(node, "IN")
+        case IsNull():
+            return f"{_inner(node.term)} IS NULL"
+        case Like():
+            return _like_sql(node, "LIKE")
+        case Cast():
+            return f"CAST({to_sql(node.term)} AS {types.name(node.type)})"
+        case Arithmetic():
+            return f"{_inner(node.left)} {node.op.upper()} {_inner(node.right)}"
+        case Call():
+            return f"{node.name}({', '.join(map(to_sql, node.args))})"
+        case Case():
+            branches = " ".join(f"WHEN {to_sql(condition)} THEN {to_sql(value)}" for condition, value in node.branches)
+            return f"CASE {branches} ELSE {to_sql(node.otherwise)} END"
+    raise TypeError(f"not a node: {node!r}")
+
+
+def name_sql(path: tuple[str, ...]) -> str:
+    return ".".join(f"`{name.replace('`', '``')}`" if not _is_plain(name) else name for name in path)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is safe without backquotes; keywords are short and many, so only lower-case names with an underscore or digit pass."""
+    return name.isascii() and name.isidentifier() and name.lower() not in _RESERVED
+
+
+_RESERVED: Final = frozenset(
+    [
+        "all",
+        "and",
+        "any",
+        "as",
+        "between",
+        "binary",
+        "both",
+        "by",
+        "case",
+        "cast",
+        "count",
+        "cross",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "date",
+        "decimal",
+        "describe",
+        "distinct",
+        "div",
+        "else",
+        "end",
+        "escape",
+        "except",
+        "exists",
+        "extract",
+        "false",
+        "filter",
+        "float",
+        "for",
+        "from",
+        "full",
+        "function",
+        "group",
+        "having",
+        "ilike",
+        "in",
+        "index",
+        "inner",
+        "int",
+        "interval",
+        "intersect",
+        "into",
+        "is",
+        "join",
+        "key",
+        "kill",
+        "lateral",
+        "left",
+        "like",
+        "limit",
+        "map",
+        "natural",
+        "not",
+        "null",
+        "on",
+        "or",
+        "order",
+        "outer",
+        "over",
+        "overlaps",
+        "partition",
+        "primary",
+        "r",
+        "regexp",
+        "replace",
+        "right",
+        "rlike",
+        "row",
+        "rows",
+        "select",
+        "session_user",
+        "set",
+        "show",
+        "similar",
+        "some",
+        "struct",
+        "substring",
+        "table",
+        "then",
+        "time",
+        "timestamp",
+        "timestamp_ltz",
+        "timestamp_ntz",
+        "to",
+        "trim",
+        "true",
+        "union",
+        "unique",
+        "unknown",
+        "user",
+        "using",
+        "values",
+        "view",
+        "when",
+        "where",
+        "window",
+        "with",
+        "x",
+        "array",
+        "b",
+        "n",
+        "bigint",
+        "boolean",
+        "double",
+        "long",
+        "short",
+        "byte",
+        "tinyint",
+        "smallint",
+        "string",
+        "void",
+        "year_month",
+        "day_time",
+        "default",
+        "desc",
+        "asc",
+        "delete",
+        "update",
+        "insert",
+        "merge",
+        "alter",
+        "create",
+        "drop",
+        "execute",
+        "explain",
+        "fetch",
+        "format",
+        "if",
+        "let",
+        "load",
+        "lock",
+        "object",
+        "offset",
+        "pivot",
+        "pragma",
+        "qualify",
+        "range",
+        "sort",
+        "start",
+        "tablesample",
+        "top",
+        "truncate",
+        "unnest",
+        "unpivot",
+        "use",
+        "xor",
+        "e",
+        "u",
+        "glob",
+        "anti",
+        "semi",
+        "asof",
+        "cluster",
+        "commit",
+        "rollback",
+        "constraint",
+        "copy",
+        "cube",
+        "rollup",
+        "grouping",
+        "sets",
+    ]
+)
+
+
+def literal_sql(value: Value, kind: pa.DataType) -> str:
+    """A literal that has just that value and type."""
+    match value:
+        case None:
+            return "NULL" if pa.types.is_null(kind) else f"CAST(NULL AS {types.name(kind)})"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"{value}{_SUFFIXES.get(kind, '')}"
+        case float():
+            if pa.types.is_float64(kind) and math.isfinite(value):
+                return f"{value!r}D"
+            return f"CAST('{value!r}' AS {types.name(kind)})"
+        case Decimal():
+            text = format(value, "f")
+            return f"{text}BD"
+        case str():
+            return _string(value)
+        case bytes():
+            return f"X'{value.hex().upper()}'"
+        case datetime():
+            if value.tzinfo is None:
+                return f"TIMESTAMP_NTZ '{value.isoformat(' ')}'"
+            return f"TIMESTAMP '{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(' ')}Z'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+    raise TypeError(f"no literal: {value!r}")
+
+
+def _string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _operand(node: Node, sibling: Node) -> str:
+    """One side of a comparison; an integer beside an integer column needs no suffix, for it is given the column's type."""
+    if isinstance(node, Literal) and isinstance(node.value, int) and not isinstance(node.value, bool) and node.type == sibling.type:
+        return str(node.value)
+    return _inner(node, Compare, IsNull)
+
+
+def _inner(node: Node, *also: type[object]) -> str:
+    text = to_sql(node)
+    plain = isinstance(node, (Column, Literal, Call, Cast, Case))
+    return text if plain or (also and isinstance(node, (Compare, In, IsNull, Like, Not)) and not isinstance(node, also)) else f"({text})"
+
+
+def _in_sql(node: In, operator: str) -> str:
+    bare = node.at == node.term.type
+    options = [str(o.value) if bare and pa.types.is_integer(o.type) else literal_sql(o.value, o.type) for o in node.options]
+    return f"{_inner(node.term)} {operator} ({', '.join([*options, *(['NULL'] if node.with_null else [])])})"
+
+
+def _like_sql(node: Like, operator: str) -> str:
+    pattern = "".join(_escaped(part) if isinstance(part, str) else "%" if part else "_" for part in node.parts)
+    return f"{_inner(node.term)} {operator} {_string(pattern)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
