@@ -150,6 +150,11 @@ class MemorySession:
         """Whether the session is alive and its connection stands."""
         return self._connected and self._lost is None
 
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: expired or closed."""
+        return self._lost is not None
+
     # -- faults of this session ------------------------------------------------------------------------------------
 
     @property

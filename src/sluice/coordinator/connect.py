@@ -1,0 +1,127 @@
+"""The sessions of this process: one per coordinator, opened by whoever needs it first, shared by all.
+
+A session that was lost is replaced by the next `connect`. A process forked from one that has sessions begins with none.
+All sessions are closed when the process ends, so that nobody waits for their ephemeral nodes to time out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.util
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .address import Address
+from .embedded import Membership, join
+from .memory import MemoryCoordination, MemorySession
+from .store import CoordinationStore
+from .zookeeper import ZooKeeperStore
+
+__all__ = ["close_all", "connect", "release"]
+
+_Store: TypeAlias = "ZooKeeperStore | MemorySession"
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    store: _Store
+    membership: Membership | None
+    hosts: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives, and the embedded servers are still where it looks for them."""
+        return not self.store.lost and (self.membership is None or self.membership.hosts == self.hosts)
+
+    def close(self) -> None:
+        self.store.close()
+        if self.membership is not None:
+            self.membership.leave()
+
+
+@dataclass(slots=True)
+class _Sessions:
+    """The sessions of one process."""
+
+    pid: int = field(default_factory=os.getpid)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    opening: dict[Address, threading.Lock] = field(default_factory=dict[Address, threading.Lock])
+    current: dict[Address, _Session] = field(default_factory=dict[Address, _Session])
+
+
+_sessions = _Sessions()
+_of_parents: list[_Sessions] = []
+
+
+def _mine() -> _Sessions:
+    """The sessions of this process; those of the process it was forked from are kept from being collected, never used."""
+    global _sessions  # noqa: PLW0603
+    if _sessions.pid != os.getpid():
+        _of_parents.append(_sessions)
+        _sessions = _Sessions()
+    return _sessions
+
+
+def connect(coordinator: str | None = None) -> CoordinationStore:
+    """This process's session with the coordinator at this address (see `address.py`), opened if there is none that lives.
+
+    Cheap when there is one, so it may be asked for before every use. Raises UnknownScheme, InvalidRequest,
+    CoordinatorUnavailable.
+    """
+    address = Address.parse(coordinator)
+    sessions = _mine()
+    session = sessions.current.get(address)
+    if session is not None and session.usable:
+        return session.store
+    with sessions.lock:
+        opening = sessions.opening.setdefault(address, threading.Lock())
+    with opening:  # sessions with other coordinators are opened meanwhile
+        former = sessions.current.get(address)
+        if former is not None and former.usable:
+            return former.store
+        fresh = _open(address)
+        sessions.current[address] = fresh
+        if former is not None:
+            former.close()
+    # Processes started by multiprocessing end without atexit, and begin with an empty list of finalizers.
+    multiprocessing.util.Finalize(None, close_all, exitpriority=0)
+    return fresh.store
+
+
+def release(coordinator: str | None = None) -> None:
+    """Close this process's session with a coordinator now and not at exit; the next `connect` opens another one."""
+    session = _mine().current.pop(Address.parse(coordinator), None)
+    if session is not None:
+        session.close()
+
+
+def close_all() -> None:
+    """Close every session of this process."""
+    current = _mine().current
+    while current:
+        current.popitem()[1].close()
+
+
+def _open(address: Address) -> _Session:
+    if address.scheme == "memory":
+        return _Session(MemoryCoordination.named(address.place).connect(), None, address.place)
+    membership = join(address.place or None, servers=address.servers, jars=address.jars) if address.scheme == "embedded" else None
+    hosts = membership.hosts if membership else address.place
+    try:
+        store = ZooKeeperStore.connect(
+            hosts,
+            chroot=address.chroot,
+            retry_s=address.retry_s,
+            session_timeout_s=address.session_timeout_s,
+            connect_timeout_s=address.connect_timeout_s,
+        )
+    except BaseException:
+        if membership is not None:
+            membership.leave()
+        raise
+    return _Session(store, membership, hosts)
+
+
+atexit.register(close_all)

@@ -1,0 +1,405 @@
+"""CoordinationStore over kazoo; the only file that knows kazoo.
+
+What kazoo leaves to its user, and this file does:
+
+- A lost connection fails whatever is in flight with ConnectionLoss. Reads, barriers and `ensure_path` are sent again until
+  `retry_s` is over; everything else becomes ReplyLost and is never repeated here.
+- After a session expired kazoo opens another one by itself and goes on, silently without its ephemeral nodes. Here the
+  client ends at that moment: one store is one session.
+- A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
+- A failed multi comes back as a list of exception objects.
+- A client that came through a fork hangs: using one is an error that says so.
+
+The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from ..storage.errors import InvalidRequest
+from .errors import CoordinatorUnavailable, SessionLost
+from .requests import check_ops, check_path
+from .store import (
+    ANY_VERSION,
+    ApplyRefused,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Op,
+    ReplyLost,
+    StoreError,
+    Write,
+)
+from .zookeeper_errors import translate
+from .zookeeper_watches import Bell, Watch, Watches
+
+__all__ = ["ZooKeeperStore"]
+
+CONNECT_TIMEOUT_S = 15.0
+"""How long `connect` tries before it says that nobody answers, in seconds."""
+
+PIPELINE = 500
+"""How many reads are in flight at once; a server stops reading from its clients at 1,000 outstanding requests."""
+
+_PAUSE_S = 0.02
+"""The mean pause before a read is sent again."""
+
+log = logging.getLogger("sluice.zookeeper")
+log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
+
+_T = TypeVar("_T")
+
+_UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
+
+
+class ZooKeeperStore:
+    """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Safe for many threads."""
+
+    def __init__(self, client: KazooClient, *, hosts: str, retry_s: float) -> None:
+        self._client: Any = client  # its results are typed as if they could be None
+        self._hosts = hosts
+        self._root = ""
+        self._retry_s = retry_s
+        self._pid = os.getpid()
+        self._watches = Watches()
+        self._changed = threading.Condition()
+        self._lost: str | None = None
+        self._session_id: int = 0
+
+    @classmethod
+    def connect(
+        cls,
+        hosts: str,
+        *,
+        chroot: str = "/sluice",
+        retry_s: float = 120.0,
+        session_timeout_s: float = 10.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> ZooKeeperStore:
+        """Open a session with one of `hosts` ("h1:2181,h2:2181"); the chroot is created when it is not there.
+
+        Raises CoordinatorUnavailable when nobody answers in `connect_timeout_s`, InvalidRequest for hosts that cannot be
+        parsed. `retry_s` bounds how long a verb waits for a connection later on.
+        """
+        check_path(chroot)
+        forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
+        try:
+            client = KazooClient(hosts, timeout=session_timeout_s, connection_retry=forever, logger=log)
+        except ValueError as error:
+            message = f"{hosts!r} is not a list of ZooKeeper servers: write host:port,host:port"
+            raise InvalidRequest(message, hosts=hosts) from error
+        store = cls(client, hosts=hosts, retry_s=retry_s)
+        client.add_listener(store._notice)
+        client.start_async().wait(connect_timeout_s)
+        if not client.connected:
+            store._abandon()
+            raise CoordinatorUnavailable(
+                f"no ZooKeeper server answered at {hosts} within {connect_timeout_s:g} s: check the address, and that the "
+                "server runs and can be reached from here",
+                hosts=hosts,
+                waited_s=connect_timeout_s,
+            )
+        store._session_id = store._client.client_id[0]
+        store.ensure_path(chroot)
+        store._root = "" if chroot == "/" else chroot
+        return store
+
+    @property
+    def session_id(self) -> int:
+        """The id ZooKeeper gave the session."""
+        return self._session_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is alive and a server answers, as far as this side knows."""
+        return self._lost is None and bool(self._client.connected)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: expired or closed."""
+        return self._lost is not None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node or None; `watch` is called once when that changes. A callable used again is not registered twice."""
+        check_path(path)
+        bell = Bell(self._watches, "data", path, watch) if watch else None
+
+        def get(wait_s: float) -> Node:
+            data, stat = self._client.get_async(self._full(path), watch=bell).get(timeout=wait_s)
+            return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+        return self._look(path, watch, bell, get)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """The names of the children or None; `watch` as for read."""
+        check_path(path)
+        bell = Bell(self._watches, "children", path, watch) if watch else None
+
+        def get(wait_s: float) -> list[str]:
+            names: list[str] = self._client.get_children_async(self._full(path), watch=bell).get(timeout=wait_s)
+            return names
+
+        return self._look(path, watch, bell, get)
+
+    def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, requested without waiting for each other's replies."""
+        for path in paths:
+            check_path(path)
+        found: list[Node | None] = []
+        for start in range(0, len(paths), PIPELINE):
+            some = paths[start : start + PIPELINE]
+
+            def look(wait_s: float, some: Sequence[str] = some) -> list[Node | None]:
+                replies = [self._client.get_async(self._full(path)) for path in some]
+                return [_node_of(path, reply, wait_s) for path, reply in zip(some, replies, strict=True)]
+
+            found += self._repeat(f"read {len(some)} nodes, {some[0]} first", look)
+        return found
+
+    def barrier(self) -> None:
+        """A multi of one check: it goes through the quorum like a write and changes nothing (`sync` does not)."""
+
+        def check(wait_s: float) -> None:
+            for result in self._send([Check("/", ANY_VERSION)]).get(timeout=wait_s):
+                if isinstance(result, Exception):
+                    raise result
+
+        self._repeat("barrier", check)
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create one node and return its path."""
+        op = Create(path, data, ephemeral=ephemeral, sequential=sequential)
+        return str(self._change_one(op))
+
+    def ensure_path(self, path: str) -> None:
+        """Create the node and its missing parents, empty; sent again when a reply is lost, as doing it twice is harmless."""
+        check_path(path)
+        if self.read(path) is not None:
+            return
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            self._ensure_node("/" + "/".join(parts[:depth]))
+
+    def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the version fits; returns the new version."""
+        written = self._change_one(Write(path, data, version))
+        assert isinstance(written, int)
+        return written
+
+    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node without children."""
+        self._change_one(Delete(path, version))
+
+    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
+        """All operations or none, in one multi."""
+        check_ops(ops, prefix=len(self._root))
+        if not ops:
+            self._require_usable()
+            return []
+        results = self._send_once(ops)
+        refusal = next((index for index, result in enumerate(results) if _is_refusal(result)), None)
+        if refusal is None:
+            return [self._result_of(op, result) for op, result in zip(ops, results, strict=True)]
+        op = ops[refusal]
+        cause = translate(results[refusal], op.path)
+        if not isinstance(cause, StoreError):
+            raise cause
+        message = f"operation {refusal} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
+        raise ApplyRefused(message, index=refusal, cause=cause)
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes vanish at once. Harmless in a process forked from the owner."""
+        if os.getpid() != self._pid:
+            return
+        if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
+            return
+        if self._client.connected:
+            _stop(self._client)
+        else:
+            self._abandon()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _full(self, path: str) -> str:
+        return self._root + path if path != "/" else self._root or "/"
+
+    def _require_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidRequest(
+                f"this coordination store belongs to process {self._pid} and cannot be used in process {os.getpid()}, which was "
+                "forked from it: connect again here",
+                owner=self._pid,
+            )
+        if self._lost is not None:
+            raise SessionLost(self._lost, hosts=self._hosts)
+
+    def _notice(self, state: str) -> None:
+        """The connection's state changed; runs on kazoo's thread, so it only sets flags."""
+        if state == KazooState.LOST and self._finish(f"the session with ZooKeeper at {self._hosts} has expired: connect again"):
+            self._abandon()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _finish(self, why: str) -> bool:
+        """Mark the session as over, unless it was."""
+        with self._changed:
+            if self._lost is not None:
+                return False
+            self._lost = why
+            self._changed.notify_all()
+        self._watches.end()
+        return True
+
+    def _abandon(self) -> None:
+        """Stop the client without waiting for it, as it may be busy trying to connect."""
+        threading.Thread(target=_stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True).start()
+
+    def _await_connection(self, what: str, deadline: float) -> None:
+        self._require_usable()
+        with self._changed:
+            while not self._client.connected and self._lost is None:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise self._unavailable(what)
+                self._changed.wait(remaining)
+        self._require_usable()
+
+    def _unavailable(self, what: str) -> CoordinatorUnavailable:
+        return CoordinatorUnavailable(
+            f"ZooKeeper at {self._hosts} could not be reached for {self._retry_s:g} s ({what}): check that a majority of its servers "
+            "runs and can be reached from here, then try again; nothing that was staged is lost",
+            hosts=self._hosts,
+            waited_s=self._retry_s,
+        )
+
+    def _repeat(self, what: str, look: Callable[[float], _T]) -> _T:
+        """Send something that changes nothing until it is answered or the time is up."""
+        deadline = time.monotonic() + self._retry_s
+        while True:
+            self._await_connection(what, deadline)
+            try:
+                return look(max(deadline - time.monotonic(), 0.0))
+            except _UNANSWERED as error:
+                meant = translate(error, what)
+                if not isinstance(meant, ReplyLost):
+                    raise meant from error
+            if time.monotonic() >= deadline:
+                raise self._unavailable(what)
+            time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
+
+    def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
+        """What `get` answers, or None when the node is not there, with the watch left either way."""
+
+        def look(wait_s: float) -> _T | None:
+            while True:
+                try:
+                    found = get(wait_s)
+                except kazoo.NoNodeError:
+                    if watch is None:
+                        return None
+                    absent = Bell(self._watches, "data", path, watch)
+                    if self._client.exists_async(self._full(path), watch=absent).get(timeout=wait_s) is None:
+                        self._watches.add(absent)
+                        return None
+                else:
+                    if bell is not None:
+                        self._watches.add(bell)
+                    return found
+
+        return self._repeat(f"reading {path}", look)
+
+    def _ensure_node(self, path: str) -> None:
+        def create(wait_s: float) -> None:
+            [result] = self._send([Create(path)]).get(timeout=wait_s)
+            if isinstance(result, Exception) and not isinstance(result, kazoo.NodeExistsError):
+                raise result
+
+        self._repeat(f"creating {path}", create)
+
+    def _change_one(self, op: Op) -> str | int | None:
+        try:
+            return self.apply([op])[0]
+        except ApplyRefused as refused:
+            raise refused.cause from None
+
+    def _send(self, ops: Sequence[Op]) -> Any:
+        """Put a multi on the wire; returns kazoo's future of a list of results and exceptions."""
+        transaction = self._client.transaction()
+        for op in ops:
+            path = self._full(op.path)
+            match op:
+                case Create():
+                    transaction.create(path, op.data, ephemeral=op.ephemeral, sequence=op.sequential)
+                case Write():
+                    transaction.set_data(path, op.data, op.version)
+                case Delete():
+                    transaction.delete(path, op.version)
+                case Check():
+                    transaction.check(path, op.version)
+        return transaction.commit_async()
+
+    def _send_once(self, ops: Sequence[Op]) -> list[Any]:
+        """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
+        what = f"{len(ops)} operations" if len(ops) > 1 else f"{type(ops[0]).__name__.lower()} {ops[0].path}"
+        deadline = time.monotonic() + self._retry_s
+        self._await_connection(what, deadline)
+        try:
+            results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
+        except _UNANSWERED as error:
+            meant = translate(error, what)
+            if not isinstance(meant, ReplyLost | SessionLost):
+                raise meant from error
+        else:
+            if self._lost is None:
+                return results
+        paths = [op.path for op in ops]
+        raise ReplyLost(f"the reply to {what} was lost: it may have taken effect", paths=paths)
+
+    def _result_of(self, op: Op, result: Any) -> str | int | None:
+        match op:
+            case Create():
+                return str(result)[len(self._root) :]
+            case Write():
+                return int(result.version)
+            case _:
+                return None
+
+
+def _node_of(path: str, reply: Any, wait_s: float) -> Node | None:
+    try:
+        data, stat = reply.get(timeout=wait_s)
+    except kazoo.NoNodeError:
+        return None
+    return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _is_refusal(result: object) -> bool:
+    """Whether this is the operation for which a multi was refused, not one that shared its fate."""
+    return isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
+
+
+def _stop(client: KazooClient) -> None:
+    """End the session if there is one, and free the client's threads and sockets."""
+    try:
+        client.stop()
+        client.close()
+    except Exception:
+        log.exception("could not stop the ZooKeeper client")
