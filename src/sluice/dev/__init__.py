@@ -1,0 +1,1 @@
+"""Helpers for developing against sluice on one machine; needs the extra `sluice-delta[dev]`."""

@@ -1,0 +1,396 @@
+"""Objects in S3 and what speaks its protocol. The only file that imports boto3.
+
+Retries are botocore's ("standard": exponential backoff with jitter for throttling, 5xx and broken connections); ours are
+only the two it does not make: a body that breaks off while it is read, and a 409 to conditional PUTs that raced.
+
+Conditional PUT (`If-None-Match: *`). `put_if_absent` relies on it where the store has it, else looks and then puts. Option
+`conditional_put`: "true" and "false" decide; "auto", the default, believes AWS, and asks other stores once per process
+and bucket: it puts a throw-away object `_delta_log/_sluice_probe-<random>` twice, the second time conditionally, and
+deletes it. 412 means the store honours the header; success that it ignores it; 400 or 501 that it refuses it. Only writing
+over something that exists tells the first two apart, hence the probe; its name is one that every Delta reader skips.
+
+A reply can be lost after the store has written the object. botocore then sends the conditional PUT again and gets a 412
+for our own bytes. So False from `put_if_absent` means "something is there": a caller who must know compares.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import Any, BinaryIO, NoReturn, cast
+from urllib.parse import urlsplit
+
+import boto3
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
+from .objects import ObjectInfo, check_folder, check_key
+from .s3_errors import meaning
+from .s3_options import S3Options
+from .s3_streams import MultipartSink, RangeSource
+
+__all__ = ["S3Store"]
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 60
+_CONNECTIONS = 64
+_CONFLICT_ATTEMPTS = 8
+_CONFLICT_WAIT_S = 0.05
+_BODY_ATTEMPTS = 4
+_STREAM_BUFFER_BYTES = 64 << 10
+_PROBE = "_delta_log/_sluice_probe-"
+
+_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE")
+"""Variables that botocore reads when a client is made: another value means another client."""
+
+
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.SSOError,
+    boto.ProfileNotFound,
+)
+
+
+def _raise(error: Exception, uri: str, endpoint: str) -> NoReturn:
+    """Raise what an error of botocore means. It never repeats credentials; neither does botocore."""
+    if isinstance(error, boto.ClientError):
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        message = str(error.response.get("Error", {}).get("Message", ""))
+        status = _status(error)
+        kind, remedy = meaning(code, status)
+        raise kind(f"{uri}: {remedy} ({code}: {message}; endpoint {endpoint})", uri=uri, code=code, status=status) from error
+    if isinstance(error, _NO_CREDENTIALS):
+        remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the options access_key_id and secret_access_key"
+        raise AccessDenied(f"{uri}: no usable credentials: {error}; {remedy}", uri=uri) from error
+    raise StorageUnavailable(f"{uri}: cannot reach the store at {endpoint}: {error}", uri=uri, endpoint=endpoint) from error
+
+
+def _status(error: boto.ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+_ClientKey = tuple[S3Options, tuple[str | None, ...]]
+
+
+class _Shared:
+    """What the stores of this process share. A child makes its own: connections cannot be shared across a fork, and the
+    lock may be held by a thread that is gone.
+    """
+
+    def __init__(self) -> None:
+        self.conditional: dict[tuple[str, str], bool] = {}
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self.clients: dict[_ClientKey, Any] = {}
+        self.lock = threading.Lock()
+
+    def client(self, key: _ClientKey) -> Any:
+        if key not in self.clients:
+            with self.lock:
+                if key not in self.clients:
+                    self.clients[key] = _make_client(key[0])
+        return self.clients[key]
+
+
+_shared = _Shared()
+
+
+def _make_client(options: S3Options) -> Any:
+    path_style = options.path_style if options.path_style is not None else options.endpoint_url is not None
+    session = boto3.Session()
+    region = options.region or session.region_name or ("us-east-1" if options.endpoint_url else None)
+    config = Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=_CONNECTIONS,
+        tcp_keepalive=True,
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
+        s3={"addressing_style": "path" if path_style else "auto"},
+        # stores that are not AWS often refuse the newer checksums; TLS and the ETag guard the way anyhow
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        parameter_validation=False,
+    )
+    return session.client(
+        "s3",
+        endpoint_url=options.endpoint_url,
+        region_name=region,
+        aws_access_key_id=options.access_key_id,
+        aws_secret_access_key=options.secret_access_key,
+        aws_session_token=options.session_token,
+        config=config,
+    )
+
+
+class S3Store:
+    """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. Nothing is sent before the first verb."""
+
+    def __init__(self, location: str, options: S3Options | None = None) -> None:
+        self._location = location
+        self._options = (options or S3Options()).resolved()
+        self._bucket, _, path = location.removeprefix("s3://").partition("/")
+        self._root = f"{path}/" if path else ""
+        self._client_key: _ClientKey = (self._options, tuple(os.environ.get(name) for name in _ENVIRONMENT))
+
+    def __repr__(self) -> str:
+        return f"S3Store({self._location!r}, endpoint_url={self._options.endpoint_url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (S3Store, (self._location, self._options))
+
+    @property
+    def location(self) -> str:
+        """The normalised URI of the root."""
+        return self._location
+
+    @property
+    def _endpoint(self) -> str:
+        return self._options.endpoint_url or "AWS"
+
+    @property
+    def _client(self) -> Any:
+        """This process's client for these options and this environment."""
+        return _shared.client(self._client_key)
+
+    def _send(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+        """One request about an object, with botocore's errors."""
+        return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, Key=self._root + check_key(key), **parameters))
+
+    def _call(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+        """One request about an object, with our errors."""
+        try:
+            return self._send(verb, key, **parameters)
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            _raise(error, f"{self._location}/{key}", self._endpoint)
+
+    def _read(self, key: str, range_header: str | None = None) -> tuple[bytes, dict[str, Any]]:
+        """Body and reply of a GET; a body that breaks off is fetched again."""
+        parameters = {"Range": range_header} if range_header else {}
+        for attempt in range(_BODY_ATTEMPTS):
+            reply = self._call("get_object", key, **parameters)
+            try:
+                return reply["Body"].read(), reply
+            except boto.BotoCoreError as error:
+                if attempt == _BODY_ATTEMPTS - 1:
+                    _raise(error, f"{self._location}/{key}", self._endpoint)
+                _pause(attempt)
+        raise AssertionError("unreachable")
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        return self._read(key)[0]
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        if length == 0:
+            self.head(key)
+            return b""
+        try:
+            return self._read(key, f"bytes={offset}-{offset + length - 1}")[0]
+        except InvalidRequest as error:
+            if error.details.get("code") == "InvalidRange":  # begins at or behind the end
+                return b""
+            raise
+
+    def _tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """Up to `length` last bytes, and the size of the object."""
+        try:
+            data, reply = self._read(key, f"bytes=-{length}")
+        except InvalidRequest as error:
+            if error.details.get("code") == "InvalidRange":  # an empty object has no last bytes
+                return b"", 0
+            raise
+        _, _, size = str(reply.get("ContentRange", "")).rpartition("/")
+        return data, int(size) if size.isdigit() else len(data)  # without the header the whole object came
+
+    def open_input(self, key: str) -> BinaryIO:
+        """A seekable binary input stream for reading by ranges. Raises ObjectNotFound."""
+        source = RangeSource(lambda length: self._tail(key, length), lambda offset, length: self.get_range(key, offset, length))
+        return cast(BinaryIO, source)
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size and time of one object. Raises ObjectNotFound."""
+        try:
+            reply = self._call("head_object", key)
+        except ObjectNotFound:
+            self._read(key, "bytes=0-0")  # a HEAD cannot say whether it is the bucket that is missing; a GET does
+            raise
+        return ObjectInfo(key, reply["ContentLength"], _milliseconds(reply["LastModified"]))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object."""
+        self._call("put_object", key, Body=data)
+
+    @property
+    def atomic_put_if_absent(self) -> bool:
+        """Whether the store has conditional PUT; "auto" finds out with the first question (see the module's text)."""
+        if self._options.conditional_put != "auto":
+            return self._options.conditional_put == "true"
+        bucket = (self._endpoint, self._bucket)
+        known = _shared.conditional.get(bucket)
+        if known is None:
+            known = _shared.conditional[bucket] = _is_aws(self._client) or self._probe()
+        return known
+
+    def _probe(self) -> bool:
+        key = _PROBE + uuid.uuid4().hex
+        self.put(key, b"")
+        try:
+            return not self._put_conditionally(key, b"")
+        except InvalidRequest as error:
+            if error.details.get("status") in (400, 501) and not isinstance(error, AccessDenied):
+                return False
+            raise
+        finally:
+            try:
+                self.delete(key)
+            except SluiceError as error:
+                _log.warning("the probe object %s/%s was left behind: %s", self._location, key, error)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write an object unless the key exists: True when this call wrote it.
+
+        False means that something is there, which may be our own bytes after a lost reply.
+        """
+        if self.atomic_put_if_absent:
+            return self._put_conditionally(key, data)
+        try:
+            self._call("head_object", key)
+        except ObjectNotFound:
+            self.put(key, data)
+            return True
+        return False
+
+    def _put_conditionally(self, key: str, data: bytes) -> bool:
+        for attempt in range(_CONFLICT_ATTEMPTS):
+            try:
+                self._send("put_object", key, Body=data, IfNoneMatch="*")
+                return True
+            except (boto.BotoCoreError, boto.ClientError) as error:
+                status = _status(error) if isinstance(error, boto.ClientError) else 0
+                if status == 412:
+                    return False
+                if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is under way
+                    _raise(error, f"{self._location}/{key}", self._endpoint)
+                _pause(attempt)
+        raise AssertionError("unreachable")
+
+    def delete(self, key: str) -> None:
+        """Remove an object; a missing key is no error."""
+        try:
+            self._call("delete_object", key)
+        except ObjectNotFound:
+            return
+
+    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A stream whose content becomes the object when the context ends without an exception."""
+        return self._open_upload(check_key(key))
+
+    @contextmanager
+    def _open_upload(self, key: str) -> Iterator[BinaryIO]:
+        sink = MultipartSink(_Upload(self, key))
+        stream = io.BufferedWriter(sink, _STREAM_BUFFER_BYTES)
+        try:
+            yield stream
+            stream.close()
+            sink.finish()
+        except BaseException:
+            sink.abort()
+            stream.close()
+            raise
+
+    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
+        """The objects in folder `prefix` with key >= `start`, ascending by key."""
+        return self._list(check_folder(prefix), start, recursive)
+
+    def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
+        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._root + prefix}
+        if not recursive:
+            parameters["Delimiter"] = "/"
+        if start:
+            parameters["StartAfter"] = self._root + _just_before(start)
+        last = ""
+        while True:
+            try:
+                page = self._client.list_objects_v2(**parameters)
+            except (boto.BotoCoreError, boto.ClientError) as error:
+                _raise(error, f"{self._location}/{prefix}", self._endpoint)
+            for found in page.get("Contents", ()):
+                if found["Key"].endswith("/"):  # consoles make objects that stand for folders
+                    continue
+                key = str(found["Key"])[len(self._root) :]
+                if key < last:
+                    raise InvalidRequest(f"{self._location}: the bucket lists {key!r} after {last!r}; sluice needs one that lists in order")
+                last = key
+                if key >= start:
+                    yield ObjectInfo(key, found["Size"], _milliseconds(found["LastModified"]))
+            if not page.get("IsTruncated"):
+                return
+            parameters["ContinuationToken"] = page["NextContinuationToken"]
+
+
+class _Upload:
+    """One object written through the store; see `s3_streams.Upload`."""
+
+    def __init__(self, store: S3Store, key: str) -> None:
+        self._store = store
+        self._key = key
+
+    def put(self, data: bytes) -> None:
+        self._store.put(self._key, data)
+
+    def begin(self) -> str:
+        return str(self._store._call("create_multipart_upload", self._key)["UploadId"])
+
+    def part(self, upload_id: str, number: int, data: bytes) -> str:
+        return str(self._store._call("upload_part", self._key, UploadId=upload_id, PartNumber=number, Body=data)["ETag"])
+
+    def complete(self, upload_id: str, etags: list[str], size: int) -> None:
+        parts = [{"ETag": etag, "PartNumber": number} for number, etag in enumerate(etags, 1)]
+        try:
+            self._store._call("complete_multipart_upload", self._key, UploadId=upload_id, MultipartUpload={"Parts": parts})
+        except InvalidRequest as error:
+            # the reply to an earlier try was lost: the upload is gone because it is the object now
+            if error.details.get("code") != "NoSuchUpload" or self._store.head(self._key).size != size:
+                raise
+
+    def abort(self, upload_id: str) -> None:
+        try:
+            self._store._call("abort_multipart_upload", self._key, UploadId=upload_id)
+        except SluiceError as error:  # the failure that led here matters more
+            _log.warning("parts of %s/%s may be left behind: %s", self._store.location, self._key, error)
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0.5, 1.0) * _CONFLICT_WAIT_S * 2**attempt)  # noqa: S311 (jitter is no secret)
+
+
+def _is_aws(client: Any) -> bool:
+    host = urlsplit(str(client.meta.endpoint_url)).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _just_before(key: str) -> str:
+    """A key below `key` with next to nothing in between: S3 lists *after* a key, and we want from it."""
+    last = key[-1]
+    return key[:-1] + (chr(ord(last) - 1) + "~" if " " < last <= "~" else "")

@@ -1,0 +1,194 @@
+"""The local store: durable before a put returns, nothing half visible, and errors by what to do about them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from sluice.storage import local
+from sluice.storage.errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from sluice.storage.local import LocalStore
+from sluice.storage.location import open_store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "table"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(f"file://{root}")
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "upload"])
+def test_content_then_folder_are_flushed_before_a_write_returns(
+    store: LocalStore, root: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.mkdir(parents=True)
+    events: list[str] = []
+    flush, rename, link = os.fsync, Path.rename, os.link
+
+    def noted_flush(handle: int) -> None:
+        flush(handle)
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        events.append(f"flushed {'folder' if path == str(root) else f'{os.path.getsize(path)} bytes'}")
+
+    def noted_rename(source: Path, target: Path) -> Path:
+        events.append("named")
+        return rename(source, target)
+
+    def noted_link(source: Path, target: Path) -> None:
+        events.append("named")
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_flush)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    monkeypatch.setattr(os, "link", noted_link)
+    if verb == "upload":
+        with store.upload("object") as stream:
+            stream.write(b"12345")
+    else:
+        getattr(store, verb)("object", b"12345")
+    assert events == ["flushed 5 bytes", "named", "flushed folder"]
+
+
+def test_folders_that_a_put_makes_are_flushed_into_their_parents(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def noted_flush(handle: int) -> None:
+        flush(handle)
+        flushed.append(os.readlink(f"/proc/self/fd/{handle}"))
+
+    monkeypatch.setattr(os, "fsync", noted_flush)
+    store.put("sub/object", b"")
+    assert flushed[:3] == [str(tmp_path), str(tmp_path / "deep"), str(tmp_path / "deep" / "table")]
+
+
+def test_without_links_the_folder_is_locked(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(source: object, target: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+    in_lock = threading.Event()
+    go_on = threading.Event()
+    results: list[bool] = []
+    rename_if_absent = local._rename_if_absent
+
+    def slow(temporary: Path, path: Path) -> bool:
+        in_lock.set()
+        go_on.wait(10)
+        return rename_if_absent(temporary, path)
+
+    monkeypatch.setattr(local, "_rename_if_absent", slow)
+    threads = [threading.Thread(target=lambda: results.append(store.put_if_absent("object", b"x"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert in_lock.wait(10)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [False, False, True]
+    assert [path.name for path in root.iterdir()] == ["object"]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "message"),
+    [
+        (errno.ENOSPC, StorageFull, "disk is full; free some space"),
+        (errno.EDQUOT, StorageFull, "quota is used up"),
+        (errno.EACCES, AccessDenied, "check the owner"),
+        (errno.EROFS, AccessDenied, "read-only"),
+        (errno.EIO, StorageUnavailable, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "upload"])
+def test_a_failing_disk_leaves_nothing_and_says_why(
+    store: LocalStore, root: Path, verb: str, number: int, kind: type[SluiceError], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("before", b"x")
+
+    class FullFile(io.FileIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(number, os.strerror(number))
+
+    class FullSink(local._Sink, FullFile):
+        pass
+
+    monkeypatch.setattr(local, "_Sink", FullSink)
+    with pytest.raises(kind, match=message) as caught:
+        if verb == "upload":
+            with store.upload("object") as stream:
+                stream.write(b"x" * (3 << 20))
+        else:
+            getattr(store, verb)("object", b"x")
+    assert str(root / "object") in str(caught.value)
+    assert [path.name for path in root.iterdir()] == ["before"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_really_full_device_is_storage_full() -> None:
+    # the exclusive creation would fail on a device, so only the write is tried here
+    class Device(local._Sink):
+        def __init__(self) -> None:
+            self._path = Path("/t/object")
+            io.FileIO.__init__(self, "/dev/full", "wb")
+
+    with Device() as sink, pytest.raises(StorageFull, match="/t/object: the disk is full"):
+        sink.write(b"x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_access_denied(store: LocalStore, root: Path) -> None:
+    root.mkdir(parents=True)
+    root.chmod(0o500)
+    with pytest.raises(AccessDenied, match="check the owner"):
+        store.put("object", b"")
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = open_store(tmp_path / "file")
+    with pytest.raises(InvalidRequest, match="a part of the path is a file"):
+        store.put("object", b"")
+    with pytest.raises(ObjectNotFound):
+        store.get("object")
+    assert list(store.list_from("")) == []
+    folder = open_store(tmp_path)
+    folder.put("sub/object", b"")
+    with pytest.raises(InvalidRequest, match="is a folder"):
+        folder.put("sub", b"")
+    with pytest.raises(InvalidRequest, match="too long"):
+        folder.put("n" * 300, b"")
+
+
+def test_unfinished_files_are_hidden(store: LocalStore, root: Path) -> None:
+    with store.upload("object") as stream:
+        stream.write(b"x")
+        stream.flush()
+        unfinished = [path.name for path in root.iterdir()]
+        assert len(unfinished) == 1
+        assert unfinished[0].startswith(".")
+        assert list(store.list_from("")) == []
+    assert [path.name for path in root.iterdir()] == ["object"]
+
+
+def test_other_hidden_files_are_listed(store: LocalStore, root: Path) -> None:
+    store.put("object", b"")
+    (root / ".object.crc").write_bytes(b"")
+    assert [found.key for found in store.list_from("")] == [".object.crc", "object"]
+
+
+def test_a_broken_link_or_a_vanished_file_is_left_out(store: LocalStore, root: Path) -> None:
+    store.put("object", b"")
+    (root / "gone").symlink_to(root / "nowhere")
+    assert [found.key for found in store.list_from("", recursive=True)] == ["object"]
+    assert store.put_if_absent("gone", b"") is False
