@@ -56,7 +56,8 @@ def read_files(
         with ThreadPoolExecutor(min(_THREADS, len(jobs)), thread_name_prefix="sluice-scan") as pool:
             tables = list(pool.map(scan.read, jobs))
     if not scan.output.names:
-        return _only_rows(sum(table.num_rows for table in tables))  # concat_tables would count none
+        # concat_tables would count no rows.
+        return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
     return pa.concat_tables(tables) if tables else scan.output.empty_table()
 
 
@@ -115,8 +116,7 @@ class _Scan:
         version: int | None,
     ) -> _Scan:
         wanted = [each.name for each in schema.fields] if columns is None else [_resolve(name, schema).name for name in columns]
-        tested = [] if predicate is None else sorted(_resolve_tested(name, schema).name for name in predicate.columns)
-        needed = dict.fromkeys([*wanted, *tested])
+        needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
         stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partition_columns)
         partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partition_columns)
         output = pa.schema([to_arrow(schema).field(name) for name in wanted])
@@ -221,10 +221,9 @@ class _Scan:
         """The row groups that may hold rows of the answer; None for all."""
         if self.predicate is None or file.num_row_groups <= 1:
             return None
-        tested = {_resolve_tested(name, self.table_schema).name for name in self.predicate.columns}
         physical = file.schema_arrow
         fields = {each.name: each for each in to_arrow(self.schema)}
-        for name in tested:
+        for name in self.predicate.columns:
             index = physical.get_field_index(name)
             # Only where the file has the table's type, and never by floats: Parquet's bounds leave NaN out, SQL calls it the largest.
             is_stored = name not in self.partition_columns
@@ -232,7 +231,7 @@ class _Scan:
                 return None
         source.seek(0)
         fragment = _FORMAT.make_fragment(source, partition_expression=self._guarantee(job))
-        schema = pa.schema([fields[name] for name in sorted(tested)])
+        schema = pa.schema([fields[name] for name in sorted(self.predicate.columns)])
         kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
         return sorted(group.id for group in kept)
 
@@ -251,7 +250,8 @@ class _Scan:
         elif self.stored.fields:
             columns += _nulls(self.stored, num_rows)
         columns += [pa.repeat(value[0], num_rows) for value in job.values]
-        table = pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else _only_rows(num_rows)
+        # Without any column a placeholder keeps the count of the rows, which is what is asked for.
+        table = pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else pa.table({"": pa.nulls(num_rows)})
         if self.predicate is not None:
             table = table.filter(self.predicate.mask(table))
         return table.select(self.output.names)
@@ -263,11 +263,6 @@ def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
 
 def _nulls(schema: StructType, num_rows: int) -> list[pa.Array]:
     return [pa.nulls(num_rows, each.type) for each in to_arrow(schema)]
-
-
-def _only_rows(num_rows: int) -> pa.Table:
-    """Rows without columns: what counting needs."""
-    return pa.table({"": pa.nulls(num_rows)}).select([])
 
 
 def _combined(column: Any) -> pa.Array:
@@ -282,8 +277,3 @@ def _resolve(name: str, schema: StructType) -> StructField:
     if found is None:
         raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
     return found
-
-
-def _resolve_tested(name: str, schema: StructType) -> StructField:
-    """The column that a predicate's (possibly nested) name belongs to."""
-    return schema.get(name) or _resolve(name.split(".", 1)[0], schema)
