@@ -1,0 +1,117 @@
+"""sluice: many writers, one Delta table, nothing lost.
+
+ZooKeeper orders and decides, the object store holds every byte, Spark does the data work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .coordinator.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentModification,
+    ConcurrentTransactionException,
+    CoordinatorUnavailable,
+    MetadataChangedException,
+    NotCommitted,
+    OutcomeUnknown,
+    ProtocolChangedException,
+    ProtocolMismatch,
+    Refused,
+    SessionLost,
+)
+from .coordinator.outcomes import Commit, Outcome
+from .storage.errors import (
+    AccessDenied,
+    BadChecksum,
+    ConstraintViolated,
+    Corrupt,
+    CorruptLogFile,
+    ForeignCommit,
+    InvalidRequest,
+    InvariantBroken,
+    LogGap,
+    MissingObject,
+    NoSuchBucket,
+    NotATable,
+    PredicateError,
+    SchemaMismatch,
+    SluiceError,
+    StorageFull,
+    StorageUnavailable,
+    TableExists,
+    TableNotFound,
+    Unavailable,
+    UnknownScheme,
+    UnsupportedFeature,
+    VersionNotFound,
+)
+from .tables.history import HistoryEntry
+from .tables.table import Table
+from .tables.views import TableSnapshot
+from .tables.writing import WritePlan
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .spark_integration import configure, read
+
+__all__ = [
+    "AccessDenied",
+    "BadChecksum",
+    "Commit",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentModification",
+    "ConcurrentTransactionException",
+    "ConstraintViolated",
+    "CoordinatorUnavailable",
+    "Corrupt",
+    "CorruptLogFile",
+    "ForeignCommit",
+    "HistoryEntry",
+    "InvalidRequest",
+    "InvariantBroken",
+    "LogGap",
+    "MetadataChangedException",
+    "MissingObject",
+    "NoSuchBucket",
+    "NotATable",
+    "NotCommitted",
+    "Outcome",
+    "OutcomeUnknown",
+    "PredicateError",
+    "ProtocolChangedException",
+    "ProtocolMismatch",
+    "Refused",
+    "SchemaMismatch",
+    "SessionLost",
+    "SluiceError",
+    "StorageFull",
+    "StorageUnavailable",
+    "Table",
+    "TableExists",
+    "TableNotFound",
+    "TableSnapshot",
+    "Unavailable",
+    "UnknownScheme",
+    "UnsupportedFeature",
+    "VersionNotFound",
+    "WritePlan",
+    "__version__",
+    "configure",
+    "read",
+]
+
+_NEED_PYSPARK = ("configure", "read")
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need PySpark are imported when they are first used, so that plain Python programs need none."""
+    if name in _NEED_PYSPARK:
+        from . import spark_integration
+
+        return getattr(spark_integration, name)
+    raise AttributeError(f"module 'sluice' has no attribute {name!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 
 from ..storage.errors import InvalidRequest, NotATable
@@ -10,9 +12,9 @@ from .errors import ProtocolMismatch
 from .layout import CLIENTS, TABLES
 from .limits import NODE_PROTOCOL
 from .records import Head, Published
-from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost
+from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost, Write
 
-__all__ = ["check_tree", "make_tree", "require_head"]
+__all__ = ["check_tree", "make_tree", "reopen_tree", "require_head"]
 
 
 def _root_data(context: TableContext) -> bytes:
@@ -64,6 +66,26 @@ def check_tree(context: TableContext) -> bool:
             expected=NODE_PROTOCOL,
         )
     return True
+
+
+def reopen_tree(context: TableContext, start: Head) -> None:
+    """Let the tree of a detached table go on from `start`, the last version other engines wrote meanwhile.
+
+    Nothing happens to a table that is not detached.
+    """
+    state, published = context.read_head(), context.read_published()
+    if state is None or published is None or not state[0].detached:
+        return
+    head, node = state
+    after = replace(head, version=start.version, timestamp_ms=start.timestamp_ms, metadata_version=start.version, detached=False)
+    ops: list[Op] = [
+        Write(context.tree.head, after.encode(), node.version),
+        Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),
+    ]
+    try:
+        context.coordination.apply(ops)
+    except (ApplyRefused, ReplyLost):
+        context.coordination.barrier()  # somebody attaches it too, or it took effect: the commit that follows finds out
 
 
 def require_head(context: TableContext) -> Head:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..storage.errors import NotATable
 from .clock import Deadline
 from .context import TableContext
 from .errors import CoordinatorUnavailable, OutcomeUnknown
 from .faults import point
-from .layout import SlotName
+from .layout import SlotName, TableTree
 from .records import Head, Intent
 from .store import NoNode, ReplyLost
+
+_PAUSE_S = 0.1
 
 __all__ = ["Claim", "claim_slot", "find_slot", "undecided"]
 
@@ -26,14 +29,12 @@ class Claim:
     predecessor: int = -1
 
     def is_decided(self, head: Head) -> bool:
-        """Whether the head says that this slot has its verdict."""
-        if head.generation == self.generation:
-            return head.slot >= self.slot
-        return head.generation == self.generation + 1 and self.slot <= head.closed_slot
+        """Whether the head says that this slot has its verdict; it cannot tell for a closed generation."""
+        return head.generation == self.generation and head.slot >= self.slot
 
-    def is_void(self, head: Head) -> bool:
-        """Whether this slot arrived in a generation that was closed before it: it is never decided there."""
-        return head.generation > self.generation and not self.is_decided(head)
+    def path(self, tree: TableTree) -> str:
+        """The slot's node."""
+        return tree.slot(self.generation, SlotName(self.slot, self.transaction_id))
 
     def is_first(self, head: Head) -> bool:
         """Whether this is the first undecided slot. Lower slots that arrived are known: see the prefix property."""
@@ -65,9 +66,10 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
     """
     point("before-claim")
     while True:
-        prefix = context.tree.slot_prefix(head.generation, intent.transaction_id)
         try:
-            path = context.coordination.create(prefix, intent.encode(), sequential=True)
+            path = context.coordination.create(context.tree.slot_prefix(head.generation, intent.transaction_id), intent.encode(), sequential=True)
+            point("after-claim")
+            return _placed(context, intent.transaction_id, path, head)
         except ReplyLost:
             found = _look_after_lost_reply(context, intent.transaction_id, head)
             if found is not None:
@@ -76,19 +78,23 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
             # either it never took effect, or it was decided and cleaned up already: the decision will look for that
             intent = replace(intent, filed_again=True)
         except NoNode:
-            pass  # the generation was closed and removed: the head tells the new one
-        else:
-            point("after-claim")
-            return _placed(context, intent.transaction_id, path, head)
-        state = context.read_head()
-        if state is None or deadline.over:
-            raise CoordinatorUnavailable(
-                f"no slot could be claimed for transaction {intent.transaction_id} in time; nothing is decided, the staged data is kept "
-                "and commit may be called again",
-                transaction_id=intent.transaction_id,
-                stage="staged",
-            )
-        head = state[0]
+            head = _newer_head(context, head)  # the generation was closed and removed
+        except CoordinatorUnavailable as error:  # nothing was sent
+            if deadline.over:
+                raise CoordinatorUnavailable(
+                    f"no slot could be claimed for transaction {intent.transaction_id} in time ({error}); nothing is decided, the staged "
+                    "data is kept and commit may be called again",
+                    transaction_id=intent.transaction_id,
+                    stage="staged",
+                ) from error
+            context.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _newer_head(context: TableContext, head: Head) -> Head:
+    state = context.read_head()
+    if state is None or state[0] == head:
+        raise NotATable(f"the coordinator's tree of {context.tree.location} is gone or incomplete", location=context.tree.location)
+    return state[0]
 
 
 def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
@@ -106,6 +112,9 @@ def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Hea
 def _placed(context: TableContext, transaction_id: str, path: str, head: Head) -> Claim:
     name = SlotName.parse(path.rpartition("/")[2])
     assert name is not None  # the store completed the very prefix it was given
-    siblings = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
+    try:
+        siblings = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
+    except CoordinatorUnavailable:
+        return Claim(transaction_id, head.generation, name.sequence, name.sequence - 1)  # the slot is there, that is what counts
     before = [s.sequence for s in siblings if s.sequence < name.sequence]
     return Claim(transaction_id, head.generation, name.sequence, max(before, default=-1))

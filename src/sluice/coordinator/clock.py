@@ -16,6 +16,8 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float: ...
 
+    def sleep(self, seconds: float) -> None: ...
+
 
 class SystemClock:
     """The clocks of this machine."""
@@ -27,6 +29,10 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds of a clock that never goes back."""
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)

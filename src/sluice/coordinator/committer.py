@@ -20,12 +20,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..storage.errors import BadChecksum, MissingObject, SluiceError, Unavailable, invariant
+from ..storage.errors import BadChecksum, MissingObject, Unavailable, invariant
 from .claims import Claim, claim_slot, find_slot, undecided
 from .clock import Clock, Deadline
 from .content import Member, render, version_digest
 from .context import TableContext
-from .errors import OutcomeUnknown
+from .errors import NotCommitted, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, VerdictName
 from .limits import Limits
@@ -34,7 +34,7 @@ from .publisher import Publisher
 from .ratified import RatifiedLog, staged_actions
 from .records import BatchRecord, Head, Intent, MalformedRecord, Published
 from .resolve import Queued, groupable, resolve, window_start
-from .store import ApplyRefused, Create, Node, Op, ReplyLost, Write
+from .store import ApplyRefused, Create, Node, NoNode, Op, ReplyLost, Write
 
 __all__ = ["Committer"]
 
@@ -92,20 +92,22 @@ class Committer:
         """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now."""
         state = self.context.read_head()
         claim = None if state is None else find_slot(self.context, transaction_id, state[0])
-        if claim is not None and state is not None and not claim.is_void(state[0]):
-            try:
-                return Outcome.committed(self._await(claim, None, deadline, "published"))
-            except OutcomeUnknown:
-                raise
-            except SluiceError as error:
-                if isinstance(error, Unavailable):
-                    raise
-                return Outcome.refused(error)
-        return self.verdicts.search(transaction_id)
+        node = None if claim is None else self.context.coordination.read(claim.path(self.context.tree))
+        if claim is None or node is None:
+            return self.verdicts.search(transaction_id)
+        try:
+            intent = Intent.decode(node.data)
+        except MalformedRecord:
+            intent = None
+        try:
+            return Outcome.committed(self._await(claim, intent, deadline, "published"))
+        except NotCommitted as refused:
+            return Outcome.refused(refused)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str) -> Commit:
+        """See a claim through; `intent` is None when the slot holds none that can be read (it will be refused)."""
         wake = threading.Event()
         patience = _Patience(self.context.limits, self.context.clock)
         ratified: Commit | None = None
@@ -115,12 +117,12 @@ class Committer:
             try:
                 published, published_node = self._published(wake)
                 if published.covers(claim.generation, claim.slot):
-                    return ratified or settle(self.verdicts.of(claim))
+                    if ratified is not None or intent is None or not self._came_too_late(claim, published):
+                        return ratified or settle(self.verdicts.of(claim))
+                    claim = self._file_again(claim, intent, deadline)
+                    continue
                 head, head_node = self._head(wake if ack == "ratified" else None)
                 patience.see((published, head))
-                if claim.is_void(head):
-                    claim = self._file_again(claim, intent, head, deadline)
-                    continue
                 if claim.is_decided(head):
                     if ratified is None:
                         ratified = replace(settle(self.verdicts.of(claim)), published=False)
@@ -167,14 +169,21 @@ class Committer:
         assert state is not None
         return state
 
-    def _file_again(self, claim: Claim, intent: Intent | None, head: Head, deadline: Deadline) -> Claim:
-        if intent is None:
-            raise OutcomeUnknown(
-                f"transaction {claim.transaction_id} arrived in a closed generation; only its owner can file it again",
-                transaction_id=claim.transaction_id,
-                stage="staged",
-            )
-        return claim_slot(self.context, replace(intent, filed_again=True), head, deadline)
+    def _came_too_late(self, claim: Claim, published: Published) -> bool:
+        """Whether the slot arrived in its generation after that was closed: decided slots are gone by now."""
+        if published.generation == claim.generation:
+            return False
+        return self.context.coordination.read(claim.path(self.context.tree)) is not None
+
+    def _file_again(self, claim: Claim, intent: Intent, deadline: Deadline) -> Claim:
+        """File an intent that came too late for its generation in the present one, under the same GUID."""
+        head, _ = self._head(None)
+        moved = claim_slot(self.context, replace(intent, filed_again=True), head, deadline)
+        try:
+            self.context.coordination.delete(claim.path(self.context.tree))
+        except (NoNode, ReplyLost) as left:
+            _log.info("the slot of %s in a closed generation was left or removed: %s", claim.transaction_id, left)
+        return moved
 
     def _my_turn(self, claim: Claim, intent: Intent | None, head: Head, published: Published) -> bool:
         """Whether to decide at once: mine is the first undecided slot, and publication keeps up.
@@ -225,6 +234,7 @@ class Committer:
             ratified_ms=ratified_ms,
             verdicts=decision.verdicts,
             versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
+            closes_generation=decision.head.generation != head.generation,
         )
         name = VerdictName(
             head.generation, decision.verdicts[-1].slot, decision.head.version, any(v.refusal or v.repeats for v in decision.verdicts)

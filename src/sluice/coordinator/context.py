@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..storage.objects import ObjectStore
 from .clock import Clock, SystemClock
+from .errors import SessionLost
 from .layout import TableTree
 from .limits import Limits
 from .records import ClientName, Head, Published
@@ -37,10 +38,17 @@ class TableContext:
 
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
         """The decided state with its node, or None when the table has no tree."""
-        node = self.coordination.read(self.tree.head, watch)
+        node = self._read(self.tree.head, watch)
         return None if node is None else (Head.decode(node.data), node)
 
     def read_published(self, watch: Callable[[], None] | None = None) -> tuple[Published, Node] | None:
         """How far publication got, with its node, or None when the table has no tree."""
-        node = self.coordination.read(self.tree.published, watch)
+        node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
+
+    def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
+        """Read in a live session: nothing that is read here hangs on one, so an expired one is simply replaced."""
+        try:
+            return self.coordination.read(path, watch)
+        except SessionLost:
+            return self.coordination.read(path, watch)

@@ -62,7 +62,10 @@ class Publisher:
                 return False
             version = plan.version
         point("after-publish")
-        return self._raise(name, record, Published(version, name.generation, name.slot), node)
+        reached = Published(version, name.generation, name.slot)
+        if record.closes_generation:
+            reached = Published(version, name.generation + 1, -1)
+        return self._raise(record, reached, node)
 
     def _put(self, record: BatchRecord, version: int) -> bool:
         context = self._context
@@ -85,7 +88,7 @@ class Publisher:
                 )
         return True
 
-    def _raise(self, name: VerdictName, record: BatchRecord, published: Published, node: Node) -> bool:
+    def _raise(self, record: BatchRecord, published: Published, node: Node) -> bool:
         """Raise `published` and remove the slots that nobody needs any more."""
         context = self._context
         write = Write(context.tree.published, published.encode(), node.version)

@@ -69,7 +69,7 @@ class Head:
 
     `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`;
     `timestamp_ms` that version's in-commit timestamp; `metadata_version` the last version that changed metadata or
-    protocol; `closed_slot` the last decided slot of the generation before; `table_id` Delta's id of the table.
+    protocol; `table_id` Delta's id of the table.
     """
 
     version: int = -1
@@ -77,7 +77,6 @@ class Head:
     slot: int = -1
     timestamp_ms: int = 0
     metadata_version: int = -1
-    closed_slot: int = -1
     table_id: str = ""
     detached: bool = False
 
@@ -91,14 +90,18 @@ class Head:
         f = _load(data, "head")
         numbers = {
             n: _typed(f.get(n), int, f"head.{n}")
-            for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version", "closed_slot")
+            for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")
         }
         return Head(**numbers, table_id=_typed(f.get("table_id"), str, "head.table_id"), detached=bool(f.get("detached")))
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) needs nothing more."""
+    """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) needs nothing more.
+
+    Slots that needed nothing more are removed together with raising this; one of a closed generation that still stands
+    came too late for it.
+    """
 
     version: int = -1
     generation: int = 0
@@ -270,13 +273,17 @@ class VersionPlan:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What one ratifying multi decided. `ratified_ms` is the ratifier's wall clock (told, never decided on)."""
+    """What one ratifying multi decided. `ratified_ms` is the ratifier's wall clock (told, never decided on).
+
+    `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there.
+    """
 
     batch_id: str
     generation: int
     ratified_ms: int
     verdicts: tuple[Verdict, ...]
     versions: tuple[VersionPlan, ...]
+    closes_generation: bool = False
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -295,6 +302,7 @@ class BatchRecord:
                     Verdict(**{**v, "refusal": None if v.get("refusal") is None else Refusal(**v["refusal"])}) for v in f["verdicts"]
                 ),
                 versions=tuple(VersionPlan(**{**v, "slots": tuple(v["slots"])}) for v in f["versions"]),
+                closes_generation=bool(f.get("closes_generation", False)),
             )
         except (KeyError, TypeError) as error:
             raise MalformedRecord(f"a verdict record lacks or misnames a field: {error}", kind="verdict") from error

@@ -208,7 +208,7 @@ def resolve(head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], 
         last = queued.slot
     after = replace(run.head, slot=last)
     if last >= limits.generation_slots_max:
-        after = replace(after, generation=head.generation + 1, slot=-1, closed_slot=last)
+        after = replace(after, generation=head.generation + 1, slot=-1)
     plans = tuple(VersionPlan(g.version, g.timestamp_ms, tuple(g.slots)) for g in run.groups)
     versions = [p.version for p in plans]
     invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")

@@ -1,0 +1,212 @@
+"""Opening a table: its object store, its place in the coordinator's tree, and the snapshots a client keeps."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ..coordinator.bootstrap import check_tree, require_head
+from ..coordinator.committer import Committer
+from ..coordinator.connect import connect
+from ..coordinator.context import TableContext
+from ..coordinator.layout import TableTree
+from ..coordinator.limits import Limits
+from ..coordinator.presence import announce
+from ..coordinator.records import ClientName, Head
+from ..storage.errors import ForeignCommit, InvalidRequest, NotATable, TableNotFound
+from ..storage.features import SLUICE_FEATURE
+from ..storage.location import normalise, open_store
+from ..storage.objects import ObjectStore
+from ..storage.snapshot import Snapshot
+
+__all__ = ["Access", "TableAddress", "this_client"]
+
+_FETCHES_MAX = 8
+_RELOAD_BEYOND_VERSIONS = 200
+
+
+def this_client(application: str | None = None) -> ClientName:
+    """How this process is named in the history; `application` defaults to the program's name."""
+    name = application or os.environ.get("SLUICE_APPLICATION") or Path(sys.argv[0] or "python").name
+    return ClientName(socket.gethostname(), os.getpid(), name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """Where a table is and who coordinates it; picklable, so that it travels to executors and commit processes."""
+
+    location: str
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    application: str | None = None
+
+    @staticmethod
+    def of(
+        location: str | os.PathLike[str],
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        application: str | None = None,
+    ) -> TableAddress:
+        """The address, with the location in its normal form. Raises UnknownScheme."""
+        return TableAddress(normalise(location), coordinator, dict(storage_options or {}), application)
+
+    def store(self) -> ObjectStore:
+        """The object store below the location."""
+        return open_store(self.location, self.storage_options)
+
+    def context(self, limits: Limits | None = None) -> TableContext:
+        """What the commit path works with; connects to the coordinator and announces this client."""
+        context = TableContext(
+            objects=self.store(),
+            tree=TableTree(self.location),
+            connect=partial(connect, self.coordinator),
+            limits=limits or Limits(),
+            client=this_client(self.application),
+        )
+        announce(context.coordination, application=context.client.application)
+        return context
+
+
+class Access:
+    """A table as this process sees it: a committer (None when read-only) and the newest snapshot it has.
+
+    Safe for several threads.
+    """
+
+    def __init__(self, address: TableAddress, store: ObjectStore, committer: Committer | None) -> None:
+        self.address = address
+        self.store = store
+        self.committer = committer
+        self._snapshot: Snapshot | None = None
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def published(address: TableAddress) -> Access:
+        """Read-only, without a coordinator: any Delta table."""
+        access = Access(address, address.store(), None)
+        access.latest()
+        return access
+
+    @staticmethod
+    def coordinated(address: TableAddress, limits: Limits | None = None) -> Access:
+        """A table that sluice manages.
+
+        Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
+        """
+        store = address.store()
+        context: TableContext | None = None
+        try:
+            snapshot = Snapshot.load(store)
+        except TableNotFound:
+            # a table whose first version is ratified and not published yet is there all the same
+            context = address.context(limits)
+            if not check_tree(context) or require_head(context).version < 0:
+                raise
+            Committer(context).publisher.publish_pending()
+            snapshot = Snapshot.load(store)
+        if SLUICE_FEATURE not in (snapshot.protocol.writer_features or ()):
+            raise NotATable(
+                f"{address.location} is a Delta table that sluice does not manage; bring it in with "
+                f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
+                location=address.location,
+            )
+        context = context or address.context(limits)
+        head = require_head(context)
+        access = Access(address, store, Committer(context))
+        access._snapshot = snapshot
+        access._refuse_foreign(snapshot, head)
+        return access
+
+    @property
+    def ours(self) -> Committer:
+        """The committer. Raises InvalidRequest when the table was opened read-only."""
+        if self.committer is None:
+            raise InvalidRequest(
+                f"{self.address.location} was opened with consistency='published', which only reads; open it without that to write"
+            )
+        return self.committer
+
+    def head(self) -> Head:
+        """The decided state of the table, as of now."""
+        return require_head(self.ours.context)
+
+    def current(self) -> Snapshot:
+        """The newest snapshot this process has, read from the log when there is none yet."""
+        with self._lock:
+            known = self._snapshot
+        return known if known is not None else self.latest()
+
+    def latest(self) -> Snapshot:
+        """The newest ratified version; without a coordinator, the newest published one."""
+        return self.at(None)
+
+    def at(self, version: int | None) -> Snapshot:
+        """The snapshot of a version. Raises VersionNotFound when there is no such version (any more)."""
+        if self.committer is None:
+            if version is not None:
+                return Snapshot.load(self.store, version=version)
+            known = self._snapshot
+            fresh = Snapshot.load(self.store) if known is None else known.refresh(self.store)
+            return self._keep(fresh)
+        with self._lock:
+            known = self._snapshot
+        if known is not None and known.version == version:
+            return known
+        head = self.head()
+        if version is not None and version < head.version:
+            return Snapshot.load(self.store, version=version) if self._is_published(version) else self._advanced(version)
+        if version is not None and version > head.version:
+            return Snapshot.load(self.store, version=version)  # raises VersionNotFound, naming what is there
+        return self._keep(self._advanced(head.version))
+
+    def _is_published(self, version: int) -> bool:
+        state = self.ours.context.read_published()
+        return state is not None and version <= state[0].version
+
+    def _advanced(self, version: int) -> Snapshot:
+        with self._lock:
+            known = self._snapshot
+        if known is None or version < known.version or version - known.version > _RELOAD_BEYOND_VERSIONS:
+            known = Snapshot.load(self.store)
+        if known.version > version:
+            return Snapshot.load(self.store, version=version)
+        log = self.ours.log
+        versions = range(known.version + 1, version + 1)
+        if len(versions) > 2:
+            with ThreadPoolExecutor(_FETCHES_MAX) as pool:
+                list(pool.map(log.content, versions))
+        return known.advance([(v, log.actions(v)) for v in versions]) if versions else known
+
+    def _keep(self, fresh: Snapshot) -> Snapshot:
+        with self._lock:
+            if self._snapshot is None or fresh.version > self._snapshot.version:
+                self._snapshot = fresh
+        return fresh
+
+    def _refuse_foreign(self, snapshot: Snapshot, head: Head) -> None:
+        """A version in the log beyond the head was not ratified: somebody writes past the coordinator."""
+        location = self.address.location
+        if head.table_id and snapshot.metadata.id != head.table_id:
+            raise ForeignCommit(
+                f"the log of {location} belongs to another table (id {snapshot.metadata.id}) than the one the coordinator keeps "
+                f"(id {head.table_id}): its folder was replaced; restore it, or use another location",
+                location=location,
+                version=snapshot.version,
+            )
+        if snapshot.version <= head.version:
+            return
+        now = self.head()
+        if snapshot.version > now.version:
+            raise ForeignCommit(
+                f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
+                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, check its commits, then detach and attach the table",
+                version=now.version + 1,
+                location=location,
+            )

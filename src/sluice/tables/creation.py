@@ -1,0 +1,168 @@
+"""Bringing tables under the coordinator and giving them back: create, attach, detach."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ..coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
+from ..coordinator.committer import Committer
+from ..coordinator.errors import ProtocolChangedException
+from ..coordinator.isolation import table_isolation
+from ..coordinator.outcomes import Commit
+from ..coordinator.presence import list_clients
+from ..coordinator.records import Head
+from ..storage.actions import Metadata, Protocol
+from ..storage.constraints import Constraints
+from ..storage.errors import InvalidRequest, NotATable, TableExists
+from ..storage.features import SLUICE_FEATURE, check_writable, downgrade_for_detach, new_protocol, upgrade_for_attach
+from ..storage.schema import StructType, check_new_schema, from_arrow, schema_to_json
+from ..storage.segment import latest_version
+from ..storage.snapshot import Snapshot
+from .access import Access, TableAddress
+from .transactions import Change, Reads, commit_change, new_transaction_id
+from .writing import file_size_of
+
+__all__ = ["access_for_creation", "attach", "create", "detach", "new_table"]
+
+_ICT_KEY = "delta.enableInCommitTimestamps"
+_ICT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
+_ICT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
+
+
+def new_table(
+    schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str], clock_ms: int
+) -> tuple[Protocol, Metadata]:
+    """The first two actions of a table. Raises InvalidRequest or UnsupportedFeature for what cannot be one."""
+    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
+    check_new_schema(struct, partition_by)
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}")
+    configuration = {**properties, _ICT_KEY: "true"}
+    table_isolation(configuration)
+    file_size_of(configuration)
+    metadata = Metadata(
+        id=str(uuid.uuid4()),
+        schema_string=schema_to_json(struct),
+        partition_columns=tuple(partition_by),
+        configuration=configuration,
+        created_time=clock_ms,
+    )
+    protocol = new_protocol(struct, configuration)
+    check_writable(protocol, metadata)
+    Constraints.of(struct, metadata)
+    return protocol, metadata
+
+
+def access_for_creation(address: TableAddress) -> Access:
+    """A way to commit the first version at a location where no table is.
+
+    Raises TableExists; InvalidRequest when the coordinator remembers a former table there and clients of it may live.
+    """
+    store = address.store()
+    if latest_version(store) is not None:
+        raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
+    context = address.context()
+    if check_tree(context):
+        head = require_head(context)
+        if head.version >= 0 and latest_version(store) is None:
+            _former_table(address, head, others=len(list_clients(context.coordination)) - 1)
+    make_tree(context, Head())
+    return Access(address, store, Committer(context))
+
+
+def _former_table(address: TableAddress, head: Head, *, others: int) -> None:
+    raise InvalidRequest(
+        f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone ({others} other clients are "
+        "connected). A location's versions never start again while a writer of the former table may live: use another location, or restore the log",
+        location=address.location,
+        version=head.version,
+    )
+
+
+def create(
+    address: TableAddress, schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> tuple[Access, Commit]:
+    """Create a table: version 0 holds its protocol and metadata. Of two who create one table, one gets TableExists."""
+    protocol, metadata = new_table(schema, partition_by, properties, 0)
+    access = access_for_creation(address)
+    metadata = replace(metadata, created_time=access.ours.context.clock.now_ms())
+    change = Change(
+        new_transaction_id(),
+        "CREATE TABLE",
+        None,
+        (protocol, metadata),
+        reads=Reads(),
+        parameters={"partitionBy": str(list(partition_by))},
+        expected_version=0,
+        table_id=metadata.id,
+    )
+    try:
+        return access, commit_change(access, change)
+    except ProtocolChangedException as lost:
+        raise TableExists(
+            f"somebody else created a table at {address.location} at the same moment; open it, or choose another location",
+            location=address.location,
+        ) from lost
+
+
+def attach(address: TableAddress) -> tuple[Access, Commit | None]:
+    """Bring an existing Delta table in: from now on only sluice may write it, and every Delta reader reads it as before.
+
+    The commit after its latest version adds the writer feature and in-commit timestamps. Nothing happens when the table
+    is attached already. Raises TableNotFound, NotATable, UnsupportedFeature (for writing), and ForeignCommit when another
+    engine writes the very next version meanwhile.
+    """
+    store = address.store()
+    snapshot = Snapshot.load(store)
+    context = address.context()
+    if SLUICE_FEATURE in (snapshot.protocol.writer_features or ()):
+        if check_tree(context):
+            return Access.coordinated(address), None
+        raise NotATable(
+            f"{address.location} is managed by sluice, but not by this coordinator; name the one its writers use, or detach it there first",
+            location=address.location,
+        )
+    check_writable(snapshot.protocol, snapshot.metadata)
+    version = snapshot.version + 1
+    claimed_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
+    start = Head(version=snapshot.version, timestamp_ms=claimed_ms - 1, metadata_version=snapshot.version, table_id=snapshot.metadata.id)
+    make_tree(context, start)
+    reopen_tree(context, start)
+    configuration = dict(snapshot.configuration)
+    if configuration.get(_ICT_KEY) != "true":
+        configuration |= {_ICT_KEY: "true", _ICT_VERSION_KEY: str(version), _ICT_TIMESTAMP_KEY: str(claimed_ms)}
+    access = Access(address, store, Committer(context))
+    change = Change(
+        new_transaction_id(),
+        "ATTACH",
+        snapshot,
+        (upgrade_for_attach(snapshot.protocol), replace(snapshot.metadata, configuration=configuration)),
+        reads=Reads(),
+        expected_version=version,
+        table_id=snapshot.metadata.id,
+        claimed_ms=claimed_ms,
+    )
+    return access, commit_change(access, change)
+
+
+def detach(access: Access) -> Commit:
+    """Give a table back: a last commit takes sluice's writer feature (and in-commit timestamps) out of the protocol.
+
+    Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again.
+    """
+    snapshot = access.latest()
+    configuration = {k: v for k, v in snapshot.configuration.items() if k not in (_ICT_KEY, _ICT_VERSION_KEY, _ICT_TIMESTAMP_KEY)}
+    change = Change(
+        new_transaction_id(),
+        "DETACH",
+        snapshot,
+        (downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",)), replace(snapshot.metadata, configuration=configuration)),
+        reads=Reads(),
+        detach=True,
+    )
+    return commit_change(access, change)

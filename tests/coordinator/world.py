@@ -1,0 +1,146 @@
+"""A table in memory with any number of clients: the production commit path on the deterministic twins."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from sluice.coordinator.bootstrap import make_tree
+from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.outcomes import Commit
+from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.storage.actions import Action, AddFile, RemoveFile, Txn, decode_commit, encode_all
+from sluice.storage.memory import MemoryStore
+from sluice.storage.objects import ObjectStore
+from sluice.storage.paths import commit_path
+
+QUICK = Limits(patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
+PARTITIONED = Footprint(partition_types={"p": "string"})
+
+
+class Client:
+    """One writer: its own session (a new one when it expired) and its own caches."""
+
+    def __init__(self, world: World, limits: Limits = QUICK, objects: ObjectStore | None = None) -> None:
+        self.world = world
+        self.session: MemorySession = world.coordination.connect()
+        self.context = TableContext(objects or world.objects, world.tree, self._connect, SystemClock(), limits)
+        self.committer = Committer(self.context)
+
+    def _connect(self) -> MemorySession:
+        if self.session._lost:  # pyright: ignore[reportPrivateUsage]
+            self.session = self.world.coordination.connect()
+        return self.session
+
+    def head(self) -> Head:
+        state = self.context.read_head()
+        assert state is not None
+        return state[0]
+
+    def commit(self, intent: Intent, *, timeout_s: float = 5.0, ack: str = "published") -> Commit:
+        return self.committer.commit(intent, self.head(), Deadline.after(timeout_s, self.context.clock), ack=ack)
+
+    def append(self, name: str | None = None, **changes: Any) -> Commit:
+        return self.commit(append_intent(self.head(), name, **changes))
+
+
+def add(path: str, **changes: Any) -> AddFile:
+    """A data file that nobody will read."""
+    return replace(AddFile(path, {}, 1, 1, True, stats='{"numRecords":1}'), **changes)
+
+
+def remove(path: str) -> RemoveFile:
+    """The removal of it."""
+    return RemoveFile(path, True, deletion_timestamp=1)
+
+
+def intent_of(head: Head, actions: Sequence[Action], footprint: Footprint, changes: dict[str, Any] | None = None) -> Intent:
+    """An intent made on the head, with a fresh GUID, and some of its fields changed."""
+    text = encode_all(actions)
+    base = Intent(
+        transaction_id=str(uuid.uuid4()),
+        operation="WRITE",
+        read_version=head.version,
+        validated_through=head.version,
+        claimed_ms=SystemClock().now_ms(),
+        footprint=footprint,
+        actions=text.decode(),
+        actions_digest=digest(text),
+    )
+    return replace(base, **(changes or {}))
+
+
+def append_intent(head: Head, name: str | None = None, **changes: Any) -> Intent:
+    """A blind append of one file."""
+    path = name or f"{uuid.uuid4()}.parquet"
+    return intent_of(head, [add(path)], Footprint(blind_append=True), changes)
+
+
+def app_intent(head: Head, number: int) -> Intent:
+    """An append that an application numbers."""
+    footprint = Footprint(blind_append=True, app_versions={"app": number})
+    return intent_of(head, [Txn("app", number), add(f"{uuid.uuid4()}.parquet")], footprint)
+
+
+def rewrite_intent(head: Head, old: str, new: str, **changes: Any) -> Intent:
+    """One file replaced by another, having read it."""
+    footprint = Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"})
+    return intent_of(head, [remove(old), add(new)], footprint, changes)
+
+
+@dataclass
+class World:
+    """The services, and what can be said about a finished run."""
+
+    coordination: MemoryCoordination = field(default_factory=MemoryCoordination)
+    objects: MemoryStore = field(default_factory=lambda: MemoryStore.open(str(uuid.uuid4())))
+    tree: TableTree = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = TableTree(self.objects.location)
+        make_tree(Client(self).context, Head())
+
+    def client(self, limits: Limits = QUICK) -> Client:
+        return Client(self, limits)
+
+    def log(self) -> list[list[dict[str, object]]]:
+        """The published log: the actions of every version, from 0, dense."""
+        names = [i.key for i in self.objects.list_from("_delta_log/") if i.key.endswith(".json")]
+        assert names == [commit_path(v) for v in range(len(names))], f"the log is not dense: {names}"
+        return [[orjson.loads(line) for line in self.objects.get(n).splitlines()] for n in names]
+
+    def transactions(self) -> list[str]:
+        """The ids of all committed transactions, in log order."""
+        infos = [commit[0]["commitInfo"] for commit in self.log()]
+        return [t["id"] for info in infos for t in info["sluice"]["transactions"]]  # type: ignore[index]
+
+    def files(self) -> set[str]:
+        """The live files, by plain replay."""
+        live: set[str] = set()
+        for version, commit in enumerate(self.log()):
+            for action in decode_commit(b"\n".join(orjson.dumps(a) for a in commit), name=str(version)):
+                if isinstance(action, RemoveFile):
+                    assert action.path in live, f"version {version} removes {action.path}, which is not live"
+                    live.discard(action.path)
+                elif isinstance(action, AddFile):
+                    assert action.path not in live, f"version {version} adds {action.path} twice"
+                    live.add(action.path)
+        return live
+
+    def check(self) -> None:
+        """What must hold after every run: the tree's counters fit the log, times increase, nobody is committed twice."""
+        log = self.log()
+        times = [c[0]["commitInfo"]["inCommitTimestamp"] for c in log]  # type: ignore[index]
+        assert all(a < b for a, b in zip(times, times[1:], strict=False)), times
+        committed = self.transactions()
+        assert len(committed) == len(set(committed)), "a transaction was committed twice"
+        self.files()
