@@ -37,7 +37,7 @@ class Client:
         self.committer = Committer(self.context)
 
     def _connect(self) -> MemorySession:
-        if self.session._lost:  # pyright: ignore[reportPrivateUsage]
+        if self.session.lost:
             self.session = self.world.coordination.connect()
         return self.session
 

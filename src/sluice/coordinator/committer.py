@@ -117,8 +117,10 @@ class Committer:
             try:
                 published, published_node = self._published(wake)
                 if published.covers(claim.generation, claim.slot):
-                    if ratified is not None or intent is None or not self._came_too_late(claim, published):
-                        return ratified or settle(self.verdicts.of(claim))
+                    if ratified is not None:
+                        return replace(ratified, published=True)
+                    if intent is None or not self._came_too_late(claim, published):
+                        return settle(self.verdicts.of(claim))
                     claim = self._file_again(claim, intent, deadline)
                     continue
                 head, head_node = self._head(wake if ack == "ratified" else None)
@@ -133,11 +135,12 @@ class Committer:
                         self.publisher.publish_pending()
                         patience.used()
                         continue
-                elif self._my_turn(claim, intent, head, published) or patience.left_s == 0:
-                    if patience.left_s == 0:
-                        patience.used()
-                        published = self.publisher.publish_pending()
+                elif self._my_turn(claim, intent, head, published):
                     if self._advance(head, head_node, published, published_node):
+                        continue
+                elif patience.left_s == 0:
+                    patience.used()
+                    if self.publisher.publish_pending() != published or self._advance(head, head_node, published, published_node):
                         continue
             except Unavailable as trouble:
                 _log.info("transaction %s waits: %s", claim.transaction_id, trouble)

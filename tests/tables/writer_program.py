@@ -1,0 +1,27 @@
+"""A writer as a process of its own, for tests that kill it: `python -m tests.tables.writer_program JSON`.
+
+Prints the transaction's id before anything is committed, and `committed <version>` afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+
+import sluice
+from sluice.coordinator.limits import Limits
+
+
+def main(location: str, coordinator: str, mode: str, rows: int, inline_bytes_max: int = 64 * 1024) -> None:
+    table = sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=Limits(inline_bytes_max=inline_bytes_max))
+    data = pa.table({"part": pa.array(["p"] * rows), "value": pa.array(range(rows), pa.int64())})
+    plan = table.plan_write(data.schema, mode=mode)
+    print(plan.transaction_id, flush=True)
+    commit = table.commit_write(plan, plan.write(data))
+    print("committed", commit and commit.version, flush=True)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
