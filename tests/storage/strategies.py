@@ -14,8 +14,29 @@ from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, S
 
 UTC = dt.timezone.utc
 
+
+def naive(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, microsecond: int = 0) -> dt.datetime:
+    """A moment without a zone."""
+    return dt.datetime(year, month, day, hour, minute, second, microsecond, UTC).replace(tzinfo=None)
+
+
 # Text that trips parsers, truncation and paths, beside whatever hypothesis thinks of.
-NASTY = ["", " ", "a/b", "100%", "%2F", "a=b", "é ü", "\U0001f600" * 40, "\U0010ffff" * 40, "x" * 33, "퟿" * 40, "\x01\n\t", "#?[]", "__HIVE_DEFAULT_PARTITION__"]
+NASTY = [
+    "",
+    " ",
+    "a/b",
+    "100%",
+    "%2F",
+    "a=b",
+    "é ü",
+    "\U0001f600" * 40,
+    "\U0010ffff" * 40,
+    "x" * 33,
+    "퟿" * 40,
+    "\x01\n\t",
+    "#?[]",
+    "__HIVE_DEFAULT_PARTITION__",
+]
 
 TEXT = st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

@@ -116,7 +116,8 @@ def test_a_file_ends_when_it_has_reached_the_target_size(store: MemoryStore) -> 
 
 def test_a_large_table_is_streamed_and_a_small_one_is_put_once(store: MemoryStore) -> None:
     large = pa.table({"p": ["a"] * 100_000, "x": pa.array(range(100_000))})
-    for data, target, verbs in ((large.slice(0, 9), 10_000_000, {"put"}), (large, 10_000_000, {"put"}), (large, 200_000, {"upload", "put"})):
+    cases = [(large.slice(0, 9), 10_000_000, {"put"}), (large, 10_000_000, {"put"}), (large, 200_000, {"upload", "put"})]
+    for data, target, verbs in cases:
         store.disk.calls.clear()
         adds = write(store, data, target_file_bytes=target)
         assert {verb for verb, _ in store.disk.calls} == verbs

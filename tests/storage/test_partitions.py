@@ -13,7 +13,7 @@ from sluice.storage.arrow_schema import arrow_type
 from sluice.storage.errors import Corrupt, SchemaMismatch
 from sluice.storage.partitions import decode_column, decode_value, encode_value, folder, path_to_uri, uri_to_path
 from sluice.storage.schema import PrimitiveType
-from tests.storage.strategies import TEXT, comparable, primitive_types, primitive_values
+from tests.storage.strategies import TEXT, comparable, naive, primitive_types, primitive_values
 
 UTC = dt.timezone.utc
 
@@ -39,8 +39,8 @@ UTC = dt.timezone.utc
         ("decimal(5,0)", Decimal("1E+2"), "100"),
         ("date", dt.date(1, 2, 3), "0001-02-03"),
         ("timestamp", dt.datetime(2020, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))), "2020-01-01T00:00:00.000000Z"),
-        ("timestamp_ntz", dt.datetime(2020, 1, 1, 0, 0, 0, 5), "2020-01-01 00:00:00.000005"),
-        ("timestamp_ntz", dt.datetime(2020, 1, 1), "2020-01-01 00:00:00"),
+        ("timestamp_ntz", naive(2020, 1, 1, 0, 0, 0, 5), "2020-01-01 00:00:00.000005"),
+        ("timestamp_ntz", naive(2020, 1, 1), "2020-01-01 00:00:00"),
     ],
 )
 def test_values_are_written_as_the_protocol_says(name: str, value: Any, text: str | None) -> None:
@@ -80,7 +80,7 @@ def test_timestamps_of_other_writers_are_understood(text: str | None, moment: dt
 
 
 def test_a_text_that_is_no_value_is_corruption() -> None:
-    with pytest.raises(Corrupt, match="no integer.*twelve"):
+    with pytest.raises(Corrupt, match=r"no integer.*twelve"):
         decode_value("twelve", PrimitiveType("integer"))
 
 
@@ -91,10 +91,10 @@ def test_a_text_that_is_no_value_is_corruption() -> None:
         ("long", "1"),
         ("long", True),
         ("boolean", 1),
-        ("date", dt.datetime(2020, 1, 1)),
-        ("timestamp", dt.datetime(2020, 1, 1)),
+        ("date", naive(2020, 1, 1)),
+        ("timestamp", naive(2020, 1, 1)),
         ("timestamp_ntz", dt.datetime(2020, 1, 1, tzinfo=UTC)),
-        ("decimal(3,1)", Decimal("100")),
+        ("decimal(3,1)", Decimal(100)),
         ("decimal(3,1)", Decimal("0.01")),
         ("decimal(3,1)", Decimal("NaN")),
         ("string", 1),
@@ -131,5 +131,5 @@ def test_a_path_comes_back_from_its_uri(parts: list[str]) -> None:
     key = "/".join(parts)
     uri = path_to_uri(key)
     assert uri.isascii()
-    assert not set(uri) & set(" #?%[]<>\"\\^`{|}\n:") - {"%"}
+    assert not set(uri) & set(' #?%[]<>"\\^`{|}\n:') - {"%"}
     assert uri_to_path(uri) == key

@@ -150,7 +150,12 @@ def test_row_groups_that_cannot_match_are_not_read(
     files = many_row_groups(store)
     seen: list[list[int]] = []
     original = pq.ParquetFile.read_row_groups
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", lambda self, chosen, *rest: seen.append(chosen) or original(self, chosen, *rest))
+
+    def spy(file: pq.ParquetFile, chosen: list[int], *rest: Any) -> pa.Table:
+        seen.append(chosen)
+        return original(file, chosen, *rest)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", spy)
     assert read(store, files, where=where).num_rows == rows
     assert seen == [groups]
     assert read(store, files, where=where, columns=[]).num_rows == rows
@@ -218,7 +223,7 @@ def test_a_missing_file_is_named_with_its_version(store: ObjectStore) -> None:
     files = write(store, numbers(0, 1))
     path = files.column("path")[0].as_py()
     store.delete(uri_to_path(path))
-    with pytest.raises(MissingObject, match="part-00000.* of version 7") as caught:
+    with pytest.raises(MissingObject, match=r"part-00000.* of version 7") as caught:
         read(store, files, version=7)
     assert (caught.value.path, caught.value.version) == (path, 7)
     with pytest.raises(MissingObject):

@@ -71,10 +71,10 @@ def _encode(value: Any, dtype: PrimitiveType) -> str:
             return _encode_decimal(Decimal(value), dtype)
         case "date" if isinstance(value, date) and not isinstance(value, datetime):
             return value.isoformat()
-        case "timestamp" if value.tzinfo is not None:
+        case "timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
             return f"{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-        case "timestamp_ntz" if value.tzinfo is None:
-            return str(value.isoformat(sep=" "))
+        case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
+            return value.isoformat(sep=" ")
     raise TypeError(f"it is a {value.__class__.__name__}")
 
 
