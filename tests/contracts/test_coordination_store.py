@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
+from kazoo.client import KazooClient
 
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
 from sluice.coordinator.memory import Fault, MemoryCoordination, MemorySession
@@ -28,7 +30,9 @@ from sluice.coordinator.store import (
     StoreError,
     Write,
 )
+from sluice.coordinator.zookeeper import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
+from tests.fixtures.zookeeper import Proxy
 
 WAIT_S = 10.0
 
@@ -83,9 +87,55 @@ class MemoryWorld:
         store.reconnect()
 
 
-@pytest.fixture(params=["memory"])
-def world(request: pytest.FixtureRequest) -> World:
-    return MemoryWorld()
+class ZooKeeperWorld:
+    """A real server; every session has a lossy line of its own to it."""
+
+    RETRY_S = 1.5
+
+    def __init__(self, hosts: str, chroot: str) -> None:
+        self._hosts = hosts
+        self._chroot = chroot
+        self._proxies: dict[int, Proxy] = {}
+
+    def connect(self) -> ZooKeeperStore:
+        proxy = Proxy(self._hosts)
+        store = ZooKeeperStore.connect(proxy.hosts, chroot=self._chroot, retry_s=self.RETRY_S)
+        self._proxies[store.session_id] = proxy
+        return store
+
+    def lose_request(self, store: CoordinationStore) -> None:
+        self._proxies[store.session_id].lose_request()
+
+    def lose_reply(self, store: CoordinationStore) -> None:
+        self._proxies[store.session_id].lose_reply()
+
+    def expire(self, store: CoordinationStore) -> None:
+        """Whoever knows a session's password can take it over, and end it."""
+        assert isinstance(store, ZooKeeperStore)
+        thief = KazooClient(self._hosts, client_id=store._client.client_id)
+        thief.start()
+        thief.stop()
+        thief.close()
+
+    def cut(self, store: CoordinationStore) -> None:
+        self._proxies[store.session_id].cut()
+
+    def restore(self, store: CoordinationStore) -> None:
+        self._proxies[store.session_id].restore()
+
+    def close(self) -> None:
+        for proxy in self._proxies.values():
+            proxy.close()
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "memory":
+        yield MemoryWorld()
+        return
+    world = ZooKeeperWorld(request.getfixturevalue("zookeeper_hosts"), request.getfixturevalue("zookeeper_chroot"))
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -230,9 +280,9 @@ class TestNodes:
         assert store.connected
 
     def test_a_request_just_below_the_limit_fits(self, store: CoordinationStore) -> None:
-        store.create("/a", b"x" * 999_900)
-        store.apply([Write("/a", b"y" * 499_900, 0), Create("/b", b"z" * 499_900)])
-        assert len(node(store, "/a").data) == 499_900
+        store.create("/a", b"x" * 999_800)
+        store.apply([Write("/a", b"y" * 499_800, 0), Create("/b", b"z" * 499_800)])
+        assert len(node(store, "/a").data) == 499_800
 
 
 class TestSequences:
@@ -596,3 +646,45 @@ class TestUnreachable:
         store.barrier()
         assert store.children("/x") == []
         store.close()
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("seed", range(8))
+def test_the_twin_answers_any_sequence_of_requests_as_zookeeper_does(zookeeper_hosts: str, zookeeper_chroot: str, seed: int) -> None:
+    chance = random.Random(seed)
+    twin, real = MemoryCoordination().connect(), ZooKeeperStore.connect(zookeeper_hosts, chroot=zookeeper_chroot)
+    for _ in range(250):
+        ops = [any_op(chance) for _ in range(chance.choice([1, 1, 2, 4]))]
+        assert answer(twin, ops) == answer(real, ops), f"seed {seed}: {ops}"
+    assert picture(twin, "/") == picture(real, "/")
+    real.close()
+
+
+def any_op(chance: random.Random) -> Op:
+    path = chance.choice(["/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/p", "/c-0000000001"])
+    version = chance.choice([ANY_VERSION, ANY_VERSION, 0, 1, 2])
+    data = chance.randbytes(chance.randrange(3))
+    match chance.randrange(8):
+        case 0 | 1 | 2:
+            return Create(path, data, ephemeral=chance.random() < 0.2)
+        case 3:
+            return Create(chance.choice(["/c-", "/a/s-", "/b/s-"]), data, sequential=True, ephemeral=chance.random() < 0.2)
+        case 4:
+            return Write(path, data, version)
+        case 5:
+            return Check(path, version)
+        case _:
+            return Delete(path, version)
+
+
+def answer(store: CoordinationStore, ops: list[Op]) -> object:
+    try:
+        return store.apply(ops)
+    except ApplyRefused as refused:
+        return refused.index, type(refused.cause)
+
+
+def picture(store: CoordinationStore, path: str) -> object:
+    found = node(store, path)
+    below = {name: picture(store, f"{path.rstrip('/')}/{name}") for name in sorted(store.children(path) or [])}
+    return found.data, found.version, found.owner_session == store.session_id, below
