@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -61,6 +63,40 @@ def test_conditional_puts_are_atomic(s3_server: S3DevServer) -> None:
     with ThreadPoolExecutor(8) as pool:
         for statuses in zip(*pool.map(put, range(8)), strict=True):
             assert sorted(statuses) == [200] + [412] * 7
+
+
+def test_moto_is_entered_by_one_thread_at_a_time() -> None:
+    """Between moto's look and its write another thread may look, too; a tiny switch interval makes that likely."""
+    application = moto_server.moto_application()
+
+    def put(key: str) -> int:
+        environ = {
+            "REQUEST_METHOD": "PUT",
+            "PATH_INFO": f"/{key}",
+            "RAW_URI": f"/{key}",
+            "QUERY_STRING": "",
+            "SERVER_NAME": "127.0.0.1",
+            "SERVER_PORT": "80",
+            "HTTP_HOST": "127.0.0.1",
+            "HTTP_AUTHORIZATION": AUTHORIZATION,
+            "HTTP_IF_NONE_MATCH": "*",
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(b"x"),
+            "CONTENT_LENGTH": "1" if "/" in key else "0",
+        }
+        return application(environ)[0]
+
+    bucket = f"threads-{uuid.uuid4().hex}"
+    interval = sys.getswitchinterval()
+    try:
+        assert put(bucket) == 200
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(4) as pool:
+            for key in range(25):
+                statuses = sorted(pool.map(put, [f"{bucket}/{key}"] * 4))
+                assert statuses == [200, 412, 412, 412]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_latency_is_added_to_each_request_and_not_shared() -> None:
@@ -126,6 +162,6 @@ def test_it_ends_with_its_parent() -> None:
 
 
 def test_without_moto_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moto_server, "find_spec", lambda name: None)
+    monkeypatch.setattr(moto_server, "find_spec", {}.get)
     with pytest.raises(InvalidRequest, match=r"pip install 'sluice-delta\[dev\]'"):
         S3DevServer().start()

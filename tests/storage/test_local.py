@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +16,9 @@ from sluice.storage import local
 from sluice.storage.errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
 from sluice.storage.local import LocalStore
 from sluice.storage.location import open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 @pytest.fixture
@@ -36,8 +41,8 @@ def test_content_then_folder_are_flushed_before_a_write_returns(
 
     def noted_flush(handle: int) -> None:
         flush(handle)
-        path = os.readlink(f"/proc/self/fd/{handle}")
-        events.append(f"flushed {'folder' if path == str(root) else f'{os.path.getsize(path)} bytes'}")
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        events.append(f"flushed {'folder' if path == root else f'{path.stat().st_size} bytes'}")
 
     def noted_rename(source: Path, target: Path) -> Path:
         events.append("named")
@@ -66,7 +71,7 @@ def test_folders_that_a_put_makes_are_flushed_into_their_parents(
 
     def noted_flush(handle: int) -> None:
         flush(handle)
-        flushed.append(os.readlink(f"/proc/self/fd/{handle}"))
+        flushed.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
 
     monkeypatch.setattr(os, "fsync", noted_flush)
     store.put("sub/object", b"")
@@ -116,20 +121,20 @@ def test_a_failing_disk_leaves_nothing_and_says_why(
 ) -> None:
     store.put("before", b"x")
 
-    class FullFile(io.FileIO):
-        def write(self, data: object, /) -> int:
+    class Failing(io.FileIO):
+        def write(self, data: Buffer, /) -> int:
             raise OSError(number, os.strerror(number))
 
-    class FullSink(local._Sink, FullFile):
-        pass
+    class FailingSink(local._Sink, Failing):
+        """The real sink over a file that cannot be written."""
 
-    monkeypatch.setattr(local, "_Sink", FullSink)
+    def upload(key: str, data: bytes) -> None:
+        with store.upload(key) as stream:
+            stream.write(data)
+
+    monkeypatch.setattr(local, "_Sink", FailingSink)
     with pytest.raises(kind, match=message) as caught:
-        if verb == "upload":
-            with store.upload("object") as stream:
-                stream.write(b"x" * (3 << 20))
-        else:
-            getattr(store, verb)("object", b"x")
+        {"put": store.put, "put_if_absent": store.put_if_absent, "upload": upload}[verb]("object", b"x" * (3 << 20))
     assert str(root / "object") in str(caught.value)
     assert [path.name for path in root.iterdir()] == ["before"]
 
@@ -146,12 +151,26 @@ def test_a_really_full_device_is_storage_full() -> None:
         sink.write(b"x")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_access_denied(store: LocalStore, root: Path) -> None:
-    root.mkdir(parents=True)
-    root.chmod(0o500)
-    with pytest.raises(AccessDenied, match="check the owner"):
-        store.put("object", b"")
+def test_a_folder_without_permission_is_access_denied() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to the user that root becomes here
+        store = open_store(folder)
+        store.put("before", b"x")
+        Path(folder).chmod(0o555)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            for write in (store.put, store.put_if_absent):
+                with pytest.raises(AccessDenied, match=f"{folder}/object: permission denied; check the owner"):
+                    write("object", b"")
+            with pytest.raises(AccessDenied, match="check the owner"):
+                store.put("sub/object", b"")
+            with pytest.raises(AccessDenied, match="check the owner"):
+                store.delete("before")
+            assert store.get("before") == b"x"
+        finally:
+            os.seteuid(user)
+            Path(folder).chmod(0o755)
 
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_link_and_its_target_are_one_location(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownScheme, match="'hdfs'.*file://, s3://, s3a://, memory://") as caught:
+    with pytest.raises(UnknownScheme, match=r"'hdfs'.*file://, s3://, s3a://, memory://") as caught:
         open_store("hdfs://namenode/t")
     assert caught.value.scheme == "hdfs"
 
