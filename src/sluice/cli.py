@@ -1,0 +1,283 @@
+"""The command line: `sluice --help`.
+
+Exit status 0: done; 1: an error that may be nobody's fault here (see the class named in the message); 2: the call itself
+must be changed. Errors are one line on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any, NoReturn, TypeVar
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table as Grid
+
+from .coordinator.connect import connect, release
+from .coordinator.presence import list_clients
+from .demo.run import run_demo
+from .demo.workspace import DemoOptions
+from .dev.moto_server import S3DevServer
+from .storage.errors import InvalidRequest, SluiceError
+from .tables.operations import row_count
+from .tables.table import Table
+from .version import __version__
+
+__all__ = ["main"]
+
+_PIPE_WIDTH = 160
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Sluice(click.Group):
+    """Tells sluice's errors as one line, and by the exit status whether the call must be changed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except SluiceError as error:
+            _fail(error)
+
+
+def _fail(error: SluiceError) -> NoReturn:
+    line = " ".join(str(error).split())
+    click.echo(f"sluice: {type(error).__name__}: {line}", err=True)
+    sys.exit(2 if isinstance(error, InvalidRequest) else 1)
+
+
+def _pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """`--storage-option name=value`, several times, as a mapping."""
+    pairs = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{text!r} is not name=value, as in region=eu-west-1")
+        pairs[name] = value
+    return pairs
+
+
+def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_coordinator = click.option(
+    "--coordinator",
+    metavar="ADDRESS",
+    envvar="SLUICE_COORDINATOR",
+    help="zk://host:2181,.../chroot or embedded://[/directory]; SLUICE_COORDINATOR says it too.",
+)
+_storage = click.option(
+    "--storage-option",
+    "storage_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_pairs,
+    help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Unset ones come from the environment.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+_on_table = _all(click.argument("location"), _coordinator, _storage, _json)
+
+
+@click.group(cls=_Sluice, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, package_name="sluice-delta")
+def main() -> None:
+    """Many writers, one Delta table, nothing lost."""
+
+
+def _print_json(content: object) -> None:
+    click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+
+
+def _print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Print the rows' values of the named keys under the given headings."""
+    grid = Grid(*columns.values(), box=None, pad_edge=False)
+    for row in rows:
+        grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(grid)
+
+
+def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
+    if as_json:
+        _print_json(facts)
+        return
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            for key, text in value.items():
+                click.echo(f"{name}: {key} = {text}")
+        else:
+            click.echo(f"{name}: {'unknown' if value is None else value}")
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _open(location: str, coordinator: str | None, storage_options: Mapping[str, str]) -> Table:
+    """To look at a table nobody needs a coordinator: without one, what is published is shown, of any Delta table."""
+    consistency = "published" if coordinator is None else "latest"
+    return Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency)
+
+
+@main.command()
+@_on_table
+def show(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Show a table: version, files, rows, properties.
+
+    Works on any Delta table. With a coordinator it shows the latest ratified version, else the latest published one.
+    """
+    with _open(location, coordinator, storage_options) as table:
+        snapshot = table.snapshot()
+        counted = snapshot.raw.files["stats"].null_count == 0 and snapshot.raw.files["deletion_vector"].null_count == snapshot.num_files
+        facts = {
+            "location": table.location,
+            "version": snapshot.version,
+            "time": _time(snapshot.timestamp),
+            "files": snapshot.num_files,
+            "bytes": snapshot.raw.size_bytes,
+            "rows": row_count(snapshot.raw.add_files()) if counted else None,
+            "partitioned by": list(snapshot.partition_columns) if as_json else ", ".join(snapshot.partition_columns) or "nothing",
+            "column": {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in snapshot.schema},
+            "property": dict(table.properties),
+        }
+        _print_facts(facts, as_json=as_json)
+
+
+@main.command()
+@_on_table
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many transactions to show.")
+def history(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, limit: int) -> None:
+    """Show the latest transactions of a table, newest first: who did what, and how long each waited."""
+    with _open(location, coordinator, storage_options) as table:
+        rows = [{**asdict(entry), "time": _time(entry.timestamp)} for entry in table.history(limit)]
+    if as_json:
+        _print_json(rows)
+        return
+    columns = {
+        "version": "version",
+        "ordinal": "ordinal",
+        "time": "time",
+        "operation": "operation",
+        "application": "application",
+        "host": "host",
+        "pid": "process",
+        "waited_ms": "waited ms",
+        "transaction_id": "transaction",
+    }
+    _print_grid(columns, rows)
+
+
+@main.command()
+@click.argument("location")
+@click.argument("transaction_id")
+@_all(_coordinator, _storage, _json)
+def outcome(location: str, transaction_id: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Tell what became of a transaction, whoever ran it; an undecided one is decided now."""
+    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+        told = table.outcome(transaction_id)
+    facts: dict[str, object] = {"transaction": transaction_id, "state": told.state}
+    if told.commit is not None:
+        facts |= {"version": told.commit.version, "ordinal": told.commit.ordinal, "time": _time(told.commit.timestamp)}
+    if told.error is not None:
+        facts |= {"error": type(told.error).__name__, "reason": str(told.error)}
+    _print_facts(facts, as_json=as_json)
+
+
+@main.command()
+@_on_table
+def attach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Bring an existing Delta table under sluice: from then on only sluice writes it, and everybody reads it."""
+    with Table.attach(location, coordinator=coordinator, storage_options=storage_options) as table:
+        _print_facts({"attached": table.location, "version": table.refresh().version}, as_json=as_json)
+
+
+@main.command()
+@_on_table
+def detach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Give a table back to every Delta engine; sluice commits nothing to it from then on."""
+    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+        _print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
+
+
+@main.command()
+@_all(_coordinator, _json)
+def clients(coordinator: str | None, as_json: bool) -> None:
+    """List the clients that are connected to a coordinator, oldest first."""
+    rows = [{**asdict(client), "since": _time(client.since_ms)} for client in list_clients(connect(coordinator))]
+    release(coordinator)
+    if as_json:
+        _print_json(rows)
+    else:
+        _print_grid({"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}, rows)
+
+
+@main.command()
+@_coordinator
+@click.option("--latency-ms", type=click.FloatRange(min=0), default=0.0, help="Added to every request to the S3 server.")
+@click.option("--bucket", default="sluice", show_default=True, help="The bucket that is made.")
+@_json
+def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) -> None:
+    """Run an S3 server (moto's) and a coordinator until interrupted, and print the settings that lead there."""
+    with S3DevServer(latency_ms, bucket) as server:
+        connect(coordinator)
+        settings = {**server.env, "SLUICE_COORDINATOR": coordinator or "embedded://"}
+        if as_json:
+            _print_json(settings)
+        else:
+            for name, value in settings.items():
+                click.echo(f"export {name}={value}")
+            click.echo(f"# a place for tables: s3://{bucket}/...   Ctrl-C ends the servers and forgets what they hold", err=True)
+        sys.stdout.flush()
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            release(coordinator)
+
+
+@main.command()
+@click.option("--store", type=click.Choice(["local", "s3"]), default="local", show_default=True, help="Where the table is made.")
+@click.option(
+    "--location",
+    metavar="FOLDER",
+    help="The folder below which the table is made: a path or s3://bucket/path. Default: a temporary folder, or for s3 a server "
+    "started for this run (bucket 'sluice' of the endpoint, when one is set).",
+)
+@_coordinator
+@_storage
+@click.option("--rows", type=click.IntRange(min=1), help="Take a sample of so many flights instead of all 336,776.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides the sample, and the order of the corrections.")
+@click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
+@click.option("--keep", is_flag=True, help="Leave the table and the jobs' logs where they are.")
+@click.option(
+    "--time-limit", "time_limit_s", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds until giving up."
+)
+def demo(**options: Any) -> None:
+    """Five writers and a deleting process on one table, all at once, and the proof that nothing was lost.
+
+    The flights of 2013 from New York's three airports go into one table, partitioned by origin and month: three Spark
+    applications (one for each airport), a stream of small appends, a corrections job that overwrites partitions, and a
+    sixth process that deletes cancelled flights. At the end every surviving flight is there exactly once, or the last
+    line begins with "demo: FAILED" and the exit status is 1.
+
+    Without a coordinator it uses an embedded one of its own; the table is removed afterwards, unless it is kept.
+    """
+    console = Console(markup=True)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    sys.exit(0 if run_demo(DemoOptions(**options), console) else 1)

@@ -1,0 +1,24 @@
+"""The sixth process: deletes cancelled flights, month by month, while the others write; the whole table's once at the end."""
+
+from __future__ import annotations
+
+from .flights import IS_CANCELLED
+from .job import Job, run
+
+__all__ = ["delete_cancelled"]
+
+_PAUSE_S = 0.25
+
+
+def delete_cancelled(job: Job) -> None:
+    """Delete until the writers are done, and once more."""
+    with job.open() as table:
+        while not job.finish.is_set():
+            for month in range(1, 13):
+                job.commit(lambda month=month: table.delete(f"month = {month} AND {IS_CANCELLED}"))
+                job.finish.wait(_PAUSE_S)
+        job.commit(lambda: table.delete(IS_CANCELLED))
+
+
+if __name__ == "__main__":
+    run(delete_cancelled)

@@ -1,0 +1,58 @@
+"""The table as engines read it that know nothing of sluice: delta-rs and Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from ..storage.errors import InvalidRequest
+from ..storage.s3_options import S3Options
+
+__all__ = ["ENGINES", "require_engines"]
+
+_NAMES = {
+    "region": "AWS_REGION",
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+
+
+def _options(location: str, options: Mapping[str, str]) -> dict[str, str]:
+    """sluice's storage options under the names of the `object_store` crate, which both engines use."""
+    if not location.startswith("s3://"):
+        return {}
+    known = S3Options.parse(options).resolved()
+    named = {name: value for ours, name in _NAMES.items() if (value := getattr(known, ours))}
+    if known.endpoint_url:
+        named["AWS_ENDPOINT_URL"] = known.endpoint_url
+        named["AWS_ALLOW_HTTP"] = str(known.endpoint_url.startswith("http://")).lower()
+    return named
+
+
+def _by_deltalake(location: str, options: Mapping[str, str]) -> tuple[int, pa.Table]:
+    table = import_module("deltalake").DeltaTable(location, storage_options=_options(location, options))
+    return table.version(), table.to_pyarrow_table()
+
+
+def _by_polars(location: str, options: Mapping[str, str]) -> tuple[int | None, pa.Table]:
+    polars: Any = import_module("polars")
+    return None, polars.scan_delta(location, storage_options=_options(location, options)).collect().to_arrow()
+
+
+ENGINES: Mapping[str, Callable[[str, Mapping[str, str]], tuple[int | None, pa.Table]]] = {"deltalake": _by_deltalake, "polars": _by_polars}
+"""By name: the function that reads a location and gives the version (where the engine tells it) and all rows."""
+
+
+def require_engines() -> None:
+    """Raises InvalidRequest when an engine is not installed: better at once than after the work."""
+    for name in ENGINES:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise InvalidRequest(
+                f"the demo proves its result with {name}, which is not installed: pip install 'sluice-delta[demo]'"
+            ) from error

@@ -1,0 +1,122 @@
+"""What every job of the demo has: its assignment, the word that the others are done, and a way to report.
+
+A job is a program of its own, started as ``python -m sluice.demo.<job> FD``. The first line of its standard input is its
+assignment, the line "finish" says that no more rows will come, and the end of it that nobody is interested any more.
+It reports by JSON lines to the file descriptor FD::
+
+    {"event": "started"}
+    {"event": "commit", "rows": 20, "version": 17, "transaction_id": "..", "repeated": false, "ms": 41.3}
+    {"event": "conflict", "rule": "..", "message": ".."}
+    {"event": "done"}        or      {"event": "error", "message": ".."}
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from ..coordinator.errors import ConcurrentModification
+from ..coordinator.outcomes import Commit
+from ..tables.table import Table
+
+__all__ = ["FINISH", "Assignment", "Input", "Job", "run"]
+
+FINISH = "finish"
+
+_MESSAGE_MAX = 2000
+"""Characters; so that a report fits into the buffer of a pipe as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """CSV files to be loaded by one append, and how many rows they have."""
+
+    paths: Sequence[str]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a job is to do: to which table, under which name, with which data."""
+
+    name: str
+    location: str
+    coordinator: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    inputs: Sequence[Input] = ()
+    rows: int | None = None
+    seed: int = 0
+
+    def encode(self) -> bytes:
+        """One line of JSON."""
+        return orjson.dumps(self) + b"\n"
+
+    @staticmethod
+    def decode(line: str) -> Assignment:
+        """The reverse of `encode`."""
+        body = orjson.loads(line)
+        return Assignment(**{**body, "inputs": [Input(**each) for each in body["inputs"]]})
+
+
+class Job:
+    """A job at work."""
+
+    def __init__(self, assignment: Assignment, reports: int) -> None:
+        self.assignment = assignment
+        self.finish = threading.Event()
+        """Set when the jobs that bring new rows are done."""
+        self._reports = reports
+        threading.Thread(target=self._listen, name="demo-listener", daemon=True).start()
+
+    def open(self) -> Table:
+        """The table this job works on."""
+        to = self.assignment
+        return Table.open(to.location, coordinator=to.coordinator, storage_options=to.storage_options, application=to.name)
+
+    def report(self, event: str, **facts: object) -> None:
+        """Tell the demo; a line is written at once and as a whole."""
+        os.write(self._reports, orjson.dumps({"event": event, **facts}) + b"\n")
+
+    def commit(self, operation: Callable[[], Commit | None], rows: int = 0) -> Commit | None:
+        """Run an operation, and again as often as somebody else's commit comes in its way; None: there was nothing to do."""
+        while True:
+            began = time.monotonic()
+            try:
+                commit = operation()
+            except ConcurrentModification as lost:
+                self.report("conflict", rule=lost.details.get("rule"), message=lost.message[:_MESSAGE_MAX])
+                continue
+            if commit is not None:
+                self.committed(0 if commit.repeated else rows, began, commit)
+            return commit
+
+    def committed(self, rows: int, began: float, commit: Commit | None = None) -> None:
+        """Report a commit of `rows` rows whose operation began at `began` (monotonic seconds); Spark does not tell which one."""
+        told = {} if commit is None else {"version": commit.version, "transaction_id": commit.transaction_id, "repeated": commit.repeated}
+        self.report("commit", rows=rows, ms=round(1000 * (time.monotonic() - began), 1), **told)
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == FINISH:
+                self.finish.set()
+        os._exit(1)  # the demo is gone; whatever was under way is committed as a whole or not at all
+
+
+def run(work: Callable[[Job], None]) -> None:
+    """The body of each job's program: receive the assignment, do the work, report how it ended."""
+    job = Job(Assignment.decode(sys.stdin.readline()), int(sys.argv[1]))
+    job.report("started")
+    try:
+        work(job)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the demo must hear of it)
+        traceback.print_exc()
+        job.report("error", message=f"{type(error).__name__}: {error}"[:_MESSAGE_MAX])
+        sys.exit(1)
+    job.report("done")
