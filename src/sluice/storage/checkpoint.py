@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from .codec import action_of, decode_commit
 from .errors import CorruptLogFile, MissingObject, ObjectNotFound
-from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
+from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, nulls, remove_rows
 from .objects import ObjectStore
 from .paths import LogKind, sidecar_path
 from .records import Action, AddFile, RemoveFile, Sidecar
@@ -111,7 +111,7 @@ def _split(actions: Iterable[Action], content: _Content) -> None:
 def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: bool) -> None:
     source = store.open_input(key)
     try:
-        with source, pq.ParquetFile(source, pre_buffer=True) as file:
+        with source, pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
                 _read_group(file, group, key, content, with_files)
     except (pa.ArrowException, OSError) as cause:
@@ -125,35 +125,55 @@ def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: b
 
 def _read_group(file: pq.ParquetFile, group: int, key: str, content: _Content, with_files: bool) -> None:
     schema: pa.Schema = file.schema_arrow
-    small = [name for name in _SMALL if name in schema.names]
+    present = _columns_present(file, group)
+    small = [name for name in _SMALL if name in present]
+    wanted = [leaf for name in small for leaf in present[name]]
+    for name, table_schema in (("add", FILES_SCHEMA), ("remove", TOMBSTONES_SCHEMA)) if with_files else ():
+        wanted += _leaves(present.get(name, ()), table_schema)
+    rows = file.read_row_group(group, columns=wanted)
     for name in small:
-        for body in _present(file.read_row_group(group, columns=[name]), name).to_pylist():
+        for body in _present(rows, name).to_pylist():
             content.actions.append(_small_action(name, _plain(body, schema.field(name).type), key))
-    if not with_files:
-        return
-    if "add" in schema.names:
-        content.files.append(_read_adds(file, group))
-    if "remove" in schema.names:
-        content.tombstones.append(_read_rows(file, group, "remove", TOMBSTONES_SCHEMA))
+    if with_files and "add" in present:
+        files = _to_table(_present(rows, "add"), FILES_SCHEMA)
+        content.files.append(_with_stats(files, file, group))
+    if with_files and "remove" in present:
+        content.tombstones.append(_to_table(_present(rows, "remove"), TOMBSTONES_SCHEMA))
 
 
-def _read_adds(file: pq.ParquetFile, group: int) -> pa.Table:
-    files = _read_rows(file, group, "add", FILES_SCHEMA)
+def _columns_present(file: pq.ParquetFile, group: int) -> dict[str, list[str]]:
+    """The top-level columns that are not null throughout the row group, as far as its statistics tell, and their leaves."""
+    leaves: dict[str, list[str]] = {}
+    present: set[str] = set()
+    metadata = file.metadata.row_group(group)
+    for index in range(metadata.num_columns):
+        column = metadata.column(index)
+        name = column.path_in_schema.split(".", 1)[0]
+        leaves.setdefault(name, []).append(column.path_in_schema)
+        statistics = column.statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count < column.num_values:
+            present.add(name)
+    return {name: leaves[name] for name in leaves if name in present}
+
+
+def _leaves(present: Iterable[str], schema: pa.Schema) -> list[str]:
+    """Those leaves of `add` or `remove` that make up the columns of `schema`."""
+    known = {WIRE[name] for name in schema.names if name in WIRE}
+    return [leaf for leaf in present if leaf.split(".", 2)[1] in known]
+
+
+def _with_stats(files: pa.Table, file: pq.ParquetFile, group: int) -> pa.Table:
+    """The files with the statistics that the writer kept only as columns (writeStatsAsJson=false), as JSON."""
     stats = files.column("stats")
-    kind = file.schema_arrow.field("add").type
-    if stats.null_count and kind.get_field_index(_STATS_STRUCT) >= 0:
-        # The writer keeps statistics as columns (writeStatsAsJson=false); everything else reads them as JSON.
-        rows = _present(file.read_row_group(group, columns=[f"add.{_STATS_STRUCT}"]), "add")
-        rebuilt = pa.chunked_array([struct_to_json(chunk.field(_STATS_STRUCT)) for chunk in rows.chunks], pa.string())
-        files = files.set_column(files.schema.get_field_index("stats"), "stats", pc.coalesce(stats, rebuilt))
-    return files
+    if not stats.null_count or file.schema_arrow.field("add").type.get_field_index(_STATS_STRUCT) < 0:
+        return files
+    # `path` tells the rows that are adds: a struct all of whose fields are null may be no add, or one without statistics.
+    rows = _present(file.read_row_group(group, columns=["add.path", f"add.{_STATS_STRUCT}"]), "add")
+    rebuilt = pa.chunked_array([struct_to_json(pc.struct_field(chunk, _STATS_STRUCT)) for chunk in rows.chunks], pa.string())
+    return files.set_column(files.schema.get_field_index("stats"), "stats", pc.coalesce(stats, rebuilt))
 
 
-def _read_rows(file: pq.ParquetFile, group: int, name: str, schema: pa.Schema) -> pa.Table:
-    """The rows of one kind of file action in a row group, in the columns of `schema`."""
-    kind: pa.StructType = file.schema_arrow.field(name).type
-    wanted = [f"{name}.{WIRE[each]}" for each in schema.names if each in WIRE and kind.get_field_index(WIRE[each]) >= 0]
-    rows = _present(file.read_row_group(group, columns=wanted), name)
+def _to_table(rows: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([_to_schema(chunk, schema) for chunk in rows.chunks if len(chunk)], schema)
 
 
@@ -170,10 +190,10 @@ def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
 
 def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Array:
     if wire is None or rows.type.get_field_index(wire) < 0:
-        return pa.nulls(len(rows), kind)
+        return nulls(len(rows), kind)
     values = pc.struct_field(rows, wire)
     if values.null_count == len(values):
-        return pa.nulls(len(rows), kind)
+        return nulls(len(rows), kind)
     if pa.types.is_struct(kind):
         parts = [_column(values, VECTOR_WIRE[each.name], each.type) for each in kind]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(values))

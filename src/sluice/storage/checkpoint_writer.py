@@ -7,7 +7,7 @@ under the same name, and the last one stays. `_last_checkpoint` is moved up only
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from .checkpoint import VECTOR_WIRE, WIRE
 from .constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT
 from .errors import ObjectNotFound, VersionNotFound
 from .features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
-from .filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA
+from .filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA, nulls
 from .intervals import interval_ms
 from .jsontext import dumps
 from .objects import ObjectStore
@@ -81,9 +81,13 @@ CHECKPOINT_SCHEMA: Final = pa.schema(
 )
 
 # Rows of one row group: what a writer holds in memory, and what a reader decodes at once.
-_ROW_GROUP_ROWS: Final = 131_072
+_ROW_GROUP_ROWS: Final = 65536
 # The columns whose values repeat; a dictionary of paths or statistics would only cost time.
-_REPEATING: Final = ("add.partitionValues.key_value.key", "add.partitionValues.key_value.value", "remove.partitionValues.key_value.key")
+_REPEATING: Final[Any] = [
+    "add.partitionValues.key_value.key",
+    "add.partitionValues.key_value.value",
+    "remove.partitionValues.key_value.key",
+]
 
 
 def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | None = None) -> None:
@@ -117,7 +121,7 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
 def _write(stream: BinaryIO, snapshot: Snapshot, cutoff_ms: int) -> int:
     """Write the rows, and return how many there are."""
     rows = 0
-    with pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=list(_REPEATING)) as writer:
+    with pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer:
         for table in _row_groups(snapshot, cutoff_ms):
             writer.write_table(table)
             rows += table.num_rows
@@ -143,7 +147,7 @@ def _file_actions(name: str, rows: pa.Table) -> pa.Table:
     for batch in rows.to_batches():
         columns = [_renamed(batch.column(each)) for each in batch.schema.names if each in WIRE]
         structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
-    others = {each.name: pa.nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
+    others = {each.name: nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
     return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(CHECKPOINT_SCHEMA.names)
 
 
@@ -155,9 +159,9 @@ def _renamed(column: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays([parts[each.name] for each in _VECTOR], fields=list(_VECTOR), mask=pc.is_null(column))
 
 
-def _small_actions(snapshot: Snapshot) -> list[dict[str, Mapping[str, Any]]]:
+def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
     protocol, metadata = snapshot.protocol, snapshot.metadata
-    actions: list[dict[str, Mapping[str, Any]]] = [
+    actions: list[dict[str, dict[str, Any]]] = [
         {
             "protocol": {
                 "minReaderVersion": protocol.min_reader_version,

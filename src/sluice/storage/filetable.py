@@ -6,6 +6,7 @@ A snapshot may hold a million files, so nothing here makes a Python object for a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from .jsontext import dumps, loads
 from .records import AddFile, DeletionVector, FileKey, RemoveFile
 
-__all__ = ["FILES_SCHEMA", "TOMBSTONES_SCHEMA", "LayeredTable", "add_rows", "adds_of", "remove_rows", "removes_of", "without"]
+__all__ = ["FILES_SCHEMA", "TOMBSTONES_SCHEMA", "LayeredTable", "add_rows", "adds_of", "nulls", "remove_rows", "removes_of", "without"]
 
 TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
@@ -61,10 +62,13 @@ TOMBSTONES_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Chunks grow by merging up to this many rows: few chunks to look at, and a change rewrites only the chunks it touches.
-_CHUNK_ROWS_MAX: Final = 65_536
+# Tables are kept in chunks of at most this many rows: a change rewrites only the chunks it touches.
+_CHUNK_ROWS_MAX: Final = 16_384
 # Changes are merged at once when there are more than this, so that copying them for the next version stays cheap.
 _PENDING_MAX: Final = 16_384
+
+# Checkpoints come in row groups of about this size.
+_SHARED_NULLS: Final = 131_072
 
 _Row = TypeVar("_Row", AddFile, RemoveFile)
 
@@ -93,9 +97,19 @@ def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
             yield RemoveFile(**_values(row))
 
 
+def nulls(length: int, kind: pa.DataType) -> pa.Array:
+    """An array of nulls; those of one type share their memory, for whole columns of a snapshot are often null."""
+    return _nulls(kind).slice(0, length) if length <= _SHARED_NULLS else pa.nulls(length, kind)
+
+
+@cache
+def _nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_SHARED_NULLS, kind)
+
+
 def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
     """The batches of `table` less the rows with one of `keys`; batches that hold none of them are passed on as they are."""
-    batches: list[pa.RecordBatch] = table.to_batches()
+    batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_CHUNK_ROWS_MAX)
     if not keys:
         return batches
     paths = pa.array({path for path, _ in keys}, pa.string())

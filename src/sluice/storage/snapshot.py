@@ -57,14 +57,14 @@ class Snapshot:
         Raises what `list_segment` raises, CorruptLogFile for a damaged file, UnsupportedFeature when the table needs a
         reader feature that sluice lacks.
         """
+        segment = list_segment(store, version)
         try:
-            return cls._load(store, list_segment(store, version))
-        except ObjectNotFound:
-            # A cleanup came between the listing and the read; a new listing does not show what it removed.
-            pass
-        try:
-            return cls._load(store, list_segment(store, version))
+            return cls._load(store, segment)
         except ObjectNotFound as cause:
+            # A cleanup may have come between the listing and the read; then a new listing does not show what it removed.
+            again = list_segment(store, version)
+            if again != segment:
+                return cls._load(store, again)
             raise MissingObject(f"the log of {store.location} names a file that is not there: {cause}", location=store.location) from cause
 
     @classmethod

@@ -49,13 +49,13 @@ def _literal(values: pa.Array) -> pa.StringArray:
 
 
 def _object(values: pa.StructArray) -> pa.StringArray:
-    members = []
+    joined = pa.array([""] * len(values), pa.string())
     for each in values.type:
         literal = _literal(pc.struct_field(values, each.name))
-        member = pc.binary_join_element_wise(dumps(each.name).decode() + ":", literal, "")
-        members.append(pc.if_else(pc.is_valid(literal), member, pa.scalar(None, pa.string())))
-    joined = pc.binary_join_element_wise(*members, ",", null_handling="skip") if members else pa.array([""] * len(values), pa.string())
-    objects = pc.binary_join_element_wise("{", joined, "}", "")
+        # Each member brings the comma before it, and a null one is empty; the first comma goes in the end.
+        member = pc.binary_join_element_wise(f",{dumps(each.name).decode()}:", literal, "")
+        joined = pc.binary_join_element_wise(joined, pc.fill_null(member, ""), "")
+    objects = pc.binary_join_element_wise("{", pc.ascii_ltrim(joined, characters=","), "}", "")
     return pc.if_else(pc.is_valid(values), objects, pa.scalar(None, pa.string()))
 
 

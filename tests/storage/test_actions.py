@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.storage.actions import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    CheckpointMetadata,
+    CommitInfo,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Sidecar,
+    Txn,
+    UnknownAction,
+    decode,
+    decode_commit,
+    encode,
+    encode_all,
+)
+from sluice.storage.errors import CorruptLogFile, InvalidRequest
+from tests.storage.logs import EXTRA, JSON, LONGS, TEXTS, VALUES, VECTORS, add
+
+MAYBE_LONG = st.none() | LONGS
+MAYBE_TEXT = st.none() | TEXTS
+TAGS = st.none() | VALUES
+FEATURES = st.none() | st.lists(TEXTS, max_size=3).map(tuple)
+STRINGS = st.dictionaries(TEXTS, TEXTS, max_size=3)
+FLAGS = st.booleans()
+VECTOR = st.none() | VECTORS
+
+ACTIONS: st.SearchStrategy[Action] = st.one_of(
+    st.builds(AddFile, TEXTS, VALUES, LONGS, LONGS, FLAGS, MAYBE_TEXT, TAGS, VECTOR, MAYBE_LONG, MAYBE_LONG, MAYBE_TEXT, EXTRA),
+    st.builds(
+        RemoveFile, TEXTS, FLAGS, MAYBE_LONG, st.none() | FLAGS, TAGS, MAYBE_LONG, MAYBE_TEXT, TAGS, VECTOR, MAYBE_LONG, MAYBE_LONG, EXTRA
+    ),
+    st.builds(AddCDCFile, TEXTS, VALUES, LONGS, FLAGS, TAGS, EXTRA),
+    st.builds(
+        Metadata, TEXTS, TEXTS, st.lists(TEXTS, max_size=3).map(tuple), STRINGS, MAYBE_TEXT, MAYBE_TEXT, TEXTS, STRINGS, MAYBE_LONG, EXTRA
+    ),
+    st.builds(Protocol, LONGS, LONGS, FEATURES, FEATURES, EXTRA),
+    st.builds(Txn, TEXTS, LONGS, MAYBE_LONG, EXTRA),
+    st.builds(DomainMetadata, TEXTS, TEXTS, FLAGS, EXTRA),
+    st.builds(CheckpointMetadata, LONGS, TAGS, EXTRA),
+    st.builds(Sidecar, TEXTS, LONGS, LONGS, TAGS, EXTRA),
+    st.builds(CommitInfo, st.dictionaries(TEXTS, JSON, max_size=4)),
+    st.builds(UnknownAction, TEXTS.map(lambda name: "x-" + name), JSON),
+)
+
+# One whole object of each kind, as other writers write them.
+BODIES: dict[str, dict[str, Any]] = {
+    "add": {
+        "path": "a%20b.parquet",
+        "partitionValues": {"p": None, "q": ""},
+        "size": 1,
+        "modificationTime": 2,
+        "dataChange": True,
+        "stats": "{}",
+        "tags": {"t": "u"},
+        "deletionVector": {"storageType": "u", "pathOrInlineDv": "ab", "offset": 1, "sizeInBytes": 3, "cardinality": 4},
+        "baseRowId": 5,
+        "defaultRowCommitVersion": 6,
+        "clusteringProvider": "liquid",
+    },
+    "remove": {"path": "a", "deletionTimestamp": 1, "dataChange": False, "extendedFileMetadata": True, "partitionValues": {}, "size": 3},
+    "cdc": {"path": "a", "partitionValues": {}, "size": 1, "dataChange": False},
+    "metaData": {
+        "id": "i",
+        "format": {"provider": "parquet", "options": {"a": "b"}},
+        "schemaString": "{}",
+        "partitionColumns": ["p"],
+        "configuration": {"k": "v"},
+        "createdTime": 7,
+    },
+    "protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": ["a"]},
+    "txn": {"appId": "a", "version": 1, "lastUpdated": 2},
+    "domainMetadata": {"domain": "d", "configuration": "{}", "removed": False},
+    "checkpointMetadata": {"version": 1},
+    "sidecar": {"path": "s", "sizeInBytes": 1, "modificationTime": 2},
+}
+
+
+@given(ACTIONS)
+def test_what_is_encoded_decodes_to_the_same(action: Action) -> None:
+    line = encode(action)
+    assert b"\n" not in line
+    assert decode(line) == action
+
+
+@given(st.sampled_from(sorted(BODIES)), EXTRA)
+def test_fields_nobody_knows_survive(name: str, extra: dict[str, Any]) -> None:
+    whole = {name: {**BODIES[name], **extra}}
+    assert json.loads(encode(decode(json.dumps(whole).encode()))) == whole
+
+
+@pytest.mark.parametrize(("name", "inner"), [("add", "deletionVector"), ("metaData", "format")])
+def test_unknown_fields_of_nested_objects_survive(name: str, inner: str) -> None:
+    body = BODIES[name]
+    whole = {name: {**body, inner: {**body[inner], "new": [1]}}}
+    assert json.loads(encode(decode(json.dumps(whole).encode()))) == whole
+
+
+def test_an_explicit_null_means_absent() -> None:
+    action = decode(b'{"txn":{"appId":"a","version":1,"lastUpdated":null},"add":null}')
+    assert action == Txn("a", 1)
+    assert encode(action) == b'{"txn":{"appId":"a","version":1}}'
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 + 1, -(2**63) - 1, 10**40])
+def test_numbers_beyond_64_bits_stay_exact(number: int) -> None:
+    line = encode(CommitInfo({"n": number}))
+    assert str(number).encode() in line
+    assert decode(line) == CommitInfo({"n": number})
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    "wrap", [lambda n: CommitInfo({"a": [n]}), lambda n: add("f", extra={"x": {"y": n}}), lambda n: UnknownAction("u", n)]
+)
+def test_numbers_that_json_lacks_are_refused(number: float, wrap: Any) -> None:
+    with pytest.raises(InvalidRequest, match=str(number)):
+        encode(wrap(number))
+
+
+@pytest.mark.parametrize("value", [{1: 2}, b"x", "\ud800", {1, 2}, 2**70 * 1j])
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        encode(CommitInfo({"a": value}))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "empty"),
+        (b'{"add":{"path":"a"', "end of data|unexpected"),
+        (b"[1]", "must be an object"),
+        (b"{}", "exactly one action"),
+        (b'{"add":null}', "exactly one action"),
+        (b'{"txn":{"appId":"a","version":1},"cdc":{}}', "exactly one action"),
+        (b'{"txn":{"appId":"a"}}', "txn: lacks version"),
+        (b'{"txn":{"appId":"a","version":9223372036854775808}}', "version must be a 64-bit integer"),
+        (b'{"txn":{"appId":"a","version":1.5}}', "version must be a 64-bit integer"),
+        (b'{"txn":{"appId":"a","version":true}}', "version must be a 64-bit integer"),
+        (b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"writerFeatures":"all"}}', "list of text"),
+        (b'{"commitInfo":[]}', "must be an object"),
+        (b'{"commitInfo":{"a":NaN}}', "unexpected|NaN"),
+        (b'{"commitInfo":{"a":[1234567890123456789,NaN]}}', "unexpected|NaN"),
+        (b'{"x":"\xff"}', "UTF-8|utf-8"),
+    ],
+)
+def test_a_damaged_line_is_refused_with_the_reason(line: bytes, reason: str) -> None:
+    with pytest.raises(CorruptLogFile, match=reason):
+        decode(line)
+
+
+def test_a_commit_is_one_line_for_each_action() -> None:
+    actions: tuple[Action, ...] = (CommitInfo({}), add("f"), UnknownAction("new", {"a": 1}), UnknownAction("bare", None))
+    data = encode_all(actions)
+    assert data.count(b"\n") == 4
+    assert decode_commit(data, name="c") == actions
+    assert decode_commit(data.rstrip(b"\n"), name="c") == actions
+    assert decode_commit(data.replace(b"\n", b"\r\n\n"), name="c") == actions
+
+
+@pytest.mark.parametrize("kept", range(1, 40))
+def test_a_truncated_commit_names_file_and_line(kept: int) -> None:
+    whole = encode_all([Txn("a", 1)])
+    cut = encode_all([Txn("b", 22222222)])[:-2]
+    with pytest.raises(CorruptLogFile, match=r"line 2 of _delta_log/7\.json") as caught:
+        decode_commit(whole + cut[: min(kept, len(cut))], name="_delta_log/7.json")
+    assert (caught.value.file, caught.value.line) == ("_delta_log/7.json", 2)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b" \n\n"])
+def test_an_empty_commit_is_corrupt(data: bytes) -> None:
+    with pytest.raises(CorruptLogFile, match="c is empty"):
+        decode_commit(data, name="c")
+
+
+def test_commit_info_answers_only_with_what_has_the_right_type() -> None:
+    whole = CommitInfo({"operation": "WRITE", "isBlindAppend": True, "inCommitTimestamp": 5, "timestamp": 6, "txnId": "t"})
+    assert (whole.operation, whole.is_blind_append, whole.in_commit_timestamp, whole.timestamp, whole.txn_id) == ("WRITE", True, 5, 6, "t")
+    odd = CommitInfo({"operation": 1, "isBlindAppend": "yes", "inCommitTimestamp": True, "timestamp": 1.5})
+    assert (odd.operation, odd.is_blind_append, odd.in_commit_timestamp, odd.timestamp, odd.txn_id) == (None,) * 5
+
+
+def test_the_key_of_a_file_has_its_deletion_vector() -> None:
+    assert add("f").key == ("f", "")
+    assert add("f", deletion_vector=DeletionVector("u", "ab", 1, 2, 3)).key == ("f", "uab@3")
+    assert RemoveFile("f", True, deletion_vector=DeletionVector("i", "ab", 1, 2)).key == ("f", "iab")

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sluice.storage.actions import DomainMetadata, Metadata, Protocol
+from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
+from sluice.storage.features import (
+    SLUICE_FEATURE,
+    check_readable,
+    check_writable,
+    downgrade_for_detach,
+    in_commit_timestamps,
+    new_protocol,
+    upgrade_for_attach,
+)
+from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+ALWAYS = ["appendOnly", "checkConstraints", "domainMetadata", "inCommitTimestamp", "invariants", "sluice"]
+
+
+def metadata(configuration: Mapping[str, str] | None = None, column: Mapping[str, Any] | None = None) -> Metadata:
+    """A table whose nested column carries `column` as its metadata."""
+    inner = {"name": "x", "type": "long", "nullable": True, "metadata": dict(column or {})}
+    array = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": array, "nullable": True, "metadata": {}}]}
+    return Metadata("id", json.dumps(schema), (), dict(configuration or {}))
+
+
+def both(*features: str) -> Protocol:
+    return Protocol(3, 7, features, features)
+
+
+def writer(*features: str) -> Protocol:
+    return Protocol(1, 7, None, features)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [Protocol(1, 1), Protocol(1, 6), Protocol(2, 5), writer("anything", "rowTracking"), Protocol(3, 7, (), ("anything",))]
+    + [both(name) for name in ("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping")]
+    + [Protocol(1, 9)],
+)
+def test_readable(protocol: Protocol) -> None:
+    check_readable(protocol, metadata())
+    check_readable(protocol, metadata({"delta.columnMapping.mode": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "named"),
+    [
+        (both("deletionVectors"), {}, ["deletionVectors"]),
+        (both("catalogManaged", "timestampNtz", "typeWidening"), {}, ["catalogManaged", "typeWidening"]),
+        (Protocol(2, 5), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
+        (both("columnMapping"), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
+        (Protocol(4, 7), {}, ["reader version 4"]),
+        (both("somethingNew"), {}, ["somethingNew"]),
+    ],
+)
+def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: list[str]) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"reading this table needs {', '.join(named)}, which") as caught:
+        check_readable(protocol, metadata(configuration))
+    assert (caught.value.features, caught.value.access) == (named, "read")
+    with pytest.raises(UnsupportedFeature, match="reading"):
+        check_writable(protocol, metadata(configuration))
+
+
+@pytest.mark.parametrize("protocol", [Protocol(1, version) for version in range(1, 7)] + [Protocol(2, 5), writer(*ALWAYS)])
+def test_writable(protocol: Protocol) -> None:
+    check_writable(protocol, metadata())
+
+
+@pytest.mark.parametrize("name", ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
+def test_writable_for_readers_too(name: str) -> None:
+    check_writable(both(name), metadata())
+
+
+DOMAIN = {"delta.clustering": DomainMetadata("delta.clustering", "{}", False)}
+
+
+@pytest.mark.parametrize(
+    ("feature", "legacy", "used", "idle"),
+    [
+        (
+            "changeDataFeed",
+            Protocol(1, 4),
+            metadata({"delta.enableChangeDataFeed": "true"}),
+            metadata({"delta.enableChangeDataFeed": "false"}),
+        ),
+        ("generatedColumns", Protocol(1, 4), metadata(column={"delta.generationExpression": "id + 1"}), metadata(column={"comment": "x"})),
+        ("identityColumns", Protocol(1, 6), metadata(column={"delta.identity.start": 1}), metadata()),
+        ("allowColumnDefaults", None, metadata(column={"CURRENT_DEFAULT": "1"}), metadata()),
+        ("rowTracking", None, metadata(), metadata({"delta.rowTrackingSuspended": "true"})),
+    ],
+)
+def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None, used: Metadata, idle: Metadata) -> None:
+    for protocol in (writer(feature), *([legacy] if legacy else [])):
+        check_writable(protocol, idle)
+        check_readable(protocol, used)
+        with pytest.raises(UnsupportedFeature, match=f"writing this table needs {feature}") as caught:
+            check_writable(protocol, used)
+        assert (caught.value.features, caught.value.access) == ([feature], "write")
+
+
+def test_a_clustered_table_is_not_written() -> None:
+    check_writable(writer("clustering", "domainMetadata"), metadata(), {})
+    for domains in (DOMAIN, None):
+        with pytest.raises(UnsupportedFeature, match="clustering"):
+            check_writable(writer("clustering", "domainMetadata"), metadata(), domains)
+
+
+@pytest.mark.parametrize("name", ["icebergCompatV2", "somethingNew", "coordinatedCommits-preview"])
+def test_writing_asks_for_more_than_reading(name: str) -> None:
+    check_readable(writer(name), metadata())
+    with pytest.raises(UnsupportedFeature, match=f"writing this table needs {name}"):
+        check_writable(writer(name, "appendOnly"), metadata())
+    with pytest.raises(UnsupportedFeature, match="writer version 8"):
+        check_writable(Protocol(1, 8), metadata())
+
+
+def schema(kind: DataType) -> StructType:
+    return StructType((StructField("a", kind, True),))
+
+
+def test_a_new_table_is_for_every_reader() -> None:
+    protocol = new_protocol(schema(PrimitiveType("long")))
+    assert protocol == Protocol(1, 7, None, ("appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE))
+    check_writable(protocol, metadata())
+    constrained = new_protocol(schema(PrimitiveType("long")), {"delta.constraints.positive": "a > 0"})
+    assert "checkConstraints" in (constrained.writer_features or ())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        PrimitiveType("timestamp_ntz"),
+        ArrayType(PrimitiveType("timestamp_ntz"), True),
+        MapType(PrimitiveType("string"), StructType((StructField("x", PrimitiveType("timestamp_ntz"), True),)), True),
+    ],
+)
+def test_a_new_table_with_local_timestamps_names_the_feature_for_readers(kind: DataType) -> None:
+    protocol = new_protocol(schema(kind))
+    assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == (3, 7, ("timestampNtz",))
+    assert "timestampNtz" in (protocol.writer_features or ())
+    check_writable(protocol, metadata())
+
+
+def test_a_column_that_is_only_named_like_a_type_needs_nothing() -> None:
+    protocol = new_protocol(StructType((StructField("timestamp_ntz", PrimitiveType("long"), True),)))
+    assert protocol.min_reader_version == 1
+
+
+FOUR = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+
+
+@pytest.mark.parametrize(
+    ("before", "readers", "implied"),
+    [
+        (Protocol(1, 1), None, set[str]()),
+        (Protocol(1, 2), None, {"appendOnly", "invariants"}),
+        (Protocol(1, 3), None, {"appendOnly", "invariants", "checkConstraints"}),
+        (Protocol(1, 4), None, FOUR),
+        (Protocol(1, 6), None, FOUR | {"identityColumns"}),
+        (Protocol(2, 5), ("columnMapping",), FOUR | {"columnMapping"}),
+        (Protocol(1, 7, None, ("domainMetadata",)), None, {"domainMetadata"}),
+        (both("timestampNtz"), ("timestampNtz",), {"timestampNtz"}),
+        (Protocol(3, 7, (), ()), (), set[str]()),
+    ],
+)
+def test_attaching_names_what_versions_implied(before: Protocol, readers: tuple[str, ...] | None, implied: set[str]) -> None:
+    after = upgrade_for_attach(before)
+    assert after.min_reader_version == (before.min_reader_version if readers is None else 3)
+    assert (after.min_writer_version, after.reader_features) == (7, readers)
+    assert set(after.writer_features or ()) == implied | {"inCommitTimestamp", SLUICE_FEATURE}
+    check_writable(after, metadata())
+    assert upgrade_for_attach(after) == after
+
+
+def test_detaching_takes_the_guard_away() -> None:
+    attached = upgrade_for_attach(Protocol(1, 2))
+    assert downgrade_for_detach(attached).writer_features == ("appendOnly", "inCommitTimestamp", "invariants")
+    assert downgrade_for_detach(attached, also=["inCommitTimestamp"]) == Protocol(1, 7, None, ("appendOnly", "invariants"))
+
+
+@pytest.mark.parametrize(("value", "enabled"), [("true", True), ("TRUE", True), ("false", False), (None, False)])
+def test_in_commit_timestamps(value: str | None, enabled: bool) -> None:
+    assert in_commit_timestamps(metadata({} if value is None else {"delta.enableInCommitTimestamps": value})) is enabled
+
+
+def test_a_schema_that_is_no_json_is_corrupt() -> None:
+    with pytest.raises(CorruptLogFile, match="schema in the log is no JSON"):
+        check_writable(Protocol(1, 4), Metadata("id", "{", (), {}))
