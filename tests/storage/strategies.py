@@ -8,11 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, to_arrow
 
 UTC = dt.timezone.utc
+
+# For properties: a machine that is busy is no failure.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def naive(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, microsecond: int = 0) -> dt.datetime:

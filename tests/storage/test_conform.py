@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sluice.storage.conform import adapt
 from sluice.storage.errors import SchemaMismatch
 from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow_type, conform, to_arrow
-from tests.storage.strategies import data_types, naive, rows_of, schemas, tables, values
+from tests.storage.strategies import data_types, naive, rows_of, schemas, tables, unhurried, values
 
 LONG = PrimitiveType("long")
 
@@ -31,6 +31,7 @@ def fit(array: pa.Array, dtype: DataType | str, nullable: bool = True) -> list[A
     return table.column("c").to_pylist()
 
 
+@unhurried
 @given(st.data())
 def test_data_that_fits_is_not_touched(data: st.DataObject) -> None:
     schema, _ = data.draw(schemas())
@@ -38,6 +39,7 @@ def test_data_that_fits_is_not_touched(data: st.DataObject) -> None:
     assert conform(table, schema) is table
 
 
+@unhurried
 @given(st.data())
 def test_data_in_another_guise_becomes_the_same(data: st.DataObject) -> None:
     schema, _ = data.draw(schemas())
@@ -90,6 +92,7 @@ def guises(dtype: pa.DataType) -> list[pa.DataType]:
     return [dtype]
 
 
+@unhurried
 @given(st.data(), data_types(), st.booleans())
 def test_a_missing_nullable_column_becomes_null(data: st.DataObject, dtype: DataType, nested: bool) -> None:
     schema = StructType([StructField("a", LONG), StructField("b", dtype)])
@@ -144,6 +147,7 @@ def _loose(dtype: pa.DataType) -> pa.DataType:
     return pa.list_(_loose(dtype.value_type)) if pa.types.is_list(dtype) else dtype
 
 
+@unhurried
 @given(st.data())
 def test_nulls_above_a_not_null_field_are_no_nulls_of_it(data: st.DataObject) -> None:
     dtype = StructType([StructField("a", ArrayType(StructType([StructField("x", LONG, nullable=False)])), nullable=False)])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.storage import datafiles
 from sluice.storage.actions import AddFile
 from sluice.storage.datafiles import read_files, write_files
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, StorageUnavailable
@@ -20,7 +21,7 @@ from sluice.storage.filetable import add_rows
 from sluice.storage.memory import MemoryStore
 from sluice.storage.partitions import uri_to_path
 from sluice.storage.schema import PrimitiveType, StructField, StructType, from_arrow
-from tests.storage.strategies import rows_of, schemas, tables
+from tests.storage.strategies import rows_of, schemas, tables, unhurried
 
 SCHEMA = StructType([StructField("p", PrimitiveType("string")), StructField("x", PrimitiveType("long"))])
 
@@ -45,6 +46,7 @@ def rows(**columns: Any) -> pa.Table:
     return pa.table(columns)
 
 
+@unhurried
 @given(st.data())
 def test_what_was_written_is_read(data: st.DataObject) -> None:
     schema, partitions = data.draw(schemas())
@@ -122,6 +124,25 @@ def test_a_large_table_is_streamed_and_a_small_one_is_put_once(store: MemoryStor
         adds = write(store, data, target_file_bytes=target)
         assert {verb for verb, _ in store.disk.calls} == verbs
         assert len(store.disk.calls) == len(adds)
+
+
+def test_memory_is_bounded_however_many_rows_and_partitions_there_are(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datafiles, "_PIECE_BYTES", 500_000)
+    monkeypatch.setattr(datafiles, "_PENDING_BYTES", 2_000_000)
+    used: list[int] = []
+    before = pa.total_allocated_bytes()
+
+    def batches() -> Iterator[pa.Table]:
+        for number in range(300):
+            used.append(pa.total_allocated_bytes() - before)
+            # Nearly all rows in one partition, and one row in another: it must not keep the memory of those beside it.
+            rare = [str(number % 5)]
+            yield pa.table({"p": rare + ["common"] * 9_999, "x": pa.array(range(10_000))})
+
+    adds = write(store, batches(), target_file_bytes=4_000_000, compression="none")
+    assert sum(json.loads(add.stats or "")["numRecords"] for add in adds) == 3_000_000
+    assert len(adds) >= 6
+    assert max(used) < 12_000_000, "of 57 million bytes"
 
 
 def test_open_partitions_are_bounded(store: MemoryStore) -> None:

@@ -13,7 +13,7 @@ from sluice.storage.arrow_schema import arrow_type
 from sluice.storage.errors import Corrupt, SchemaMismatch
 from sluice.storage.partitions import decode_column, decode_value, encode_value, folder, path_to_uri, uri_to_path
 from sluice.storage.schema import PrimitiveType
-from tests.storage.strategies import TEXT, comparable, naive, primitive_types, primitive_values
+from tests.storage.strategies import TEXT, comparable, naive, primitive_types, primitive_values, unhurried
 
 UTC = dt.timezone.utc
 
@@ -47,6 +47,7 @@ def test_values_are_written_as_the_protocol_says(name: str, value: Any, text: st
     assert encode_value(value, PrimitiveType(name)) == text
 
 
+@unhurried
 @given(st.data(), primitive_types())
 def test_a_value_comes_back_from_its_text(data: st.DataObject, dtype: PrimitiveType) -> None:
     pool = TEXT.map(str.encode) if dtype.name == "binary" else primitive_values(dtype)
@@ -55,6 +56,7 @@ def test_a_value_comes_back_from_its_text(data: st.DataObject, dtype: PrimitiveT
     assert comparable(decode_value(encode_value(value, dtype), dtype)) == comparable(expected)
 
 
+@unhurried
 @given(st.data(), primitive_types())
 def test_a_column_is_decoded_as_its_values_are(data: st.DataObject, dtype: PrimitiveType) -> None:
     pool = TEXT.map(str.encode) if dtype.name == "binary" else primitive_values(dtype)
@@ -126,6 +128,7 @@ def test_a_folder_of_a_long_value_fits_into_a_file_system_and_stays_its_own() ->
     assert len(one.encode()) <= 255
 
 
+@unhurried
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3))
 def test_a_path_comes_back_from_its_uri(parts: list[str]) -> None:
     key = "/".join(parts)

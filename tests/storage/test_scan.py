@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.datafiles import iter_files, read_files, write_files
-from sluice.storage.errors import InvalidRequest, MissingObject, UnsupportedFeature
+from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, UnsupportedFeature
 from sluice.storage.filetable import add_rows
 from sluice.storage.local import LocalStore
 from sluice.storage.location import normalise
@@ -23,7 +23,7 @@ from sluice.storage.objects import ObjectStore
 from sluice.storage.partitions import uri_to_path
 from sluice.storage.predicate import Predicate
 from sluice.storage.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow, to_arrow
-from tests.storage.strategies import comparable, rows_of, schemas, tables
+from tests.storage.strategies import comparable, rows_of, schemas, tables, unhurried
 
 LONG = PrimitiveType("long")
 SCHEMA = StructType([StructField("x", LONG), StructField("p", PrimitiveType("date")), StructField("s", PrimitiveType("string"))])
@@ -104,6 +104,7 @@ def test_rows_are_filtered_by_data_and_partition_columns(store: ObjectStore, whe
     assert read(store, files, where=where, columns=["x"]).column("x").to_pylist() == expected
 
 
+@unhurried
 @given(st.data())
 def test_a_filtered_read_is_a_read_and_a_filter(data: st.DataObject) -> None:
     made, partitions = data.draw(schemas(min_partitions=1))
@@ -228,6 +229,22 @@ def test_a_missing_file_is_named_with_its_version(store: ObjectStore) -> None:
     assert (caught.value.path, caught.value.version) == (path, 7)
     with pytest.raises(MissingObject):
         list(iter_files(store, files, schema=SCHEMA, partition_columns=["p"]))
+
+
+def test_a_file_that_makes_no_sense_is_named(store: ObjectStore) -> None:
+    schema = StructType([StructField("x", LONG)])
+    good = rewritten(store, schema, pa.table({"x": list(range(10_000))}))
+    content = store.get("f.parquet")
+    damaged = bytearray(content)
+    damaged[100:200] = bytes(100)
+    text = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": ["no number"]}), text)
+    for data in (b"", b"no parquet", content[: len(content) // 2], bytes(damaged), text.getvalue().to_pybytes()):
+        store.put("f.parquet", data)
+        with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
+            read(store, good, schema, partition_columns=[])
+        with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
+            list(iter_files(store, good, schema=schema, partition_columns=[]))
 
 
 def test_a_file_with_a_deletion_vector_is_refused(store: ObjectStore) -> None:

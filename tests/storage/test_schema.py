@@ -22,7 +22,7 @@ from sluice.storage.schema import (
     schema_to_json,
     to_arrow,
 )
-from tests.storage.strategies import data_types, schemas
+from tests.storage.strategies import data_types, schemas, unhurried
 
 LONG = PrimitiveType("long")
 STRING = PrimitiveType("string")
@@ -67,11 +67,13 @@ def test_json_survives_unchanged_metadata_included() -> None:
     assert parse_schema(SPARK).fields[0].metadata["delta.invariants"] == '{"expression":{"expression":"id > 0"}}'
 
 
+@unhurried
 @given(schemas())
 def test_any_schema_survives_json(made: tuple[StructType, list[str]]) -> None:
     assert parse_schema(schema_to_json(made[0])) == made[0]
 
 
+@unhurried
 @given(schemas())
 def test_any_schema_survives_arrow(made: tuple[StructType, list[str]]) -> None:
     assert from_arrow(to_arrow(made[0])) == made[0]
@@ -185,6 +187,7 @@ def test_merging_keeps_metadata_and_the_tables_types() -> None:
     assert merge(table, StructType([StructField("ID", PrimitiveType("integer"), metadata={"comment": "mine"})])) is table
 
 
+@unhurried
 @given(schemas(), schemas())
 def test_merging_twice_is_merging_once(table: tuple[StructType, list[str]], data: tuple[StructType, list[str]]) -> None:
     renamed = StructType(StructField(each.name + "x", each.type, each.nullable) for each in data[0].fields if each.name.startswith("c"))
@@ -238,6 +241,7 @@ def test_a_table_cannot_be_made_with_everything(schema: StructType, partitions: 
         check_new_schema(schema, partitions)
 
 
+@unhurried
 @given(st.lists(data_types(), min_size=1, max_size=3))
 def test_a_table_can_be_made_with_every_type(types: list[DataType]) -> None:
     schema = StructType(StructField(f"c{index}", dtype) for index, dtype in enumerate(types))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.schema import PrimitiveType, StructType, from_arrow
 from sluice.storage.stats import StatsCollector, collect
-from tests.storage.strategies import schemas, tables
+from tests.storage.strategies import schemas, tables, unhurried
 
 UTC = dt.timezone.utc
 
@@ -84,6 +84,7 @@ def test_only_the_first_leaves_are_indexed_and_partition_columns_are_none(indexe
     assert found["numRecords"] == 1
 
 
+@unhurried
 @given(st.data())
 def test_bounds_bound_every_value(data: st.DataObject) -> None:
     schema, partitions = data.draw(schemas())

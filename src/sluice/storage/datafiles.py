@@ -144,8 +144,11 @@ class _Files:
         elif files:
             # Several at once: to an object store, the time is in the waiting.
             with ThreadPoolExecutor(min(_CLOSING_THREADS, len(files)), thread_name_prefix="sluice-files") as pool:
-                for _ in pool.map(self._finish, files):
-                    pass
+                try:
+                    list(pool.map(self._finish, files))
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
         self._open.clear()
         return [self._done[file.key] for file in self._started]
 

@@ -113,9 +113,19 @@ class StructType:
     """The fields of a table or of a nested struct, in order."""
 
     fields: tuple[StructField, ...]
+    # Kept, for what is derived from a schema is cached by it, and every small write looks there.
+    _hash: int = field(repr=False, compare=False)
 
     def __init__(self, fields: Iterable[StructField]) -> None:
         object.__setattr__(self, "fields", tuple(fields))
+        object.__setattr__(self, "_hash", hash(self.fields))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The hash of text differs from process to process.
+        return StructType, (self.fields,)
 
     @property
     def names(self) -> tuple[str, ...]:

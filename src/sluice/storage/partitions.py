@@ -60,7 +60,7 @@ def _encode(value: Any, dtype: PrimitiveType) -> str:
         case "string" if isinstance(value, str):
             return value
         case "binary":
-            return str(bytes(value), "utf-8")
+            return _encode_binary(bytes(value))
         case "boolean" if isinstance(value, bool):
             return "true" if value else "false"
         case "integer" if isinstance(value, int) and not isinstance(value, bool):
@@ -76,6 +76,13 @@ def _encode(value: Any, dtype: PrimitiveType) -> str:
         case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
             return value.isoformat(sep=" ")
     raise TypeError(f"it is a {value.__class__.__name__}")
+
+
+def _encode_binary(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as cause:
+        raise ValueError("its bytes are no UTF-8 text, and the log holds text only") from cause
 
 
 def _encode_float(value: float, dtype: PrimitiveType) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 
 from .conform import adapt
 from .datatypes import PrimitiveType, StructField, StructType
-from .errors import InvalidRequest, MissingObject, ObjectNotFound, UnsupportedFeature
+from .errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch, UnsupportedFeature
 from .objects import ObjectStore
 from .partitions import decode_column, uri_to_path
 from .schema import to_arrow
@@ -76,13 +78,18 @@ def iter_files(
     jobs = scan.jobs(files)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-scan") as pool:
         waiting = iter(jobs)
-        ahead: list[tuple[_Job, Future[pa.NativeFile]]] = [(job, pool.submit(scan.open, job)) for job in islice(waiting, _THREADS)]
-        while ahead:
-            job, source = ahead.pop(0)
-            with source.result() as opened:
-                ahead.extend((following, pool.submit(scan.open, following)) for following in islice(waiting, 1))
-                for table in scan.batches(job, opened):
-                    yield from table.to_batches()
+        ahead = deque((job, pool.submit(scan.open, job)) for job in islice(waiting, _THREADS))
+        try:
+            while ahead:
+                job, source = ahead.popleft()
+                with source.result() as opened:
+                    ahead.extend((following, pool.submit(scan.open, following)) for following in islice(waiting, 1))
+                    for table in scan.batches(job, opened):
+                        yield from table.to_batches()
+        finally:
+            for _, source in ahead:
+                if not source.cancel() and source.exception() is None:
+                    source.result().close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,11 @@ class _Scan:
             if job.size <= _WHOLE_BYTES and not self.store.location.startswith("file:"):
                 return pa.BufferReader(self.store.get(key))
             stream = self.store.open_input(key)
-        except ObjectNotFound as cause:
+            if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
+                # A plain local file: Arrow reads it without coming back to Python.
+                with stream:
+                    return pa.OSFile(stream.name)
+        except (ObjectNotFound, FileNotFoundError) as cause:
             at = "" if self.version is None else f" of version {self.version}"
             raise MissingObject(
                 f"data file {job.path!r}{at} of {self.store.location} is gone; restore it, or read a version that does not need it",
@@ -169,10 +180,6 @@ class _Scan:
                 version=self.version,
                 location=self.store.location,
             ) from cause
-        if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
-            # A plain local file: Arrow reads it without coming back to Python.
-            with stream:
-                return pa.OSFile(stream.name)
         return pa.PythonFile(stream, mode="r")
 
     def _key(self, path: str) -> str:
@@ -190,7 +197,7 @@ class _Scan:
 
     def read(self, job: _Job) -> pa.Table:
         """The rows of one file."""
-        with self.open(job) as source:
+        with self.open(job) as source, _decoding(job.path):
             file = _parquet(source)
             names = self._names(file)
             groups = self._row_groups(job, file, source)
@@ -201,15 +208,17 @@ class _Scan:
 
     def batches(self, job: _Job, source: pa.NativeFile) -> Iterator[pa.Table]:
         """The rows of one open file, piece by piece."""
-        file = _parquet(source)
-        names = self._names(file)
-        groups = self._row_groups(job, file, source)
-        if not names:
-            rows = file.metadata.num_rows if groups is None else sum(file.metadata.row_group(group).num_rows for group in groups)
-            yield self._finish(job, None, rows)
-            return
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=names):
-            yield self._finish(job, batch, batch.num_rows)
+        with _decoding(job.path):
+            file = _parquet(source)
+            names = self._names(file)
+            groups = self._row_groups(job, file, source)
+            # One row group after the other: what Arrow fetches ahead is all that it is asked for at once.
+            for group in range(file.num_row_groups) if groups is None else groups:
+                if names:
+                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names):
+                        yield self._finish(job, batch, batch.num_rows)
+                else:
+                    yield self._finish(job, None, file.metadata.row_group(group).num_rows)
 
     def _names(self, file: pq.ParquetFile) -> list[str]:
         """What the needed columns are called in the file."""
@@ -255,6 +264,17 @@ class _Scan:
         if self.predicate is not None:
             table = table.filter(self.predicate.mask(table))
         return table.select(self.output.names)
+
+
+@contextmanager
+def _decoding(path: str) -> Iterator[None]:
+    """Name the file whose bytes make no sense."""
+    try:
+        yield
+    except (pa.ArrowInvalid, SchemaMismatch, OSError) as cause:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise  # the machine's trouble, not the file's
+        raise Corrupt(f"data file {path!r} cannot be read: {cause}; restore it from a copy", path=path) from cause
 
 
 def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
