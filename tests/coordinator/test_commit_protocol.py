@@ -79,7 +79,9 @@ def test_an_undecided_transaction_is_decided_by_the_one_who_asks(world: World) -
     orphan = append_intent(dead.head(), "orphan.parquet")
     claim_slot(dead.context, orphan, dead.head(), Deadline.after(5, SystemClock()))
     outcome = asking.committer.outcome(orphan.transaction_id, Deadline.after(5, SystemClock()))
-    assert outcome.state == "committed" and outcome.commit is not None and outcome.commit.version == 0
+    assert outcome.state == "committed"
+    assert outcome.commit is not None
+    assert outcome.commit.version == 0
     assert asking.committer.outcome("never-heard-of", Deadline.after(1, SystemClock())).state == "unknown"
 
 
@@ -90,10 +92,12 @@ def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
     one.commit(mine)
     with pytest.raises(ConcurrentDeleteReadException) as caught:
         other.commit(theirs)
-    assert caught.value.winning_version == 1 and "old.parquet" in str(caught.value)
+    assert caught.value.winning_version == 1
+    assert "old.parquet" in str(caught.value)
     assert world.files() == {"mine.parquet"}
     told = one.committer.outcome(theirs.transaction_id, Deadline.after(1, SystemClock()))
-    assert told.state == "refused" and isinstance(told.error, ConcurrentDeleteReadException)
+    assert told.state == "refused"
+    assert isinstance(told.error, ConcurrentDeleteReadException)
 
 
 def test_two_deletes_of_one_file_that_was_not_read(world: World) -> None:
@@ -134,7 +138,8 @@ def test_an_application_transaction_is_committed_once(world: World, numbers: tup
     first, second = (app_intent(base, n) for n in numbers)
     placed = client.commit(first)
     again = client.commit(second)
-    assert again.repeated and (again.version, again.ordinal) == (placed.version, placed.ordinal)
+    assert again.repeated
+    assert (again.version, again.ordinal) == (placed.version, placed.ordinal)
     assert world.transactions() == [first.transaction_id]
 
 
@@ -177,7 +182,8 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault) -> None:
         writer.append()
         world.coordination.inject(fault, skip=number)
         commit = writer.append("x.parquet")
-        assert commit.version == 1 and "x.parquet" in world.files()
+        assert commit.version == 1
+        assert "x.parquet" in world.files()
         world.check()
 
 
@@ -204,7 +210,8 @@ def test_a_ratified_version_is_published_by_others_when_its_ratifier_dies(world:
     dying, other = world.client(), world.client()
     world.objects.disk.fail_before("put_if_absent", times=50)
     commit = dying.commit(append_intent(dying.head(), "x.parquet"), ack="ratified")
-    assert not commit.published and world.log() == []
+    assert not commit.published
+    assert world.log() == []
     world.objects.disk.faults.clear()
     other.append("y.parquet")
     assert world.files() == {"x.parquet", "y.parquet"}
@@ -214,7 +221,8 @@ def test_trouble_with_publishing_is_no_failure(world: World) -> None:
     client = world.client()
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     commit = client.append("x.parquet")
-    assert not commit.published and commit.version == 0
+    assert not commit.published
+    assert commit.version == 0
     world.objects.disk.faults.clear()
     client.committer.publisher.publish_pending()
     assert world.files() == {"x.parquet"}
@@ -251,9 +259,12 @@ def test_publication_is_in_order(world: World) -> None:
     deadline = Deadline.after(5, SystemClock())
     for n in range(4):
         old = "old.parquet" if n == 0 else f"{n - 1}.parquet"
-        claim_slot(world.client().context, rewrite_intent(client.head(), old, f"{n}.parquet", footprint=PARTITIONED), client.head(), deadline)
+        claim_slot(
+            world.client().context, rewrite_intent(client.head(), old, f"{n}.parquet", footprint=PARTITIONED), client.head(), deadline
+        )
     client.append("last.parquet")
-    assert seen == sorted(seen) and len(seen) == 6
+    assert seen == sorted(seen)
+    assert len(seen) == 6
 
 
 # -- generations, bounds ------------------------------------------------------------------------------------------------
@@ -277,7 +288,8 @@ def test_an_intent_that_arrives_in_a_closed_generation_is_filed_again(world: Wor
     assert client.head().generation > stale.generation
     late = append_intent(client.head(), "late.parquet")
     commit = client.committer.commit(late, stale, Deadline.after(5, SystemClock()))
-    assert not commit.repeated and "late.parquet" in world.files()
+    assert not commit.repeated
+    assert "late.parquet" in world.files()
 
 
 def test_the_backlog_is_bounded(world: World) -> None:
@@ -290,9 +302,9 @@ def test_the_backlog_is_bounded(world: World) -> None:
         try:
             client.commit(intent, timeout_s=0.3, ack="ratified")
         except OutcomeUnknown as error:
-            assert error.stage == "intent"
-            unknown += 1
-    assert client.head().version == 3 and unknown == 3
+            unknown += error.stage == "intent"
+    assert client.head().version == 3
+    assert unknown == 3
     world.objects.disk.faults.clear()
     client.append("end.parquet")
     assert len(world.log()) == 8
@@ -313,7 +325,14 @@ def test_refusals_alone_move_the_queue_on(world: World) -> None:
 def test_a_malformed_intent_is_refused_and_stops_nobody(world: World) -> None:
     client = world.client()
     head = client.head()
-    for data in (b"", b"{}", b"[1]", b'{"transaction_id": 3}', append_intent(head, isolation="Chaos").encode(), append_intent(head).encode()):
+    for data in (
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"transaction_id": 3}',
+        append_intent(head, isolation="Chaos").encode(),
+        append_intent(head).encode(),
+    ):
         client.session.create(world.tree.slot_prefix(head.generation, "bad"), data, sequential=True)
     lying = append_intent(head, actions='{"add":{}}\n')
     with pytest.raises(NotCommitted):
@@ -351,7 +370,8 @@ def test_a_waiting_writer_gives_up_with_the_stage(world: World) -> None:
     assert caught.value.stage == "intent"
     world.coordination.before = None
     outcome = client.committer.outcome(caught.value.transaction_id, Deadline.after(5, SystemClock()))
-    assert outcome.state == "committed" and world.files() == {"late.parquet"}
+    assert outcome.state == "committed"
+    assert world.files() == {"late.parquet"}
 
 
 def test_staged_actions_are_published(world: World) -> None:
@@ -369,7 +389,8 @@ def test_two_threads_of_one_client(world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(done) == 8 and len(world.transactions()) == 8
+    assert len(done) == 8
+    assert len(world.transactions()) == 8
 
 
 def test_an_unavailable_store_during_a_decision_only_delays(world: World) -> None:

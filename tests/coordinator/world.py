@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -140,7 +141,7 @@ class World:
         """What must hold after every run: the tree's counters fit the log, times increase, nobody is committed twice."""
         log = self.log()
         times = [c[0]["commitInfo"]["inCommitTimestamp"] for c in log]  # type: ignore[index]
-        assert all(a < b for a, b in zip(times, times[1:], strict=False)), times
+        assert all(a < b for a, b in itertools.pairwise(times)), times
         committed = self.transactions()
         assert len(committed) == len(set(committed)), "a transaction was committed twice"
         self.files()

@@ -56,7 +56,8 @@ def test_a_writer_killed_at_any_step(failpoint: str, mode: str, tmp_path: Path, 
 
     # the others go on at once, whatever the dead one left
     mine = table.append(pa.table({"part": ["after"], "value": pa.array([200], pa.int64())}, schema=SCHEMA))
-    assert mine is not None and mine.published
+    assert mine is not None
+    assert mine.published
 
     outcome = table.outcome(transaction_id)
     found = ones(table.snapshot().to_arrow())
@@ -64,7 +65,8 @@ def test_a_writer_killed_at_any_step(failpoint: str, mode: str, tmp_path: Path, 
         assert outcome.state == "unknown"
         assert found == [100, 200]
     else:
-        assert outcome.state == "committed" and outcome.commit is not None
+        assert outcome.state == "committed"
+        assert outcome.commit is not None
         kept = [100] if mode == "append" else []
         assert found == sorted([*kept, 200, *range(3)])
     assert ones(deltalake.DeltaTable(location).to_pyarrow_table()) == found
@@ -76,9 +78,13 @@ def test_a_writer_killed_while_it_decides_for_others(tmp_path: Path, zookeeper_a
     """The first in the queue dies after ratifying everybody's intents: they are published by the others."""
     location = tmp_path / "table"
     table = sluice.Table.create(location, SCHEMA, coordinator=zookeeper_address)
-    ids = [doom("after-claim", {"location": str(location), "coordinator": zookeeper_address, "mode": "append", "rows": 1}) for _ in range(3)]
+    ids = [
+        doom("after-claim", {"location": str(location), "coordinator": zookeeper_address, "mode": "append", "rows": 1}) for _ in range(3)
+    ]
     ids.append(doom("after-ratify", {"location": str(location), "coordinator": zookeeper_address, "mode": "append", "rows": 1}))
     for transaction_id in ids:
         outcome = table.outcome(transaction_id)
-        assert outcome.state == "committed" and outcome.commit is not None and outcome.commit.version == 1
+        assert outcome.state == "committed"
+        assert outcome.commit is not None
+        assert outcome.commit.version == 1
     assert table.refresh().snapshot().to_arrow().num_rows == 4

@@ -92,8 +92,8 @@ def require_head(context: TableContext) -> Head:
     """The head of a table that must have a tree. Raises NotATable when the coordinator does not know the location."""
     if not check_tree(context):
         raise NotATable(
-            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), or check that this is the "
-            "coordinator its writers use",
+            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
+            "or check that this is the coordinator its writers use",
             location=context.tree.location,
         )
     state = context.read_head()

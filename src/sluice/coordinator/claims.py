@@ -67,7 +67,9 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
     point("before-claim")
     while True:
         try:
-            path = context.coordination.create(context.tree.slot_prefix(head.generation, intent.transaction_id), intent.encode(), sequential=True)
+            path = context.coordination.create(
+                context.tree.slot_prefix(head.generation, intent.transaction_id), intent.encode(), sequential=True
+            )
             point("after-claim")
             return _placed(context, intent.transaction_id, path, head)
         except ReplyLost:
@@ -103,7 +105,7 @@ def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Hea
         return find_slot(context, transaction_id, head)
     except CoordinatorUnavailable as error:
         raise OutcomeUnknown(
-            f"the coordinator went away while transaction {transaction_id} was filed ({error}); ask outcome(transaction_id) when it is back",
+            f"the coordinator went away while transaction {transaction_id} was filed ({error}); ask for its outcome when it is back",
             transaction_id=transaction_id,
             stage="intent",
         ) from error

@@ -12,11 +12,17 @@ __all__ = ["Clock", "Deadline", "SystemClock"]
 class Clock(Protocol):
     """Wall time in milliseconds since the epoch, and monotonic seconds; never used to decide a conflict."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        ...
 
-    def monotonic_s(self) -> float: ...
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
 
 
 class SystemClock:

@@ -25,10 +25,19 @@ from .content import Winner
 from .isolation import IsolationLevel
 from .records import Footprint, Refusal
 
-__all__ = ["RULES", "Finding", "Rule", "check", "effective_level", "refusal"]
+__all__ = ["RULES", "Encounter", "Finding", "Rule", "check", "effective_level", "refusal"]
 
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Encounter:
+    """What a rule looks at: what I read and write, what the winner did, and the level at which both must stand."""
+
+    mine: Footprint
+    winner: Winner
+    level: IsolationLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +54,13 @@ class Finding:
 class Rule:
     """One row of the table: its name, the question it asks, the levels at which it is asked, the error, and the remedy.
 
-    `detect(mine, winner, level)` gives what is concerned, or None when the question's answer is no.
+    `detect` gives what is concerned, or None when the question's answer is no.
     """
 
     name: str
     asks: str
     levels: frozenset[IsolationLevel]
-    detect: Callable[[Footprint, Winner, IsolationLevel], str | None]
+    detect: Callable[[Encounter], str | None]
     error: str
     advice: str
 
@@ -62,26 +71,27 @@ def _some(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(listed[:most]) + more
 
 
-def _protocol_changed(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
-    return "the table's protocol" if winner.protocol is not None else None
+def _protocol_changed(at: Encounter) -> str | None:
+    return "the table's protocol" if at.winner.protocol is not None else None
 
 
-def _metadata_changed(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
-    return "the table's metadata" if winner.metadata is not None else None
+def _metadata_changed(at: Encounter) -> str | None:
+    return "the table's metadata" if at.winner.metadata is not None else None
 
 
-def _same_domain(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
-    common = winner.domains.intersection(mine.domains)
+def _same_domain(at: Encounter) -> str | None:
+    common = at.winner.domains.intersection(at.mine.domains)
     return f"metadata domain {_some(common)}" if common else None
 
 
-def _application_advanced(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
-    common = set(winner.app_versions).intersection(mine.read_apps)
+def _application_advanced(at: Encounter) -> str | None:
+    common = set(at.winner.app_versions).intersection(at.mine.read_apps)
     return f"application transaction {_some(common)}" if common else None
 
 
-def _appended_what_i_read(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
-    if mine.blind_append or (level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
+def _appended_what_i_read(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
+    if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
         return None
     candidates = [a for a in winner.adds if a.data_change]
     if not candidates:
@@ -92,7 +102,8 @@ def _appended_what_i_read(mine: Footprint, winner: Winner, level: IsolationLevel
     return f"partitions {_some(_partition(a) for a in hit)}" if hit else None
 
 
-def _removed_what_i_read(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
+def _removed_what_i_read(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
     if mine.blind_append or not winner.removes:
         return None
     if mine.whole_table or mine.read_files is None:
@@ -101,7 +112,8 @@ def _removed_what_i_read(mine: Footprint, winner: Winner, level: IsolationLevel)
     return f"files {_some(common)}" if common else None
 
 
-def _removed_what_i_remove(mine: Footprint, winner: Winner, level: IsolationLevel) -> str | None:
+def _removed_what_i_remove(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
     if mine.removes is None:
         return f"files {_some(winner.removes)}" if winner.removes else None
     common = winner.removes.intersection(mine.removes)
@@ -176,10 +188,10 @@ def effective_level(mine: Footprint, level: IsolationLevel) -> IsolationLevel:
 
 def check(mine: Footprint, winner: Winner, level: IsolationLevel, rules: tuple[Rule, ...] = RULES) -> Finding | None:
     """The first rule by which `winner` stops the transaction, or None when both can stand."""
-    at = effective_level(mine, level)
+    encounter = Encounter(mine, winner, effective_level(mine, level))
     for rule in rules:
-        if at in rule.levels:
-            what = rule.detect(mine, winner, at)
+        if encounter.level in rule.levels:
+            what = rule.detect(encounter)
             if what is not None:
                 return Finding(rule, winner, what)
     return None

@@ -37,15 +37,14 @@ def _armed() -> tuple[str, int]:
     return name, int(passage or 1)
 
 
-_NAME, _LEFT = _armed()
+_NAME, _passages = _armed()
+_left = iter(range(_passages - 1, -1, -1))
 
 
 def point(name: str) -> None:
     """Pass a failure point; kills the process when it is the armed one."""
-    global _LEFT
     if name != _NAME:
         return
     with _LOCK:
-        _LEFT -= 1
-        if _LEFT == 0:
+        if next(_left, None) == 0:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -88,10 +88,7 @@ class Head:
     def decode(data: bytes) -> Head:
         """From JSON; raises MalformedRecord."""
         f = _load(data, "head")
-        numbers = {
-            n: _typed(f.get(n), int, f"head.{n}")
-            for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")
-        }
+        numbers = {n: _typed(f.get(n), int, f"head.{n}") for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")}
         return Head(**numbers, table_id=_typed(f.get("table_id"), str, "head.table_id"), detached=bool(f.get("detached")))
 
 
@@ -217,12 +214,22 @@ class Intent:
         if isolation not in {level.value for level in IsolationLevel}:
             raise MalformedRecord(f"intent.isolation is {isolation!r}, which is no isolation level", kind="intent")
         expected = f.get("expected_version")
-        texts = {
-            n: _typed(f.get(n), str, f"intent.{n}")
-            for n in ("transaction_id", "operation", "actions", "staged", "actions_digest", "table_id")
-        }
-        maps = {n: {str(k): str(v) for k, v in _typed(f.get(n, {}), dict, f"intent.{n}").items()} for n in ("parameters", "metrics")}
+
+        def text(name: str) -> str:
+            return _typed(f.get(name), str, f"intent.{name}")
+
+        def texts(name: str) -> dict[str, str]:
+            return {str(k): str(v) for k, v in _typed(f.get(name, {}), dict, f"intent.{name}").items()}
+
         return Intent(
+            transaction_id=text("transaction_id"),
+            operation=text("operation"),
+            actions=text("actions"),
+            staged=text("staged"),
+            actions_digest=text("actions_digest"),
+            table_id=text("table_id"),
+            parameters=texts("parameters"),
+            metrics=texts("metrics"),
             read_version=_typed(f.get("read_version"), int, "intent.read_version"),
             validated_through=_typed(f.get("validated_through"), int, "intent.validated_through"),
             claimed_ms=_typed(f.get("claimed_ms"), int, "intent.claimed_ms"),
@@ -232,8 +239,6 @@ class Intent:
             expected_version=None if expected is None else _typed(expected, int, "intent.expected_version"),
             detach=bool(f.get("detach", False)),
             filed_again=bool(f.get("filed_again", False)),
-            **texts,
-            **maps,
         )
 
 

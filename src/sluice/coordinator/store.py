@@ -24,9 +24,9 @@ __all__ = [
     "CoordinationStore",
     "Create",
     "Delete",
+    "NoNode",
     "Node",
     "NodeExists",
-    "NoNode",
     "NotEmpty",
     "Op",
     "ParentIsEphemeral",
@@ -127,7 +127,8 @@ class CoordinationStore(Protocol):
 
     Reads are retried inside until the store's retry time is over (CoordinatorUnavailable). After the session expired
     every verb raises SessionLost. A mutating verb that finds no connection waits for one in the same way, so there
-    CoordinatorUnavailable means that nothing was sent; once sent it answers, or raises ReplyLost. Reads of one session never go back in time, and see its own writes.
+    CoordinatorUnavailable means that nothing was sent; once sent it answers, or raises ReplyLost. Reads of one session
+    never go back in time, and see its own writes.
     """
 
     @property

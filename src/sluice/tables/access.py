@@ -206,7 +206,8 @@ class Access:
         if snapshot.version > now.version:
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
-                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, check its commits, then detach and attach the table",
+                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, check its commits, "
+                "then detach and attach the table",
                 version=now.version + 1,
                 location=location,
             )

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.outcomes import Commit
-from ..storage.actions import Action, AddFile, Metadata, Txn
+from ..storage.actions import Action, AddFile, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.predicate import Predicate
@@ -51,7 +51,9 @@ def plan_write(
     metadata = snapshot.metadata
     if mode != "append" and snapshot.configuration.get("delta.appendOnly") == "true":
         raise UnsupportedFeature(
-            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted", features=["appendOnly"], access="write"
+            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted",
+            features=["appendOnly"],
+            access="write",
         )
     if schema is not None and merge_schema:
         merged = merge(struct, from_arrow(schema))
@@ -113,7 +115,7 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
     same = (snapshot.metadata.schema_string, snapshot.partition_columns) == (plan.metadata.schema_string, plan.metadata.partition_columns)
     if not same:
         raise SchemaMismatch(
-            f"{plan.address.location} was created by somebody else at the same time, with another schema or partitioning; write to it again",
+            f"{plan.address.location} was created by somebody else at once, with another schema or partitioning; write to it again",
             location=plan.address.location,
         )
     again = replace(plan, transaction_id=new_transaction_id(), read_version=snapshot.version, metadata=snapshot.metadata)
@@ -152,7 +154,9 @@ def delete(access: Access, where: str, *, ack: str, timeout_s: float) -> Commit 
     snapshot = _writable(access)
     if snapshot.configuration.get("delta.appendOnly") == "true":
         raise UnsupportedFeature(
-            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be deleted", features=["appendOnly"], access="write"
+            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be deleted",
+            features=["appendOnly"],
+            access="write",
         )
     schema = parse_schema(snapshot.metadata.schema_string)
     predicate = Predicate.parse(where, schema)
@@ -200,7 +204,7 @@ def _replaced(access: Access, snapshot: Snapshot, plan: WritePlan, files: Sequen
         return Deletion()
     if plan.mode == "overwrite" and plan.where is None:
         return remove_all(snapshot, clock)
-    where = plan.where if plan.mode == "overwrite" else partitions_predicate(files, snapshot.partition_columns, plan.schema)
+    where = plan.where if plan.mode == "overwrite" else partitions_predicate(files, snapshot.partition_columns)
     if not where:
         return Deletion()
     predicate = Predicate.parse(where, plan.schema)

@@ -77,8 +77,9 @@ def access_for_creation(address: TableAddress) -> Access:
 
 def _former_table(address: TableAddress, head: Head, *, others: int) -> None:
     raise InvalidRequest(
-        f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone ({others} other clients are "
-        "connected). A location's versions never start again while a writer of the former table may live: use another location, or restore the log",
+        f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone "
+        f"({others} other clients are connected). A location's versions never start again while a writer of the former table "
+        "may live: use another location, or restore the log",
         location=address.location,
         version=head.version,
     )

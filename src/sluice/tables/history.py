@@ -69,7 +69,9 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
     listed = (info.get("sluice") or {}).get("transactions")
     if not listed:
         metrics = info.get("operationMetrics") or {}
-        yield HistoryEntry(version, 0, timestamp, str(info.get("operation", "")), parameters, metrics, str(info.get("txnId", "")), engine=engine)
+        yield HistoryEntry(
+            version, 0, timestamp, str(info.get("operation", "")), parameters, metrics, str(info.get("txnId", "")), engine=engine
+        )
         return
     for each in listed:
         yield HistoryEntry(

@@ -27,7 +27,7 @@ class Deletion:
     """What deleting rows comes to: files removed, files written with the rows that stay, what was read for it."""
 
     actions: tuple[Action, ...] = ()
-    reads: Reads = Reads()
+    reads: Reads = field(default_factory=Reads)
     removed_files: int = 0
     rewritten_files: int = 0
     deleted_rows: int = 0
@@ -85,7 +85,7 @@ def delete_rows(
     """
     files = snapshot.files
     columns = snapshot.partition_columns
-    inside, rest = predicate.split(columns)
+    inside, _rest = predicate.split(columns)
     read_as = "" if inside is None else inside.to_sql()
     candidates = files.filter(predicate.may_match(files, schema=schema, partition_columns=columns))
     whole = predicate.matches_all(candidates, schema=schema, partition_columns=columns)
@@ -137,7 +137,7 @@ def _adds(snapshot: Snapshot, candidates: pa.Table) -> Iterable[AddFile]:
     return snapshot.add_files(wanted)
 
 
-def partitions_predicate(adds: Sequence[AddFile], partition_columns: Sequence[str], schema: StructType) -> str:
+def partitions_predicate(adds: Sequence[AddFile], partition_columns: Sequence[str]) -> str:
     """SQL that is true in exactly the partitions these files lie in."""
     places = sorted({tuple(a.partition_values.get(c) for c in partition_columns) for a in adds}, key=repr)
     return " OR ".join("(" + " AND ".join(_equal(c, v) for c, v in zip(partition_columns, place, strict=True)) + ")" for place in places)

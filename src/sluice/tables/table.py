@@ -67,7 +67,9 @@ class Table:
         `embedded://` (the default, or what SLUICE_COORDINATOR says).
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
-        access, _ = creation.create(address, schema, [partition_by] if isinstance(partition_by, str) else list(partition_by), properties or {})
+        access, _ = creation.create(
+            address, schema, [partition_by] if isinstance(partition_by, str) else list(partition_by), properties or {}
+        )
         return cls(access, ack=ack)
 
     @classmethod
@@ -182,7 +184,9 @@ class Table:
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
         mode = "dynamic" if dynamic else "overwrite"
-        return self._write(rows, mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version, timeout_s=timeout_s)
+        return self._write(
+            rows, mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version, timeout_s=timeout_s
+        )
 
     def delete(self, where: str, *, timeout_s: float | None = None) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none."""
@@ -221,8 +225,12 @@ class Table:
     ) -> Commit | None:
         schema = schema_of(rows)
         if merge_schema and schema is None:
-            raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a Table, RecordBatch or RecordBatchReader")
-        plan = self.plan_write(schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version)
+            raise InvalidRequest(
+                "merge_schema needs data whose schema is known before it is read: a Table, RecordBatch or RecordBatchReader"
+            )
+        plan = self.plan_write(
+            schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
+        )
         return self.commit_write(plan, plan.write(rows), timeout_s=timeout_s)
 
     def _note(self, commit: Commit | None) -> Commit | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ..storage.scan import iter_files, read_files
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
+from ..storage.scan import iter_files, read_files
 from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.snapshot import Snapshot
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from .access import TableAddress
 
 __all__ = ["Rows", "WritePlan", "batches_of", "file_size_of", "require_columns", "schema_of"]
 
-Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]"
 
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
@@ -44,7 +45,8 @@ def batches_of(rows: Rows) -> Iterator[pa.RecordBatch | pa.Table]:
 
 def schema_of(rows: Rows) -> pa.Schema | None:
     """The Arrow schema of the rows where it can be told without reading them."""
-    return rows.schema if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)) else None
+    schema = getattr(rows, "schema", None)
+    return schema if isinstance(schema, pa.Schema) else None
 
 
 @lru_cache(maxsize=64)
@@ -64,8 +66,8 @@ def require_columns(data: pa.Schema, table: StructType) -> None:
     missing = [f.name for f in table.fields if f.name.lower() not in present]
     if missing:
         raise SchemaMismatch(
-            f"the data lacks column {', '.join(map(repr, missing))} of the table; add it (nulls are fine where it is nullable), or merge the "
-            "schemas (merge_schema=True, option mergeSchema), which leaves nullable columns null",
+            f"the data lacks column {', '.join(map(repr, missing))} of the table; add it (nulls are fine where it is nullable), or merge "
+            "the schemas (merge_schema=True, option mergeSchema), which leaves nullable columns null",
             columns=missing,
         )
 

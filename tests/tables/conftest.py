@@ -1,0 +1,54 @@
+"""What the tests of the Python API share."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+
+FLIGHTS = pa.schema(
+    [
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("month", pa.int32(), nullable=False),
+        pa.field("delay", pa.int64()),
+    ]
+)
+
+
+def flights(*rows: tuple[str, int, int | None]) -> pa.Table:
+    """Rows of (origin, month, delay)."""
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return pa.table([pa.array(c, t) for c, t in zip(columns, FLIGHTS.types, strict=True)], schema=FLIGHTS)
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows as sorted tuples."""
+    rows = zip(*(table[c].to_pylist() for c in table.column_names), strict=True)
+    return sorted(rows, key=lambda row: [(v is not None, v) for v in row])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's table is, with the coordinator that goes with it."""
+
+    location: str
+    coordinator: str
+
+    def create(self, **options: Any) -> sluice.Table:
+        options.setdefault("partition_by", ["origin", "month"])
+        return sluice.Table.create(self.location, FLIGHTS, coordinator=self.coordinator, **options)
+
+    def open(self, **options: Any) -> sluice.Table:
+        return sluice.Table.open(self.location, coordinator=self.coordinator, **options)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A local location and a coordinator in memory."""
+    return Place(str(tmp_path / "flights"), f"memory://{uuid.uuid4().hex}")

@@ -1,0 +1,271 @@
+"""The Python API: what each call does to the rows, and what other engines then read."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import sluice
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+
+
+def test_append_and_read_back(place: Place) -> None:
+    table = place.create()
+    commit = table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    assert commit is not None
+    assert (commit.version, commit.ordinal) == (1, 0)
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 2, None), ("JFK", 1, 5)]
+    assert table.snapshot().to_arrow(columns=["delay"], where="origin = 'JFK'").to_pydict() == {"delay": [5]}
+
+
+def test_every_engine_reads_the_same(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, None), ("LGA", 3, -1)))
+    table.delete("delay < 0")
+    expected = rows_of(table.snapshot().to_arrow())
+    assert rows_of(deltalake.DeltaTable(place.location).to_pyarrow_table().select(FLIGHTS.names)) == expected
+    assert rows_of(pl.read_delta(place.location).select(FLIGHTS.names).to_arrow().cast(FLIGHTS)) == expected
+
+
+def test_overwrite_whole_where_and_dynamic(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2), ("EWR", 1, 3)))
+    table.overwrite(flights(("JFK", 2, 20)), where="origin = 'JFK'")
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 1, 3), ("JFK", 2, 20)]
+    table.overwrite(flights(("EWR", 1, 30), ("LGA", 9, 9)), dynamic=True)
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 1, 30), ("JFK", 2, 20), ("LGA", 9, 9)]
+    table.overwrite(flights(("X", 1, 1)))
+    assert rows_of(table.snapshot().to_arrow()) == [("X", 1, 1)]
+
+
+def test_replacing_by_a_data_condition_keeps_the_other_rows_of_a_file(place: Place) -> None:
+    table = place.create(partition_by=[])
+    table.append(flights(("JFK", 1, 1), ("JFK", 2, 50), ("EWR", 1, 60)))
+    table.overwrite(flights(("LGA", 1, 99)), where="delay >= 50")
+    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1), ("LGA", 1, 99)]
+
+
+def test_delete_by_partition_and_by_data(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2), ("EWR", 1, 3), ("LGA", 1, None)))
+    table.delete("origin = 'EWR'")
+    table.delete("delay = 2")
+    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1), ("LGA", 1, None)]
+    entries = table.history()
+    assert [e.operation for e in entries[:2]] == ["DELETE", "DELETE"]
+    assert entries[0].metrics["numCopiedRows"] == "1"
+    assert entries[1].metrics["numCopiedRows"] == "0"
+    assert table.delete("delay = 12345") is None
+
+
+def test_what_changes_nothing_makes_no_version(place: Place) -> None:
+    table = place.create()
+    assert table.append(flights()) is None
+    assert table.overwrite(flights(), where="origin = 'nowhere'") is None
+    assert table.refresh().version == 0
+
+
+def test_time_travel(place: Place) -> None:
+    table = place.create()
+    first = table.append(flights(("JFK", 1, 1)))
+    time.sleep(0.01)
+    second = table.append(flights(("JFK", 1, 2)))
+    assert first is not None
+    assert second is not None
+    assert table.snapshot(version=1).to_arrow().num_rows == 1
+    assert table.snapshot(timestamp=first.timestamp).version == 1
+    assert table.snapshot(timestamp=second.timestamp - 1).version == 1
+    assert table.snapshot(timestamp=second.timestamp).version == 2
+
+
+def test_a_snapshot_does_not_move(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    snapshot = table.snapshot()
+    table.overwrite(flights(("EWR", 2, 2)))
+    assert rows_of(snapshot.to_arrow()) == [("JFK", 1, 1)]
+
+
+def test_merge_schema_adds_columns(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    wider = flights(("EWR", 2, 2)).append_column("carrier", pa.array(["UA"]))
+    with pytest.raises(sluice.SchemaMismatch, match="carrier"):
+        table.append(wider)
+    table.append(wider, merge_schema=True)
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 2, 2, "UA"), ("JFK", 1, 1, None)]
+    with pytest.raises(sluice.SchemaMismatch, match="carrier"):
+        table.append(flights(("LGA", 1, 1)))
+    table.append(flights(("LGA", 1, 1)), merge_schema=True)
+    assert table.snapshot().to_arrow().num_rows == 3
+
+
+def test_an_applications_transaction_happens_once(place: Place) -> None:
+    table, other = place.create(), place.open()
+    first = table.append(flights(("JFK", 1, 1)), transaction=("loader", 42))
+    again = other.append(flights(("JFK", 1, 1)), transaction=("loader", 42))
+    older = other.append(flights(("JFK", 1, 1)), transaction=("loader", 41))
+    assert first is not None
+    assert again is not None
+    assert older is not None
+    assert again.repeated
+    assert older.repeated
+    assert again.version == first.version
+    assert other.append(flights(("JFK", 1, 2)), transaction=("loader", 43)) is not None
+    assert table.snapshot().to_arrow().num_rows == 2
+    assert deltalake.DeltaTable(place.location).transaction_version("loader") == 43
+
+
+def test_rows_appended_since_what_was_read_survive_an_overwrite(place: Place) -> None:
+    table, other = place.create(), place.open()
+    table.append(flights(("JFK", 1, 1)))
+    read = table.snapshot()
+    other.append(flights(("JFK", 1, 2)))
+    table.overwrite(flights(("JFK", 1, 100)), where="origin = 'JFK' AND month = 1", read_version=read.version)
+    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 2), ("JFK", 1, 100)]
+
+
+@pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable"])
+def test_isolation_levels_differ_in_blind_appends(place: Place, isolation: str) -> None:
+    table, other = place.create(properties={"delta.isolationLevel": isolation}), place.open()
+    table.append(flights(("JFK", 1, 1)))
+    read = table.snapshot().version
+    other.append(flights(("JFK", 1, 2)))
+    overwrite = lambda: table.overwrite(flights(("JFK", 1, 9)), where="origin = 'JFK'", read_version=read)  # noqa: E731
+    if isolation == "Serializable":
+        with pytest.raises(sluice.ConcurrentAppendException) as caught:
+            overwrite()
+        assert caught.value.winning_version == read + 1
+        assert caught.value.retryable
+        assert "origin=JFK" in str(caught.value)
+    else:
+        overwrite()
+
+
+def test_conflicts_by_partition(place: Place) -> None:
+    table, other = place.create(properties={"delta.isolationLevel": "Serializable"}), place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 1, 1)))
+    read = table.snapshot().version
+    other.overwrite(flights(("EWR", 1, 2)), where="origin = 'EWR'")
+    table.overwrite(flights(("JFK", 1, 9)), where="origin = 'JFK'", read_version=read)
+    with pytest.raises(sluice.ConcurrentModification):
+        table.overwrite(flights(("EWR", 1, 9)), where="origin = 'EWR'", read_version=read)
+
+
+def test_a_change_of_schema_stops_a_writer_that_did_not_know(place: Place) -> None:
+    table, other = place.create(), place.open()
+    plan = other.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 1)))
+    table.append(flights(("EWR", 2, 2)).append_column("carrier", pa.array(["UA"])), merge_schema=True)
+    with pytest.raises(sluice.MetadataChangedException):
+        other.commit_write(plan, files)
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
+def test_history_tells_who_and_how_long(place: Place) -> None:
+    place.create()
+    place.open(application="loader").append(flights(("JFK", 1, 1)))
+    newest = place.open().history(limit=1)[0]
+    assert newest.application == "loader"
+    assert newest.pid > 0
+    assert newest.host
+    assert newest.operation == "WRITE"
+    assert newest.waited_ms is not None
+    assert newest.waited_ms >= 0
+
+
+def test_published_consistency_reads_any_delta_table(tmp_path: Path) -> None:
+    location = tmp_path / "foreign"
+    deltalake.write_deltalake(location, flights(("JFK", 1, 1)), partition_by=["origin"])
+    table = sluice.Table.open(location, consistency="published")
+    deltalake.write_deltalake(location, flights(("EWR", 2, 2)), mode="append")
+    assert rows_of(table.refresh().snapshot().to_arrow(columns=FLIGHTS.names)) == [("EWR", 2, 2), ("JFK", 1, 1)]
+    assert table.snapshot(version=0).to_arrow().num_rows == 1
+    assert [e.version for e in table.history()] == [1, 0]
+    with pytest.raises(sluice.InvalidRequest, match="read"):
+        table.append(flights(("X", 1, 1)))
+
+
+def test_attach_and_detach(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)), partition_by=["origin", "month"])
+    with pytest.raises(sluice.NotATable, match="attach"):
+        place.open()
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    table.append(flights(("EWR", 1, 1)))
+    with pytest.raises(Exception, match=r"(?i)unsupported|feature"):
+        deltalake.write_deltalake(place.location, flights(("LGA", 1, 1)), mode="append")
+    assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 2
+    assert sluice.Table.attach(place.location, coordinator=place.coordinator).version == 2
+    table.detach()
+    with pytest.raises(sluice.NotCommitted, match="detached"):
+        table.append(flights(("EWR", 1, 2)))
+    deltalake.write_deltalake(place.location, flights(("LGA", 1, 1)), mode="append")
+    again = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    again.append(flights(("EWR", 2, 2)))
+    assert rows_of(again.snapshot().to_arrow()) == [("EWR", 1, 1), ("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 1)]
+    versions = [e.version for e in again.history(limit=None)]
+    assert versions == list(range(again.version, -1, -1))
+
+
+def test_times_go_up_over_attaching(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    commit = table.append(flights(("EWR", 1, 1)))
+    assert commit is not None
+    times = [table.snapshot(version=v).timestamp for v in range(commit.version + 1)]
+    assert times == sorted(set(times))
+
+
+def test_many_threads_append_through_one_table(place: Place) -> None:
+    table = place.create()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: table.append(flights(("JFK", 1, n))), range(80)))
+    assert sorted(r[2] for r in rows_of(table.snapshot().to_arrow())) == list(range(80))
+    assert table.version < 80
+
+
+def test_a_checkpoint_is_written_off_the_commit_path(place: Place) -> None:
+    table = place.create(properties={"delta.checkpointInterval": "5"})
+    for n in range(11):
+        table.append(flights(("JFK", 1, n)))
+    table.close()
+    log = Path(place.location) / "_delta_log"
+    assert sorted(p.name for p in log.glob("*.checkpoint.parquet"))
+    assert (log / "_last_checkpoint").exists()
+    for name in log.glob("0000000000000000000[0-4].json"):
+        name.unlink()
+    assert place.open(consistency="published").snapshot().to_arrow().num_rows == 11
+    assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 11
+    assert table.checkpoint() == 11
+
+
+def test_ratified_acknowledgement_is_published_soon(place: Place) -> None:
+    place.create()
+    table = place.open(ack="ratified")
+    commit = table.append(flights(("JFK", 1, 1)))
+    assert commit is not None
+    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
+
+
+def test_check_constraints_hold(place: Place) -> None:
+    table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
+    table.append(flights(("JFK", 1, 1)))
+    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+        table.append(flights(("JFK", 1, 1), ("JFK", 1, -5000)))
+    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+        table.append(flights(("JFK", 1, None)))
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
+def test_public_names() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all(hasattr(sluice, name) for name in sluice.__all__ if name not in {"configure", "read"})
