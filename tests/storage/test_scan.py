@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.datafiles import iter_files, read_files, write_files
-from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, UnsupportedFeature
+from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, PredicateError, UnsupportedFeature
 from sluice.storage.filetable import add_rows
 from sluice.storage.local import LocalStore
 from sluice.storage.location import normalise
@@ -160,6 +160,13 @@ def test_row_groups_that_cannot_match_are_not_read(
     assert read(store, files, where=where).num_rows == rows
     assert seen == [groups]
     assert read(store, files, where=where, columns=[]).num_rows == rows
+
+
+def test_a_predicate_that_cannot_be_evaluated_is_no_damage_of_the_file(store: ObjectStore) -> None:
+    files = many_row_groups(store)
+    for where in ("10 % (x - 5) = 1", "x = 1 / (year(p) - 1970)"):
+        with pytest.raises(PredicateError, match="zero"):
+            read(store, files, where=where)
 
 
 def test_row_groups_are_not_judged_by_bounds_that_leave_out_nan(store: ObjectStore) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -71,6 +72,15 @@ def test_json_survives_unchanged_metadata_included() -> None:
 @given(schemas())
 def test_any_schema_survives_json(made: tuple[StructType, list[str]]) -> None:
     assert parse_schema(schema_to_json(made[0])) == made[0]
+
+
+@unhurried
+@given(schemas())
+def test_any_schema_survives_a_trip_to_another_process(made: tuple[StructType, list[str]]) -> None:
+    found = pickle.loads(pickle.dumps(made[0]))
+    assert found == made[0]
+    assert hash(found) == hash(made[0])
+    assert str(hash(made[0])).encode() not in pickle.dumps(made[0], protocol=0), "the hash of text is another one there"
 
 
 @unhurried

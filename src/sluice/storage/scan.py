@@ -100,6 +100,11 @@ class _Job:
     size: int
     values: tuple[pa.Array, ...]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it is worth several requests, and several threads."""
+        return self.size > _WHOLE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
@@ -165,7 +170,7 @@ class _Scan:
         """The file's bytes. Raises MissingObject."""
         key = self._key(job.path)
         try:
-            if job.size <= _WHOLE_BYTES and not self.store.location.startswith("file:"):
+            if not job.is_large and not self.store.location.startswith("file:"):
                 return pa.BufferReader(self.store.get(key))
             stream = self.store.open_input(key)
             if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
@@ -202,7 +207,7 @@ class _Scan:
             names = self._names(file)
             groups = self._row_groups(job, file, source)
             if groups is None:
-                return self._finish(job, file.read(names), file.metadata.num_rows)
+                return self._finish(job, file.read(names, use_threads=job.is_large), file.metadata.num_rows)
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
             return self._finish(job, file.read_row_groups(groups, names), rows)
 
@@ -215,16 +220,15 @@ class _Scan:
             # One row group after the other: what Arrow fetches ahead is all that it is asked for at once.
             for group in range(file.num_row_groups) if groups is None else groups:
                 if names:
-                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names):
+                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=job.is_large):
                         yield self._finish(job, batch, batch.num_rows)
                 else:
                     yield self._finish(job, None, file.metadata.row_group(group).num_rows)
 
     def _names(self, file: pq.ParquetFile) -> list[str]:
         """What the needed columns are called in the file."""
-        present = StructType(StructField(name, PrimitiveType("void")) for name in file.schema_arrow.names)
-        found = (present.get(each.name) for each in self.stored.fields)
-        return [each.name for each in found if each is not None]
+        present = {name.lower(): name for name in file.schema_arrow.names}
+        return [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
 
     def _row_groups(self, job: _Job, file: pq.ParquetFile, source: pa.NativeFile) -> list[int] | None:
         """The row groups that may hold rows of the answer; None for all."""
@@ -241,7 +245,10 @@ class _Scan:
         source.seek(0)
         fragment = _FORMAT.make_fragment(source, partition_expression=self._guarantee(job))
         schema = pa.schema([fields[name] for name in sorted(self.predicate.columns)])
-        kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
+        try:
+            kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None  # such as a division by zero: the rows will tell, in the predicate's own words
         return sorted(group.id for group in kept)
 
     def _guarantee(self, job: _Job) -> pc.Expression:
@@ -278,7 +285,8 @@ def _decoding(path: str) -> Iterator[None]:
 
 
 def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=not isinstance(source, pa.BufferReader))
+    # Fetched ahead where fetching means waiting for a server.
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
 
 
 def _nulls(schema: StructType, num_rows: int) -> list[pa.Array]:
