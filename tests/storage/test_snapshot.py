@@ -176,6 +176,19 @@ def test_advancing_by_nothing_changes_nothing() -> None:
     assert snapshot.advance([]) is snapshot
 
 
+def test_the_files_are_put_together_once() -> None:
+    snapshot = Snapshot.load(counted(2)).advance([(2, [add("x"), remove("f0")])])
+    assert snapshot.files is snapshot.files
+    assert snapshot.tombstones is snapshot.tombstones
+
+
+def test_the_commit_info_is_that_of_the_last_commit() -> None:
+    info = CommitInfo({"operation": "WRITE"})
+    snapshot = Snapshot.load(counted(1)).advance([(1, [info, add("x")])])
+    assert snapshot.commit_info == info
+    assert snapshot.advance([(2, [add("y")])]).commit_info is None
+
+
 def test_many_small_changes_are_merged_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.storage.filetable._PENDING_MAX", 10)
     monkeypatch.setattr("sluice.storage.filetable._CHUNK_ROWS_MAX", 8)

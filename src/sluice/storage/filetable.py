@@ -162,9 +162,7 @@ class LayeredTable(Generic[_Row]):
     def apply(self, changes: Mapping[FileKey, _Row | None]) -> LayeredTable[_Row]:
         """The table after `changes`."""
         base, pending = self._layers
-        # A key that changed before goes to the end, where replay would put it.
-        after = {key: row for key, row in pending.items() if key not in changes}
-        after.update(changes)
+        after = {**pending, **changes}
         result = LayeredTable(base, self._make, after)
         if len(after) > _PENDING_MAX:
             _ = result.table

@@ -46,7 +46,6 @@ class ReplayState:
             for action in actions:
                 match action:
                     case AddFile() | RemoveFile():
-                        changed.pop(action.key, None)
                         changed[action.key] = action
                     case Protocol():
                         protocol = action
