@@ -120,7 +120,7 @@ class Committer:
                     if ratified is not None:
                         return replace(ratified, published=True)
                     if intent is None or not self._came_too_late(claim, published):
-                        return settle(self.verdicts.of(claim))
+                        return settle(self.verdicts.of(claim, published.record))
                     claim = self._file_again(claim, intent, deadline)
                     continue
                 head, head_node = self._head(wake if ack == "ratified" else None)
@@ -135,12 +135,16 @@ class Committer:
                         self.publisher.publish_pending()
                         patience.used()
                         continue
-                elif self._my_turn(claim, intent, head, published):
-                    if self._advance(head, head_node, published, published_node):
-                        continue
-                elif patience.left_s == 0:
-                    patience.used()
-                    if self.publisher.publish_pending() != published or self._advance(head, head_node, published, published_node):
+                elif self._my_turn(claim, intent, head, published) or patience.left_s == 0:
+                    if patience.left_s == 0:
+                        patience.used()
+                        if self.publisher.publish_pending() != published:
+                            continue
+                    record = self._decide(head, head_node, published)
+                    if record is not None:
+                        told = self.verdicts.told_by(record, claim)
+                        if self._publish(head, record, published, published_node) and told is not None:
+                            return settle(told)
                         continue
             except Unavailable as trouble:
                 _log.info("transaction %s waits: %s", claim.transaction_id, trouble)
@@ -203,23 +207,21 @@ class Committer:
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
-    def _advance(self, head: Head, head_node: Node, published: Published, published_node: Node) -> bool:
-        """Decide what is queued, ratify and publish it. False when there was nothing to do or another was faster."""
-        decided = self._decide(head, head_node, published)
-        if decided is None:
-            return False
-        name, record = decided
-        if not published.covers(head.generation, head.slot) or not self.publisher.publish(name, record, published, published_node):
-            self._publish_after_others(published)
-        return True
+    def _publish(self, before: Head, record: BatchRecord, published: Published, node: Node) -> bool:
+        """Publish a batch this client ratified on top of `before`; whether it is published for certain now.
 
-    def _publish_after_others(self, seen: Published) -> None:
-        """What was ratified before mine is in another's hands: it goes on with mine, or patience sees to it."""
+        What was ratified before it may be in another's hands: that one goes on with this batch, or patience sees to it.
+        """
+        name = _name(record, before)
+        if published.covers(before.generation, before.slot) and self.publisher.publish(name, record, published, node):
+            return True
         state = self.context.read_published()
-        if state is not None and state[0] != seen:
-            self.publisher.publish_pending()
+        if state is not None and state[0] != published:
+            return self.publisher.publish_pending().covers(name.generation, name.slot)
+        return False
 
-    def _decide(self, head: Head, head_node: Node, published: Published) -> tuple[VerdictName, BatchRecord] | None:
+    def _decide(self, head: Head, head_node: Node, published: Published) -> BatchRecord | None:
+        """Decide what is queued and ratify it. None when there was nothing to do or another was faster."""
         limits = self.context.limits
         room = limits.backlog_versions_max - (head.version - published.version)
         queue = self._queue(head)
@@ -239,14 +241,11 @@ class Committer:
             versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
             closes_generation=decision.head.generation != head.generation,
         )
-        name = VerdictName(
-            head.generation, decision.verdicts[-1].slot, decision.head.version, any(v.refusal or v.repeats for v in decision.verdicts)
-        )
-        if not self._ratify(decision.head, head_node, name, record):
+        if not self._ratify(decision.head, head_node, _name(record, head), record):
             return None
         for version, content in contents.items():
             self.log.remember(version, content)
-        return name, record
+        return record
 
     def _ratify(self, after: Head, before: Node, name: VerdictName, record: BatchRecord) -> bool:
         """Record a batch with ONE multi on the head it was computed from (I1); whether it took effect."""
@@ -289,3 +288,10 @@ class Committer:
             return Queued(name.sequence, name.transaction_id, Member(intent, staged_actions(self.context, intent)))
         except (MalformedRecord, MissingObject, BadChecksum) as problem:
             return Queued(name.sequence, name.transaction_id, None, str(problem))
+
+
+def _name(record: BatchRecord, before: Head) -> VerdictName:
+    """The name of a batch's record: what it decided last, on top of the head `before` it."""
+    version = before.version if record.last_version is None else record.last_version
+    refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
+    return VerdictName(record.generation, record.verdicts[-1].slot, version, refusals)

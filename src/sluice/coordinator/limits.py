@@ -43,8 +43,8 @@ class Limits:
     def __post_init__(self) -> None:
         holds = (
             0 < self.inline_bytes_max * 2 <= self.batch_bytes_max < 1_000_000
-            and 0 < self.batch_slots_max
-            and 1 <= self.backlog_versions_max
+            and self.batch_slots_max > 0
+            and self.backlog_versions_max >= 1
             and 0 < self.patience_s <= self.patience_s_max
             and 0 < self.generation_slots_max < 2**31 - 1_000_000
             and self.verdicts_kept > self.backlog_versions_max

@@ -95,18 +95,29 @@ class Verdicts:
         self._context = context
         self._log = log
 
-    def of(self, claim: Claim) -> Told:
-        """The verdict on a decided slot."""
+    def of(self, claim: Claim, hint: str = "") -> Told:
+        """The verdict on a decided slot; `hint` names the record that most probably holds it."""
+        probable = VerdictName.parse(hint)
+        told = None if probable is None else self._in_record(probable, claim)
+        if told is not None:
+            return told
         wanted = (claim.generation, claim.slot)
-        names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
-        if names:
-            record = self._record(names[0])
-            verdict = None if record is None else record.verdict_of(claim.slot)
-            if record is not None and verdict is not None:
-                return self._told(record, verdict)
+        first = min((n for n in self._names() if (n.generation, n.slot) >= wanted), default=None)
+        told = None if first is None else self._in_record(first, claim)
+        if told is not None:
+            return told
         # its record was pruned, which happens to published batches only: then the log tells
         found = self._in_log(claim.transaction_id)
         return found if found is not None else Told(_forgotten(claim), 0)
+
+    def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
+        """The verdict on a slot in the record of its batch, or None when that is another batch's."""
+        verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
+        return None if verdict is None else self._told(record, verdict)
+
+    def _in_record(self, name: VerdictName, claim: Claim) -> Told | None:
+        record = self._record(name)
+        return None if record is None else self.told_by(record, claim)
 
     def search(self, transaction_id: str) -> Outcome:
         """The outcome of a transaction that has no undecided slot."""

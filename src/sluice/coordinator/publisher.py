@@ -62,9 +62,9 @@ class Publisher:
                 return False
             version = plan.version
         point("after-publish")
-        reached = Published(version, name.generation, name.slot)
+        reached = Published(version, name.generation, name.slot, str(name))
         if record.closes_generation:
-            reached = Published(version, name.generation + 1, -1)
+            reached = Published(version, name.generation + 1, -1, str(name))
         return self._raise(record, reached, node)
 
     def _put(self, record: BatchRecord, version: int) -> bool:

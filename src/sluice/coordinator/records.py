@@ -97,12 +97,13 @@ class Published:
     """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) needs nothing more.
 
     Slots that needed nothing more are removed together with raising this; one of a closed generation that still stands
-    came too late for it.
+    came too late for it. `record` names the verdict record of the batch that was published last.
     """
 
     version: int = -1
     generation: int = 0
     slot: int = -1
+    record: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -112,7 +113,8 @@ class Published:
     def decode(data: bytes) -> Published:
         """From JSON; raises MalformedRecord."""
         f = _load(data, "published")
-        return Published(**{n: _typed(f.get(n), int, f"published.{n}") for n in ("version", "generation", "slot")})
+        numbers = {n: _typed(f.get(n), int, f"published.{n}") for n in ("version", "generation", "slot")}
+        return Published(**numbers, record=str(f.get("record", "")))
 
     def covers(self, generation: int, slot: int) -> bool:
         """Whether a decided slot is published too (or was refused, and the refusal is recorded)."""

@@ -85,6 +85,7 @@ class Access:
         self.store = store
         self.committer = committer
         self._snapshot: Snapshot | None = None
+        self._head: Head | None = None
         self._lock = threading.Lock()
 
     @staticmethod
@@ -135,7 +136,13 @@ class Access:
 
     def head(self) -> Head:
         """The decided state of the table, as of now."""
-        return require_head(self.ours.context)
+        state = self.ours.context.read_head()
+        self._head = require_head(self.ours.context) if state is None else state[0]
+        return self._head
+
+    def known_head(self) -> Head:
+        """The head as this client saw it last, which is enough for what only asks whether anything changed since."""
+        return self._head or self.head()
 
     def current(self) -> Snapshot:
         """The newest snapshot this process has, read from the log when there is none yet."""

@@ -111,8 +111,9 @@ def commit_change(access: Access, change: Change, *, ack: str = "published", tim
     footprint = footprint_of(change, files_max=context.limits.footprint_files_max)
     configuration = change.snapshot.configuration if change.snapshot else {}
     level = table_isolation(configuration)
-    head = access.head()
     read_version = change.snapshot.version if change.snapshot else -1
+    # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
+    head = access.known_head() if footprint.blind_append and not footprint.app_versions else access.head()
     if change.expected_version is None:
         _validate(access, footprint, level, read_version, head, change.transaction_id)
         repeated = repeated_application_transaction(access, footprint.app_versions, after=read_version, upto=head.version)

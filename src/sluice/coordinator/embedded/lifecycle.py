@@ -267,11 +267,12 @@ def _try_lock(path: Path, kind: int) -> int | None:
 
 
 def _load(path: Path) -> dict[str, Any] | None:
+    """What the file says, or None when it is not there, or was cut off by a crash of the machine."""
     try:
-        loaded: dict[str, Any] = json.loads(path.read_bytes())
+        loaded = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return loaded
+    return loaded if isinstance(loaded, dict) else None
 
 
 def _runs(pid: int, mark: str) -> bool:
