@@ -53,7 +53,9 @@ def main(writers: int, seconds: float, latency_ms: float, ack: str, systems: lis
     """Run each system, print its numbers, end with 1 when one lost or duplicated a transaction."""
     _console.quiet = json_only
     reports: dict[str, Report] = {}
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder, S3DevServer(latency_ms=latency_ms, bucket=_BUCKET) as server:
+    # The coordinator may still be writing its last lines when its folder is removed.
+    scratch = tempfile.TemporaryDirectory(prefix="sluice-bench-", ignore_cleanup_errors=True)
+    with scratch as folder, S3DevServer(latency_ms=latency_ms, bucket=_BUCKET) as server:
         os.environ["SLUICE_HOME"] = str(Path(folder) / "home")
         for name in systems:
             target = Target(
@@ -81,8 +83,10 @@ def _run(name: str, target: Target, writers: int, seconds: float, latency_ms: fl
         with Writers(name, target, writers) as processes:
             processes.warm_up()
             _console.print(f"[bold]{name}[/]: writing for {seconds:g} s, {latency_ms:g} ms per request")
-            done = processes.run(seconds, _GRACE_S)
-        _console.print(f"[bold]{name}[/]: last writer ended {done.ended - done.deadline:.1f} s after the deadline; reading the table")
+            done = processes.run(seconds, _GRACE_S, system.await_published)
+        _console.print(
+            f"[bold]{name}[/]: the last answer came, and was published, {done.ended - done.deadline:.1f} s after the deadline; reading the table"
+        )
         begun = time.monotonic()
         ids = system.row_ids().to_pylist()
         _console.print(f"[bold]{name}[/]: {len(ids)} rows read in {time.monotonic() - begun:.1f} s")

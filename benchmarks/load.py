@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +35,11 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the writers did between `start` and `deadline`, and after it to finish; `ended` is when the last process was gone."""
+    """What the writers did between `start` and `deadline`, and after it to finish.
+
+    `ended` is when the last writer had its last answer (or was killed) and everything acknowledged was published. How
+    long the processes take to leave after that is not the system's doing, so it is not counted.
+    """
 
     start: float
     deadline: float
@@ -77,23 +83,31 @@ class Writers:
             _tell(process, "warm")
             _expect(process, "ready")
 
-    def run(self, seconds: float, grace_s: float) -> Load:
+    def run(self, seconds: float, grace_s: float, await_published: Callable[[int], None]) -> Load:
         """Write for `seconds`; writers that have not finished `grace_s` after that are killed."""
         start = time.monotonic() + _LEAD_S
         deadline = start + seconds
         for process in self._processes:
             _tell(process, f"{start} {deadline}")
-        for process in self._processes:
-            try:
-                code = process.wait(timeout=max(0.1, deadline + grace_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            else:
-                if code != 0:
-                    raise SystemExit(f"a writer ended with status {code}; its own message is above")
+        stuck = [process for process in self._processes if not _is_done(process, deadline + grace_s)]
+        for process in stuck:
+            process.kill()
+        transactions = tuple(each for number, file in enumerate(self._files) for each in _read(number, file))
+        await_published(max((each.version for each in transactions if each.version is not None), default=-1))
         ended = time.monotonic()
-        return Load(start, deadline, ended, tuple(each for number, file in enumerate(self._files) for each in _read(number, file)))
+        for process in self._processes:
+            if process.wait() != 0 and process not in stuck:
+                raise SystemExit(f"a writer ended with status {process.returncode}; its own message is above")
+        return Load(start, deadline, ended, transactions)
+
+
+def _is_done(process: subprocess.Popen[str], until: float) -> bool:
+    """Whether the writer finishes in time. One that fails closes its output, and counts as done: its status tells."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
+    if ready and process.stdout.readline().strip() != "done":
+        process.wait()
+    return bool(ready)
 
 
 def _tell(process: subprocess.Popen[str], line: str) -> None:

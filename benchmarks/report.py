@@ -22,8 +22,7 @@ class Report:
     """The numbers of one system.
 
     Rates count what was published in `measured_s`, which is the time the writers were given. With ack=ratified a writer does
-    not know when its transaction is published, so everything counts, over the time until the last writer has seen its
-    transactions published and is gone. Latencies are of every transaction that was begun, however late it ended; one that
+    not know when its transaction is published, so everything counts, over the time until the last of them is. Latencies are of every transaction that was begun, however late it ended; one that
     never ended counts with the time it was given.
     """
 

@@ -2,7 +2,7 @@
 
 It talks with the measuring process in lines: says `opened`; reads `warm`, appends once, says `ready`; reads the start
 and the deadline (in time.monotonic, which all processes of a machine share), and appends until the deadline. A
-transaction that has begun is finished. Every acknowledgement is a line in `file` at once, so that nothing is forgotten
+transaction that has begun is finished; then it says `done`. Every acknowledgement is a line in `file` at once, so that nothing is forgotten
 when the process is killed: sequence, begun, acknowledged, version or null.
 """
 
@@ -43,6 +43,7 @@ def main(system: str, number: str, target: str, file: str) -> None:
         while time.monotonic() < deadline:
             sequence += 1
             _append(append, writer, sequence, log)
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

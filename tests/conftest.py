@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -18,7 +17,7 @@ from tests import processes
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
 
-pytest_plugins = [name for name in ("tests.fixtures.zookeeper", "tests.fixtures.s3") if importlib.util.find_spec(name)]
+pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.s3"]
 
 
 def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:

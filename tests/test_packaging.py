@@ -101,8 +101,16 @@ def test_sluice_imports_without_the_extras(installed: Path, tmp_path: Path) -> N
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "sys.meta_path.insert(0, Absent())\n"
     )
-    code = "import block, sluice; [getattr(sluice, name) for name in sluice.__all__]; print(sluice.__version__)"
-    said = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
+    (tmp_path / "use.py").write_text(
+        "import block, sluice\n"
+        "for name in sluice.__all__:\n"
+        "    try:\n"
+        "        getattr(sluice, name)\n"
+        "    except ImportError as error:\n"
+        "        assert error.name == 'pyspark' and name in {'configure', 'read'}, (name, error)\n"
+        "print(sluice.__version__)\n"
+    )
+    said = run(sys.executable, "use.py", cwd=tmp_path, PYTHONPATH=str(installed))
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", said.strip())
 
 

@@ -84,6 +84,10 @@ class System(Protocol):
         """Open the table for appending."""
         ...
 
+    def await_published(self, version: int) -> None:
+        """Return when every engine finds this version; at once for systems that acknowledge nothing before that."""
+        ...
+
     def row_ids(self) -> pa.ChunkedArray:
         """The `id` column of every row the table holds now, read from what is published."""
         ...

@@ -10,9 +10,6 @@ from .base import SCHEMA, Append, Target
 
 __all__ = ["DeltaRs", "read_ids"]
 
-_RETRIES = 1_000_000
-"""As good as for ever: none may be lost because it gave up."""
-
 
 def read_ids(target: Target) -> pa.ChunkedArray:
     """The ids in a Delta table, read by delta-rs."""
@@ -32,9 +29,14 @@ class DeltaRs:
         DeltaTable.create(self._target.location, schema=SCHEMA, storage_options=self._target.object_store_options)
 
     def writer(self) -> Append:
-        """A table object is kept between appends: it only reads the commits it has not seen."""
+        """A table object is kept between appends: it only reads the commits it has not seen.
+
+        Retried here for ever, not within delta-rs (`max_commit_retries` raised), as the kinder of the two to it. With 8
+        writers, 10 s and 30 ms per request the rates did not differ (4.0 to 4.5/s); the p99 was 5.4 to 9.6 s in four runs
+        this way, and 10.1 to 11.6 s in three runs the other way. With 32 writers, one run each, neither differed.
+        """
         table = DeltaTable(self._target.location, storage_options=self._target.object_store_options)
-        properties = CommitProperties(max_commit_retries=_RETRIES)
+        properties = CommitProperties(max_commit_retries=0)
 
         def append(rows: pa.Table) -> int | None:
             while True:
@@ -46,6 +48,9 @@ class DeltaRs:
                     return None
 
         return append
+
+    def await_published(self, version: int) -> None:
+        """An acknowledgement means that it is."""
 
     def row_ids(self) -> pa.ChunkedArray:
         """Read by delta-rs itself."""

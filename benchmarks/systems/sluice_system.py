@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow.fs import FileType, S3FileSystem
 
 import sluice
+from sluice.coordinator.connect import release
 
 from .base import SCHEMA, Append, Target
 from .delta_rs import read_ids
 
 __all__ = ["Sluice"]
+
+_PUBLISH_LIMIT_S = 60.0
 
 
 class Sluice:
@@ -35,7 +40,27 @@ class Sluice:
     def writer(self) -> Append:
         """Nothing is retried here: an append either commits or raises."""
         table = sluice.Table.open(self._target.location, coordinator=self._coordinator, storage_options=self._options, ack=self._target.ack)
-        return lambda rows: table.append(rows).version
+
+        def append(rows: pa.Table) -> int | None:
+            commit = table.append(rows)
+            return None if commit is None else commit.version
+
+        return append
+
+    def await_published(self, version: int) -> None:
+        """Look for the version's log file, as any other engine would."""
+        target = self._target
+        files = S3FileSystem(
+            access_key=target.access_key_id,
+            secret_key=target.secret_access_key,
+            endpoint_override=target.endpoint_url,
+            region=target.region,
+        )
+        path = f"{target.location.removeprefix('s3://')}/_delta_log/{version:020}.json"
+        deadline = time.monotonic() + _PUBLISH_LIMIT_S
+        while version >= 0 and files.get_file_info(path).type == FileType.NotFound:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"version {version} was acknowledged and is not published after {_PUBLISH_LIMIT_S:g} s")
 
     def row_ids(self) -> pa.ChunkedArray:
         """Read by delta-rs, which knows nothing of the coordinator."""
@@ -43,4 +68,4 @@ class Sluice:
 
     def close(self) -> None:
         """The coordinator stops with its last client."""
-        sluice.release()
+        release(self._coordinator)
