@@ -1,0 +1,40 @@
+"""Sluice's errors behind Spark's: Spark passes on what a Python process raised as text only."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..coordinator import errors as committing
+from ..storage import errors as storing
+from ..storage.errors import SluiceError
+
+__all__ = ["original"]
+
+# The last line of a traceback, and the lines that a long message goes on with, up to what Spark adds.
+_RAISED: Final = re.compile(
+    r"^sluice\.(?:storage|coordinator)\.errors\.(?P<name>\w+): (?P<message>.*?)(?=\n(?: SQLSTATE|\s*$|\tat |Traceback|\n)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def original(error: BaseException) -> SluiceError | None:
+    """The error of sluice that a Spark job failed with, by class and message; None when the job failed of something else.
+
+    `error` is what PySpark raised. Details (`error.version` and the like) do not travel through Spark; `retryable` does::
+
+        try:
+            df.write.format("sluice").mode("append").save(location)
+        except PySparkException as failed:
+            raise sluice.spark_integration.original(failed) or failed
+    """
+    if isinstance(error, SluiceError):
+        return error
+    found = list(_RAISED.finditer(str(error)))
+    if not found:
+        return None
+    name = found[-1]["name"]
+    cls = getattr(storing, name, None) or getattr(committing, name, None)
+    if isinstance(cls, type) and issubclass(cls, SluiceError):
+        return cls(found[-1]["message"].strip())
+    return None

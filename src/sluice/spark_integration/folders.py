@@ -1,0 +1,69 @@
+"""Which files Spark's own scan reads right: those whose folders say what the log says of their partition.
+
+Spark takes partition values from folder names. It is told to take them as text, and here that text is computed as Spark
+does it and compared with the log, the only one to be believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ..storage.partitions import HIVE_DEFAULT_PARTITION, uri_to_path
+from ..storage.schema import PrimitiveType, StructType
+
+__all__ = ["spelled_paths"]
+
+_ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
+_ZONED: Final = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
+
+
+def spelled_paths(files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
+    """The keys of the files, when Spark's own scan can read all of them; else the reason why not."""
+    if files.column("deletion_vector").null_count < files.num_rows:
+        return "some files have deletion vectors"
+    timestamps = [each for each in partition_columns if (field := schema.get(each)) and field.type == PrimitiveType("timestamp")]
+    known: dict[str, dict[str, str | None] | None] = {}
+    keys: list[str] = []
+    for uri, values in zip(files.column("path").to_pylist(), files.column("partition_values").to_pylist(), strict=True):
+        key = uri_to_path(uri)
+        folder, _, name = key.rpartition("/")
+        if "://" in uri or uri.startswith(("/", "file:")):
+            return f"{uri} lies outside of the table"
+        if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
+            return f"Spark takes {key} for hidden"
+        if folder not in known:
+            known[folder] = _spelled(folder, partition_columns)
+        told = {column: value or None for column, value in values}
+        if known[folder] != told or any(_depends_on_session(told, each) for each in timestamps):
+            return f"the folder of {key} does not say that its partition is {told}"
+        keys.append(key)
+    return keys
+
+
+def _spelled(folder: str, partition_columns: Sequence[str]) -> dict[str, str | None] | None:
+    """The partition values that Spark reads from a folder's name; None when it is not that of a partition."""
+    parts = folder.split("/") if folder else []
+    if len(parts) != len(partition_columns):
+        return None
+    values: dict[str, str | None] = {}
+    for part, column in zip(parts, partition_columns, strict=True):
+        name, equals, value = part.partition("=")
+        if not equals or not value or part.startswith(".") or _unescaped(name) != column:
+            return None
+        values[column] = None if value == HIVE_DEFAULT_PARTITION else _unescaped(value)
+    return values
+
+
+def _unescaped(text: str) -> str:
+    """As ExternalCatalogUtils.unescapePathName: one character for each escape, whatever its encoding was."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _depends_on_session(values: Mapping[str, str | None], column: str) -> bool:
+    """Whether a timestamp is written without its zone: UTC for us, the session's zone for Spark."""
+    value = values.get(column)
+    return value is not None and _ZONED.search(value) is None

@@ -1,0 +1,268 @@
+"""The options of `format("sluice")`, read from texts.
+
+==============================  ============================================================================================
+both ways
+``path``                        the table's location; what `load` and `save` are given
+``coordinator``                 `zk://...` or `embedded://`; without it SLUICE_COORDINATOR, then `embedded://`
+``application``                 how the job is called in the table's history; without it SLUICE_APPLICATION
+``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.s3_options`); what is not
+                                given comes from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
+reading
+``versionAsOf``                 read the version of that number
+``timestampAsOf``               read the version that was current then: milliseconds since the epoch, or `2026-01-31`,
+                                `2026-01-31 13:00:00`, `2026-01-31T13:00:00.5Z`; UTC where no zone is written
+``consistency``                 "latest" (default), or "published": any Delta table, without asking the coordinator
+``where``                       a condition in SQL; unlike filters of the DataFrame it may hold OR and skip files by it
+writing
+``partitionBy``                 columns of a table that is created: `a,b`, or a JSON list; an existing table must have the same
+``properties``                  properties of a table that is created, a JSON object; an existing table must have the same
+``mergeSchema``                 "true" adds columns that the table lacks
+``replaceWhere``                with mode overwrite: the rows that are replaced, a condition in SQL
+``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions that the rows lie in; "static" is usual
+``readVersion``                 with mode overwrite: the version the rows were computed from; rows that others added later stay
+``txnAppId``, ``txnVersion``    write once: a number that this application id has written already (or a higher one) is not again
+``ack``                         "published" (default) or "ratified": when the write returns
+``commitTimeout``               seconds that the commit may take
+==============================  ============================================================================================
+
+Names are compared without case, for Spark loses it. Conditions are SQL as `storage.predicate` understands it, with UTC as
+the time zone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..storage.errors import InvalidRequest, PredicateError
+from ..storage.expressions.values import parse_text
+from ..storage.s3_options import S3Options
+from ..tables.access import TableAddress
+from ..tables.transactions import DEFAULT_TIMEOUT_S
+
+__all__ = ["STORAGE_OPTIONS_VARIABLE", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
+
+STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
+
+_COMMON: Final = ("path", "coordinator", "application")
+_READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where")
+_WRITING: Final = (
+    "partitionBy",
+    "properties",
+    "mergeSchema",
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "readVersion",
+    "txnAppId",
+    "txnVersion",
+    "ack",
+    "commitTimeout",
+)
+_STORAGE: Final = tuple(each.name for each in fields(S3Options))
+_STORAGE_PREFIX: Final = "s3."
+
+
+def _nothing() -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read is asked for."""
+
+    address: TableAddress
+    version: int | None = None
+    timestamp_ms: int | None = None
+    consistency: str = "latest"
+    where: str | None = None
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> ReadOptions:
+        """From the texts Spark passes on. Raises InvalidRequest, naming the option and what it may be."""
+        texts = _Texts(options, _READING, "reading", _WRITING)
+        if "versionAsOf" in texts and "timestampAsOf" in texts:
+            raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
+        return ReadOptions(
+            texts.address(),
+            texts.number("versionAsOf"),
+            parse_timestamp(texts["timestampAsOf"]) if "timestampAsOf" in texts else None,
+            texts.choice("consistency", "latest", "published"),
+            texts.get("where"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write is asked for. `partition_by` and `properties` are None when nothing was said about them."""
+
+    address: TableAddress
+    partition_by: tuple[str, ...] | None = None
+    properties: Mapping[str, str] = field(default_factory=_nothing)
+    mode: str = "append"
+    where: str | None = None
+    merge_schema: bool = False
+    read_version: int | None = None
+    transaction: tuple[str, int] | None = None
+    ack: str = "published"
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @staticmethod
+    def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+        """From the texts Spark passes on. Raises InvalidRequest, naming the option and what it may be."""
+        texts = _Texts(options, _WRITING, "writing", _READING)
+        dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
+        where = texts.get("replaceWhere")
+        if not overwrite:
+            for name in ("replaceWhere", "readVersion"):
+                if name in texts:
+                    raise InvalidRequest(f"{name} was given for an append; write with mode('overwrite'), or leave it out", option=name)
+        if dynamic and where is not None:
+            raise InvalidRequest("replaceWhere and partitionOverwriteMode=dynamic were given; give one of them")
+        return WriteOptions(
+            address=texts.address(),
+            partition_by=texts.names("partitionBy"),
+            properties=texts.texts("properties"),
+            mode=("dynamic" if dynamic else "overwrite") if overwrite else "append",
+            where=where,
+            merge_schema=texts.choice("mergeSchema", "false", "true") == "true",
+            read_version=texts.number("readVersion"),
+            transaction=texts.transaction(),
+            ack=texts.choice("ack", "published", "ratified"),
+            timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
+        )
+
+
+def parse_timestamp(text: str) -> int:
+    """Milliseconds since the epoch, from such a number or from a date or time in UTC. Raises InvalidRequest."""
+    bare = text.strip()
+    if bare.removeprefix("-").isdecimal() and len(bare) > 4:  # four digits are a year
+        return int(bare)
+    try:
+        moment: Any = parse_text(bare, pa.timestamp("us", "UTC"))
+    except PredicateError as cause:
+        raise InvalidRequest(
+            f"timestampAsOf is {text!r}; write milliseconds since the epoch, or UTC as in 2026-01-31 or 2026-01-31 13:00:00",
+            option="timestampAsOf",
+        ) from cause
+    return int(moment.timestamp() * 1000)
+
+
+class _Texts:
+    """Options by their proper names; unknown ones and those of the other direction are refused."""
+
+    def __init__(self, options: Mapping[str, str], own: tuple[str, ...], doing: str, others: tuple[str, ...]) -> None:
+        spelled = {name.lower(): name for name in (*_COMMON, *own)}
+        elsewhere = {name.lower(): name for name in others}
+        self._values: dict[str, str] = {}
+        self.storage: dict[str, str] = default_storage_options()
+        for key, value in options.items():
+            lowered = key.lower()
+            if lowered in spelled:
+                self._values[spelled[lowered]] = value
+            elif (name := lowered.removeprefix(_STORAGE_PREFIX)) in _STORAGE:
+                self.storage[name] = value
+            elif lowered in elsewhere:
+                raise InvalidRequest(f"the option {elsewhere[lowered]} is not for {doing}; leave it out", option=elsewhere[lowered])
+            else:
+                self._refuse(key, (*_COMMON, *own))
+
+    @staticmethod
+    def _refuse(key: str, known: tuple[str, ...]) -> None:
+        if key.lower() == "paths":
+            raise InvalidRequest("several paths were given; a sluice table is one location, read each and union them", option=key)
+        raise InvalidRequest(
+            f"unknown option {key!r} of format('sluice'); known are {', '.join(known)} and, for the store, "
+            f"{', '.join(_STORAGE_PREFIX + name for name in _STORAGE)}",
+            option=key,
+        )
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def get(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def address(self) -> TableAddress:
+        path = self.get("path")
+        if not path:
+            raise InvalidRequest(
+                "no path was given: name the table's location in load(...), save(...) or OPTIONS (path '...'); "
+                "a table of Spark's own catalog does not tell it to a Python data source",
+                option="path",
+            )
+        return TableAddress.of(path, self.get("coordinator"), self.storage, self.get("application"))
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """One of `allowed`, the first by default."""
+        text = self._values.get(name, allowed[0]).strip().lower()
+        if text not in allowed:
+            raise InvalidRequest(f"the option {name} is {self[name]!r}; it may be {' or '.join(allowed)}", option=name)
+        return text
+
+    def number(self, name: str) -> int | None:
+        text = self._values.get(name)
+        if text is not None and not text.strip().isdecimal():
+            raise InvalidRequest(f"the option {name} is {text!r}; it must be a whole number, 0 or more", option=name)
+        return None if text is None else int(text)
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self._values.get(name, str(default))
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < float("inf"):
+            raise InvalidRequest(f"the option {name} is {text!r}; it must be a number of seconds above 0", option=name)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Column names: `a,b`, or a JSON list for names with commas."""
+        text = self._values.get(name)
+        if text is None:
+            return None
+        if text.lstrip().startswith("["):
+            parsed = _json(name, text, "a JSON list of column names")
+            if all(isinstance(each, str) for each in parsed):
+                return tuple(parsed)
+            raise InvalidRequest(f"the option {name} is {text!r}; its JSON list must hold texts only", option=name)
+        return tuple(each.strip() for each in text.split(",") if each.strip())
+
+    def texts(self, name: str) -> dict[str, str]:
+        """A JSON object of texts."""
+        text = self._values.get(name)
+        return {} if text is None else _texts(name, text)
+
+    def transaction(self) -> tuple[str, int] | None:
+        app, version = self.get("txnAppId"), self.number("txnVersion")
+        if (app is None) != (version is None):
+            raise InvalidRequest("txnAppId and txnVersion belong together; give both, or neither")
+        return None if app is None or version is None else (app, version)
+
+
+def default_storage_options() -> dict[str, str]:
+    """The options of the object store that hold where a read or write names none: those that `configure` was given."""
+    text = os.environ.get(STORAGE_OPTIONS_VARIABLE)
+    return _texts(STORAGE_OPTIONS_VARIABLE, text) if text else {}
+
+
+def _texts(name: str, text: str) -> dict[str, str]:
+    parsed = _json(name, text, 'a JSON object of texts, such as {"delta.appendOnly": "true"}')
+    if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
+        raise InvalidRequest(f"{name} must be a JSON object of texts", option=name)
+    return parsed
+
+
+def _json(name: str, text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as cause:
+        # not repeated: storage options may hold secrets
+        raise InvalidRequest(f"{name} must be {what}: {cause}", option=name) from None

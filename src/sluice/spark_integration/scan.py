@@ -1,0 +1,176 @@
+"""`sluice.read`: a version of a table as a DataFrame, by Spark's own Parquet scan wherever it can.
+
+Spark's scan reads faster than any Python data source, prunes columns, and pushes every filter into the files. It is given
+the files of the snapshot, nothing is listed. Where the JVM does not reach the object store, or Spark would read something
+else than the log says, the data source reads instead; the rows are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType as SparkStruct
+
+from ..storage.errors import InvalidRequest, MissingObject
+from ..storage.expressions.nodes import walk
+from ..storage.predicate import Predicate
+from ..storage.s3_options import S3Options
+from ..storage.schema import PrimitiveType, StructField, StructType
+from ..tables.table import Table
+from ..tables.views import TableSnapshot
+from .folders import spelled_paths
+from .options import default_storage_options, parse_timestamp
+from .schemas import to_spark
+from .session import use_session
+
+__all__ = ["read"]
+
+_log = logging.getLogger(__name__)
+
+_UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
+_S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+# Paths are literal (a table's folder may hold a "*"), and dates are those of the calendar the files are written in.
+_SCAN: Final = {"__globPaths__": "false", "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+
+
+def read(
+    spark: SparkSession,
+    location: str,
+    version: int | None = None,
+    timestamp: int | str | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    consistency: str = "latest",
+) -> DataFrame:
+    """One version of a table: the latest when this is called, or that of a number, or of a time (ms since the epoch, or UTC text).
+
+    The DataFrame stays with that version, whatever is committed later. `where` is a condition in SQL with UTC as its time
+    zone; files that cannot satisfy it are left out at once. `storage_options` default to those given to `configure`.
+    Raises what `Table.open` and `Table.snapshot` raise, PredicateError, MissingObject.
+    """
+    use_session(spark)
+    options = default_storage_options() if storage_options is None else dict(storage_options)
+    table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
+    snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
+    wanted = _wanted(snapshot.struct, columns)
+    predicate = snapshot.predicate(where)
+    files = snapshot.files(predicate)
+    if not files.num_rows:
+        return spark.createDataFrame([], to_spark(wanted))
+    keys = _why_not_by_spark(spark, table.location, options, predicate) or spelled_paths(files, snapshot.struct, snapshot.partition_columns)
+    if isinstance(keys, str):
+        _log.info("%s is read through the data source: %s", table.location, keys)
+        told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
+        told |= {name: text for name, text in {"coordinator": coordinator, "where": where}.items() if text is not None}
+        return spark.read.format("sluice").options(**told).schema(to_spark(wanted)).load(table.location)
+    frame = _scan(spark, table.location, options, keys, snapshot)
+    if predicate is not None:
+        frame = frame.where(predicate.to_sql())
+    return frame.select(*[_column(each.name) for each in wanted.fields])
+
+
+def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
+    if columns is None:
+        return schema
+    fields: list[StructField] = []
+    for name in columns:
+        field = schema.get(name)
+        if field is None:
+            raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
+        fields.append(field)
+    return StructType(fields)
+
+
+def _why_not_by_spark(spark: SparkSession, location: str, options: Mapping[str, str], predicate: Predicate | None) -> str | None:
+    """The reason why Spark's own scan cannot be used, None when it can."""
+    if not hasattr(spark, "_jsparkSession"):
+        return "this is Spark Connect, which does not take the files of a snapshot"
+    if predicate is not None and _depends_on_zone(predicate):
+        zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        if zone.upper() not in _UTC:
+            return f"the condition speaks of times in UTC, the session of those in {zone}"
+    if location.startswith("file://"):
+        return None
+    jvm: Any = spark._jvm
+    configuration = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
+    if not location.startswith("s3://") or configuration.getClassByNameOrNull(_S3A) is None:
+        return "Spark has no file system for it (for S3 it is hadoop-aws)"
+    for name, value in _hadoop_options(location, options).items():
+        configuration.set(name, value)
+    path = jvm.org.apache.hadoop.fs.Path(_hadoop_uri(location) + "/_delta_log")
+    try:
+        path.getFileSystem(configuration).getFileStatus(path)
+    except Py4JJavaError as error:
+        return f"Spark does not reach it: {error.java_exception.toString()}"
+    return None
+
+
+def _depends_on_zone(predicate: Predicate) -> bool:
+    kinds = (getattr(each, "type", None) for each in walk(predicate.root))
+    return any(kind is not None and pa.types.is_timestamp(kind) for kind in kinds)
+
+
+def _hadoop_uri(location: str) -> str:
+    return f"s3a://{location.removeprefix('s3://')}" if location.startswith("s3://") else location
+
+
+def _hadoop_options(location: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The store's options in the words of hadoop-aws; what is not given stays as Spark has it."""
+    if not location.startswith("s3://"):
+        return {}
+    given = S3Options.parse(options)
+    path_style = given.path_style if given.path_style is not None else given.endpoint_url is not None or None
+    words = {
+        "fs.s3a.endpoint": given.endpoint_url,
+        "fs.s3a.endpoint.region": given.region,
+        "fs.s3a.path.style.access": None if path_style is None else str(path_style).lower(),
+        "fs.s3a.access.key": given.access_key_id,
+        "fs.s3a.secret.key": given.secret_access_key,
+        "fs.s3a.session.token": given.session_token,
+    }
+    return {name: value for name, value in words.items() if value is not None}
+
+
+def _scan(spark: SparkSession, location: str, options: Mapping[str, str], keys: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
+    """Spark's scan of these files with the table's columns, in its types and under its names."""
+    schema, partitions = snapshot.struct, frozenset(snapshot.partition_columns)
+    # partition columns as the text of the log: Spark's own reading of folder names would depend on its settings
+    as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
+    root = _hadoop_uri(location)
+    reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **_hadoop_options(location, options))
+    types: SparkStruct = to_spark(schema)
+    frame = _parquet(spark, reader, [f"{root}/{key}" for key in keys], snapshot)
+    return frame.select(
+        *[_column(e.name).cast(types[e.name].dataType).alias(e.name) if e.name in partitions else _column(e.name) for e in schema.fields]
+    )
+
+
+def _parquet(spark: SparkSession, reader: Any, paths: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
+    # as one text, for a Python list would cross to the JVM element by element; no path holds a NUL
+    jvm: Any = spark._jvm
+    array = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
+    try:
+        return DataFrame(reader._jreader.parquet(array), spark)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        path = (error.getMessageParameters() or {}).get("path", "")
+        raise MissingObject(
+            f"data file {path} of version {snapshot.version} is gone; restore it, or read a version that does not need it",
+            path=path,
+            version=snapshot.version,
+        ) from error
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

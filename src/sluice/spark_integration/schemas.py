@@ -1,0 +1,96 @@
+"""Schemas between Spark and Delta. Both write their types in the same JSON, which the translation goes through."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from pyspark.sql.types import StructType as SparkStruct
+
+from ..storage.datatypes import as_nullable
+from ..storage.errors import Corrupt, SchemaMismatch
+from ..storage.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
+
+__all__ = ["for_new_table", "from_spark", "requested", "to_spark"]
+
+# What other engines keep in the metadata of fields steers those engines; only this is for people.
+_METADATA_KEPT = ("comment",)
+
+
+def to_spark(schema: StructType) -> SparkStruct:
+    """The Spark type of a table's rows."""
+    return SparkStruct.fromJson(json.loads(schema_to_json(_plain_struct(schema))))
+
+
+def from_spark(schema: SparkStruct) -> StructType:
+    """The Delta schema of a DataFrame. Raises SchemaMismatch for a type that Delta (or sluice) has no place for."""
+    try:
+        struct = _plain_struct(parse_schema(schema.json()))
+    except Corrupt as cause:
+        raise SchemaMismatch(f"the DataFrame's schema cannot be a table's: {cause.message}; cast the columns") from cause
+    to_arrow(struct)  # raises UnsupportedFeature, which names the type
+    return struct
+
+
+def for_new_table(schema: StructType) -> StructType:
+    """The schema of a table made from data: every column nullable, as with Delta, for nullability of data is an accident."""
+    return StructType(as_nullable(each) for each in schema.fields)
+
+
+def requested(schema: SparkStruct, table: StructType) -> StructType:
+    """The part of a table's schema that a reader asked for, with its spelling and its nullability.
+
+    Raises SchemaMismatch for a column the table lacks, and for one that is of another type there.
+    """
+    wanted = from_spark(schema)
+    for each in wanted.fields:
+        known = table.get(each.name)
+        if known is None:
+            raise SchemaMismatch(
+                f"column {each.name!r} of the given schema is not in the table; its columns are {', '.join(table.names)}", column=each.name
+            )
+        if not _fits(known.type, each.type) or (known.nullable and not each.nullable):
+            raise SchemaMismatch(
+                f"the given schema has {each}, the table {known}; a schema chooses columns and changes none: cast after reading",
+                column=each.name,
+            )
+    return wanted
+
+
+def _fits(stored: DataType, wanted: DataType) -> bool:
+    """Whether values of one type are values of the other as they are: equal but for nulls that `wanted` allows needlessly."""
+    match stored, wanted:
+        case StructType(), StructType():
+            return len(stored.fields) == len(wanted.fields) and all(
+                a.name == b.name and _fits(a.type, b.type) and (b.nullable or not a.nullable)
+                for a, b in zip(stored.fields, wanted.fields, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return _fits(stored.element_type, wanted.element_type) and (wanted.contains_null or not stored.contains_null)
+        case MapType(), MapType():
+            return (
+                _fits(stored.key_type, wanted.key_type)
+                and _fits(stored.value_type, wanted.value_type)
+                and (wanted.value_contains_null or not stored.value_contains_null)
+            )
+    return stored == wanted
+
+
+def _plain_struct(schema: StructType) -> StructType:
+    return StructType(_plain_field(each) for each in schema.fields)
+
+
+def _plain_field(each: StructField) -> StructField:
+    kept = {name: each.metadata[name] for name in _METADATA_KEPT if name in each.metadata}
+    return replace(each, type=_plain(each.type), metadata=kept)
+
+
+def _plain(dtype: DataType) -> DataType:
+    match dtype:
+        case StructType():
+            return _plain_struct(dtype)
+        case ArrayType():
+            return replace(dtype, element_type=_plain(dtype.element_type))
+        case MapType():
+            return replace(dtype, key_type=_plain(dtype.key_type), value_type=_plain(dtype.value_type))
+    return dtype

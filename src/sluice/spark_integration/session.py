@@ -1,0 +1,99 @@
+"""The settings Spark needs for `format("sluice")`, and sessions in threads.
+
+Where these settings reach: Spark runs the phases of a job in Python processes that the JVM starts with the JVM's own
+environment. So `configure` writes environment variables, and has to come before the JVM starts. Under `spark-submit` the JVM
+is there first: export PYSPARK_PYTHON and SLUICE_COORDINATOR before it, or give `coordinator` as an option of each read
+and write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ..coordinator.address import Address
+from ..storage.errors import InvalidRequest
+from ..storage.s3_options import S3Options
+from .options import STORAGE_OPTIONS_VARIABLE
+
+__all__ = ["configure", "use_session"]
+
+_CONFIGURATION: Final = {
+    # Filters of DataFrames reach the data source.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Larger batches on the way from the JVM to Python (the default is 10,000 rows); Spark bounds their bytes by itself.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    application: str | None = None,
+) -> SparkSession.Builder:
+    """Prepare a session for sluice: `sluice.configure(SparkSession.builder, coordinator="zk://...").getOrCreate()`.
+
+    `coordinator` and `storage_options` become what reads and writes use unless their own options say otherwise, in Spark
+    and in this process; `application` is how the job is called in the table's history (the script's name by default).
+    Raises InvalidRequest when the JVM runs already with other settings, which it would go on using.
+    """
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
+    if coordinator is not None:
+        Address.parse(coordinator)
+        environment["SLUICE_COORDINATOR"] = coordinator
+    if storage_options is not None:
+        S3Options.parse(storage_options)
+        environment[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(storage_options))
+    if application is not None or "SLUICE_APPLICATION" not in os.environ:
+        environment["SLUICE_APPLICATION"] = application or Path(sys.argv[0] or "pyspark").name
+    _check_jvm(
+        environment, told=[name for name in environment if name.startswith("SLUICE_") and (application or name != "SLUICE_APPLICATION")]
+    )
+    os.environ.update(environment)
+    for key, value in _CONFIGURATION.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _python_path() -> str:
+    """PYTHONPATH with the folder that sluice was imported from, unless every Python finds it anyway."""
+    root = str(Path(__file__).resolve().parents[2])
+    known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
+    return os.pathsep.join(known if root in installed or root in known else [root, *known])
+
+
+def _check_jvm(environment: Mapping[str, str], told: list[str]) -> None:
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    for name in told:
+        has = gateway.jvm.System.getenv(name)
+        if has != environment[name]:
+            raise InvalidRequest(
+                f"the JVM was started without {name} as it is given now, and its processes keep the environment of its start; "
+                "call sluice.configure before the first session is made (under spark-submit export the variable), "
+                "or give options to each read and write",
+                variable=name,
+            )
+
+
+def use_session(spark: SparkSession) -> None:
+    """Make this the session of the calling thread. Needed in threads other than the one that made it, before the first use.
+
+    Without it Spark says DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
+    nothing for Spark Connect, which has no such threads.
+    """
+    jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

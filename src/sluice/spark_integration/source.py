@@ -1,0 +1,47 @@
+"""`format("sluice")`: what Spark makes in its planning processes, from nothing but options.
+
+Every phase of a job (schema, planning, tasks, commit) runs in a process of its own, none of them the user's driver process.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType as SparkStruct
+
+from .options import ReadOptions, WriteOptions
+from .reader import PushdownReader, SluiceReader, snapshot_for
+from .schemas import to_spark
+from .writer import SluiceWriter, plan_for
+
+__all__ = ["SluiceDataSource"]
+
+_PUSHDOWN_PROCESS = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class SluiceDataSource(DataSource):
+    """Reads and writes tables; see `options` for what may be given."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "sluice"
+
+    def schema(self) -> SparkStruct:
+        """The schema of the version that is read."""
+        return to_spark(snapshot_for(ReadOptions.parse(self.options)).struct)
+
+    def reader(self, schema: SparkStruct) -> SluiceReader:
+        """A reader of the version that is current now, or of the one that is asked for.
+
+        Spark refuses a reader that takes filters unless `spark.sql.python.filterPushdown.enabled` is set; it is set
+        where the process that pushes filters runs. Elsewhere reading works too, and Spark filters.
+        """
+        pushing = _PUSHDOWN_PROCESS in sys.modules
+        return (PushdownReader if pushing else SluiceReader)(ReadOptions.parse(self.options), schema)
+
+    def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
+        """A writer with its plan: everything that can be refused without the rows is refused here."""
+        options = WriteOptions.parse(self.options, overwrite=overwrite)
+        return SluiceWriter(plan_for(options, schema), options)
