@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from ..version import __version__
-from .clock import Clock, SystemClock
+from .clock import SystemClock
 from .layout import CLIENTS
 from .store import CoordinationStore, NodeExists, ReplyLost
 
@@ -28,16 +28,15 @@ class Client:
     version: str
 
 
-def announce(store: CoordinationStore, *, application: str, clock: Clock | None = None) -> str:
-    """Make this session's node in `clients`, unless it is there, and return its path.
+def announce(store: CoordinationStore, *, application: str, since_ms: int | None = None) -> str:
+    """Make this session's node in `clients`, unless it is there, and return its path. `since_ms` defaults to now.
 
     The name is made of host, process and session, so that doing it again, also after a lost reply, changes nothing: the
     first application named in a session is the one that is shown.
     """
     host, pid = socket.gethostname(), os.getpid()
-    client = Client(
-        f"{host}-{pid}-{store.session_id & (2**64 - 1):x}", host, pid, application, (clock or SystemClock()).now_ms(), __version__
-    )
+    since = SystemClock().now_ms() if since_ms is None else since_ms
+    client = Client(f"{host}-{pid}-{store.session_id & (2**64 - 1):x}", host, pid, application, since, __version__)
     path = f"{CLIENTS}/{client.id}"
     body = asdict(client)
     del body["id"]  # it is the name
