@@ -80,6 +80,8 @@ def _to_decimal(term: pc.Expression, source: pa.DataType, target: pa.DataType) -
         term, source = term.cast(pa.int8()), pa.int8()
     if types.is_decimal(source):
         if source.scale > target.scale:
+            # Rounding up may need one digit more.
+            term = term.cast(types.decimal(source.precision + 1, source.scale))
             term = pc.round(term, ndigits=target.scale, round_mode="half_towards_infinity")
         return term.cast(target)
     # Arrow wants room for every integer of the type before it looks at the values.

@@ -62,6 +62,8 @@ def to_sql(node: Node) -> str:
             return _like_sql(node, "LIKE")
         case Cast():
             return f"CAST({to_sql(node.term)} AS {types.name(node.type)})"
+        case Arithmetic(op="-", left=Literal(value=0, type=kind), right=right) if kind == (right.type if types.is_decimal(kind) else pa.int8()):
+            return f"-{_inner(right)}"
         case Arithmetic():
             return f"{_inner(node.left)} {node.op.upper()} {_inner(node.right)}"
         case Call():

@@ -110,9 +110,9 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """
     if left == right:
         return left
+    if pa.types.is_null(left) or pa.types.is_null(right):
+        return right if pa.types.is_null(left) else left
     for one, other in ((left, right), (right, left)):
-        if pa.types.is_null(one):
-            return other
         if pa.types.is_string(one):
             if pa.types.is_integer(other):
                 return pa.int64()
