@@ -51,6 +51,7 @@ WIRE: Final = {
 }
 _SMALL: Final = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
 _STATS_STRUCT: Final = "stats_parsed"
+_BATCH_ROWS: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -124,63 +125,58 @@ def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: b
 
 
 def _read_group(file: pq.ParquetFile, group: int, key: str, content: _Content, with_files: bool) -> None:
-    schema: pa.Schema = file.schema_arrow
-    present = _columns_present(file, group)
-    small = [name for name in _SMALL if name in present]
-    wanted = [leaf for name in small for leaf in present[name]]
-    for name, table_schema in (("add", FILES_SCHEMA), ("remove", TOMBSTONES_SCHEMA)) if with_files else ():
-        wanted += _leaves(present.get(name, ()), table_schema)
-    rows = file.read_row_group(group, columns=wanted)
-    for name in small:
-        for body in _present(rows, name).to_pylist():
-            content.actions.append(_small_action(name, _plain(body, schema.field(name).type), key))
-    if with_files and "add" in present:
-        files = _to_table(_present(rows, "add"), FILES_SCHEMA)
-        content.files.append(_with_stats(files, file, group))
-    if with_files and "remove" in present:
-        content.tombstones.append(_to_table(_present(rows, "remove"), TOMBSTONES_SCHEMA))
+    wanted = _wanted(file.metadata.row_group(group), with_files)
+    # Some writers put a million rows into one group: batches keep what is decoded at once small.
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted) if wanted else ():
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            # Each row of a checkpoint has one of its columns set.
+            rows = column.drop_null() if column.null_count else column
+            if name == "add":
+                content.files.append(pa.Table.from_batches([_files(rows)]))
+            elif name == "remove":
+                content.tombstones.append(pa.Table.from_batches([_to_schema(rows, TOMBSTONES_SCHEMA)]))
+            else:
+                content.actions += [_small_action(name, _plain(body, rows.type), key) for body in rows.to_pylist()]
 
 
-def _columns_present(file: pq.ParquetFile, group: int) -> dict[str, list[str]]:
-    """The top-level columns that are not null throughout the row group, as far as its statistics tell, and their leaves."""
+def _wanted(group: pq.RowGroupMetaData, with_files: bool) -> list[str]:
+    """The leaves to read from a row group: of what sluice knows, and of columns that hold anything, as its statistics tell."""
     leaves: dict[str, list[str]] = {}
     present: set[str] = set()
-    metadata = file.metadata.row_group(group)
-    for index in range(metadata.num_columns):
-        column = metadata.column(index)
-        name = column.path_in_schema.split(".", 1)[0]
-        leaves.setdefault(name, []).append(column.path_in_schema)
-        statistics = column.statistics
-        if statistics is None or not statistics.has_null_count or statistics.null_count < column.num_values:
+    nulls_of: dict[str, int | None] = {}
+    for index in range(group.num_columns):
+        leaf = group.column(index)
+        name = leaf.path_in_schema.split(".", 1)[0]
+        leaves.setdefault(name, []).append(leaf.path_in_schema)
+        statistics = leaf.statistics
+        count = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        nulls_of[leaf.path_in_schema] = count
+        if count is None or count < leaf.num_values:
             present.add(name)
-    return {name: leaves[name] for name in leaves if name in present}
+    wanted = [leaf for name in _SMALL if name in present for leaf in leaves[name]]
+    for name, schema in (("add", FILES_SCHEMA), ("remove", TOMBSTONES_SCHEMA)) if with_files else ():
+        if name in present:
+            known = {WIRE[column] for column in schema.names if column in WIRE}
+            if name == "add" and not _stats_complete(nulls_of):
+                known.add(_STATS_STRUCT)
+            wanted += [leaf for leaf in leaves[name] if leaf.split(".", 2)[1] in known]
+    return wanted
 
 
-def _leaves(present: Iterable[str], schema: pa.Schema) -> list[str]:
-    """Those leaves of `add` or `remove` that make up the columns of `schema`."""
-    known = {WIRE[name] for name in schema.names if name in WIRE}
-    return [leaf for leaf in present if leaf.split(".", 2)[1] in known]
+def _stats_complete(nulls_of: Mapping[str, int | None]) -> bool:
+    """Whether every add of a row group has its statistics as JSON (a path is what every add has)."""
+    paths = nulls_of.get("add.path")
+    return paths is not None and nulls_of.get("add.stats") == paths
 
 
-def _with_stats(files: pa.Table, file: pq.ParquetFile, group: int) -> pa.Table:
-    """The files with the statistics that the writer kept only as columns (writeStatsAsJson=false), as JSON."""
+def _files(rows: pa.StructArray) -> pa.RecordBatch:
+    """The rows of `add`, with statistics that the writer kept only as columns (writeStatsAsJson=false) as JSON."""
+    files = _to_schema(rows, FILES_SCHEMA)
     stats = files.column("stats")
-    if not stats.null_count or file.schema_arrow.field("add").type.get_field_index(_STATS_STRUCT) < 0:
-        return files
-    # `path` tells the rows that are adds: a struct all of whose fields are null may be no add, or one without statistics.
-    rows = _present(file.read_row_group(group, columns=["add.path", f"add.{_STATS_STRUCT}"]), "add")
-    rebuilt = pa.chunked_array([struct_to_json(pc.struct_field(chunk, _STATS_STRUCT)) for chunk in rows.chunks], pa.string())
-    return files.set_column(files.schema.get_field_index("stats"), "stats", pc.coalesce(stats, rebuilt))
-
-
-def _to_table(rows: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([_to_schema(chunk, schema) for chunk in rows.chunks if len(chunk)], schema)
-
-
-def _present(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """The values of a column of structs that are not null: each row of a checkpoint has one of its columns set."""
-    column = table.column(name)
-    return column.drop_null() if column.null_count else column
+    if stats.null_count and rows.type.get_field_index(_STATS_STRUCT) >= 0:
+        whole = pc.coalesce(stats, struct_to_json(pc.struct_field(rows, _STATS_STRUCT)))
+        return files.set_column(files.schema.get_field_index("stats"), FILES_SCHEMA.field("stats"), whole)
+    return files
 
 
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
