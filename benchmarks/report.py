@@ -21,9 +21,10 @@ _GOALS: Final = {8: (15.0, 20.0), 32: (60.0, 100.0)}
 class Report:
     """The numbers of one system.
 
-    Rates count what was published in `measured_s`, which is the time the writers were given. With ack=ratified a writer does
-    not know when its transaction is published, so everything counts, over the time until the last of them is. Latencies are of every transaction that was begun, however late it ended; one that
-    never ended counts with the time it was given.
+    Rates count what was published in `measured_s`, which is the time the writers were given. With ack=ratified a writer
+    does not know when its transaction is published, so everything counts, over the time until the last of them is.
+    Latencies are of every transaction that was begun, however late it ended; one that never ended counts with the time it
+    was given.
     """
 
     system: str
