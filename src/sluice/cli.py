@@ -220,7 +220,6 @@ def detach(location: str, coordinator: str | None, storage_options: dict[str, st
 def clients(coordinator: str | None, as_json: bool) -> None:
     """List the clients that are connected to a coordinator, oldest first."""
     rows = [{**asdict(client), "since": _time(client.since_ms)} for client in list_clients(connect(coordinator))]
-    release(coordinator)
     if as_json:
         _print_json(rows)
     else:

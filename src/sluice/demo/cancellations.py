@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from .flights import IS_CANCELLED
 from .job import Job, run
 
@@ -13,9 +15,10 @@ _PAUSE_S = 0.25
 def delete_cancelled(job: Job) -> None:
     """Delete until the writers are done, and once more."""
     with job.open() as table:
+        job.await_start()
         while not job.finish.is_set():
             for month in range(1, 13):
-                job.commit(lambda month=month: table.delete(f"month = {month} AND {IS_CANCELLED}"))
+                job.commit(partial(table.delete, f"month = {month} AND {IS_CANCELLED}"))
                 job.finish.wait(_PAUSE_S)
         job.commit(lambda: table.delete(IS_CANCELLED))
 

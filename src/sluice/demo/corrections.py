@@ -7,6 +7,7 @@ their turn in the next round; when others change what was read, the commit is re
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from ..coordinator.outcomes import Commit
 from ..tables.table import Table
@@ -35,13 +36,14 @@ def correct_partitions(job: Job) -> None:
             rows = correct(read.to_arrow(where=where))
             return table.overwrite(rows, where=where, read_version=read.version)
 
+        job.await_start()
         while True:
             last_round = job.finish.is_set()
             places = _places(table)
             order.shuffle(places)
             for origin, month in places:
                 where = f"origin = '{origin}' AND month = {month}"
-                job.commit(lambda where=where: overwrite(where))
+                job.commit(partial(overwrite, where))
                 job.finish.wait(_PAUSE_S)
             if last_round and not places:
                 return

@@ -1,10 +1,10 @@
 """What every job of the demo has: its assignment, the word that the others are done, and a way to report.
 
 A job is a program of its own, started as ``python -m sluice.demo.<job> FD``. The first line of its standard input is its
-assignment, the line "finish" says that no more rows will come, and the end of it that nobody is interested any more.
-It reports by JSON lines to the file descriptor FD::
+assignment; the line "go" says that all jobs are ready, "finish" that no more rows will come, and the end of the input that
+nobody is interested any more. It reports by JSON lines to the file descriptor FD::
 
-    {"event": "started"}
+    {"event": "ready"}
     {"event": "commit", "rows": 20, "version": 17, "transaction_id": "..", "repeated": false, "ms": 41.3}
     {"event": "conflict", "rule": "..", "message": ".."}
     {"event": "done"}        or      {"event": "error", "message": ".."}
@@ -26,8 +26,9 @@ from ..coordinator.errors import ConcurrentModification
 from ..coordinator.outcomes import Commit
 from ..tables.table import Table
 
-__all__ = ["FINISH", "Assignment", "Input", "Job", "run"]
+__all__ = ["FINISH", "GO", "Assignment", "Input", "Job", "run"]
 
+GO = "go"
 FINISH = "finish"
 
 _MESSAGE_MAX = 2000
@@ -72,6 +73,7 @@ class Job:
         self.assignment = assignment
         self.finish = threading.Event()
         """Set when the jobs that bring new rows are done."""
+        self._go = threading.Event()
         self._reports = reports
         threading.Thread(target=self._listen, name="demo-listener", daemon=True).start()
 
@@ -79,6 +81,11 @@ class Job:
         """The table this job works on."""
         to = self.assignment
         return Table.open(to.location, coordinator=to.coordinator, storage_options=to.storage_options, application=to.name)
+
+    def await_start(self) -> None:
+        """Say that this job is ready to write, and wait for the others: Spark takes longer to start than a script."""
+        self.report("ready")
+        self._go.wait()
 
     def report(self, event: str, **facts: object) -> None:
         """Tell the demo; a line is written at once and as a whole."""
@@ -104,15 +111,13 @@ class Job:
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            if line.strip() == FINISH:
-                self.finish.set()
+            {GO: self._go, FINISH: self.finish}[line.strip()].set()
         os._exit(1)  # the demo is gone; whatever was under way is committed as a whole or not at all
 
 
 def run(work: Callable[[Job], None]) -> None:
     """The body of each job's program: receive the assignment, do the work, report how it ended."""
     job = Job(Assignment.decode(sys.stdin.readline()), int(sys.argv[1]))
-    job.report("started")
     try:
         work(job)
     except Exception as error:  # noqa: BLE001 (whatever it is, the demo must hear of it)

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from .job import FINISH, Assignment
+from .job import FINISH, GO, Assignment
 
 __all__ = ["JobFailed", "JobProcess", "Report"]
 
@@ -63,6 +63,10 @@ class JobProcess:
         self._tell(assignment.encode())
         self._listener = threading.Thread(target=self._listen, args=(receive, reports), name=f"demo-{self.name}", daemon=True)
         self._listener.start()
+
+    def go(self) -> None:
+        """Say that all jobs are ready."""
+        self._tell(f"{GO}\n".encode())
 
     def finish(self) -> None:
         """Say that the jobs before it are done."""

@@ -39,8 +39,8 @@ class Progress:
     def take(self, report: Report) -> None:
         """Count what the job told."""
         facts = report.facts
-        if report.event == "started":
-            self.state = "writing"
+        if report.event == "ready":
+            self.state = "ready"
         elif report.event == "done":
             self.state = "done"
         elif report.event == "error":
@@ -48,6 +48,7 @@ class Progress:
         elif report.event == "conflict":
             self.conflicts += 1
         elif report.event == "commit":
+            self.state = "writing"
             self.last_ms = facts["ms"]
             if facts.get("repeated"):
                 self.repeats += 1

@@ -40,16 +40,24 @@ class Finding:
 class Evidence:
     """What the checks look at: the table, the flights of the CSV file, and what the jobs were told.
 
-    `acknowledged` are the transactions that Python jobs were told are committed; `appends` is how many appends each
-    Spark application made without an error.
+    `acknowledged` are the transactions that Python jobs were told are committed, `repeats` how many of them were sent
+    again; `appends` is how many appends each Spark application made without an error.
     """
 
     def __init__(
-        self, table: Table, storage_options: Mapping[str, str], flights: pa.Table, acknowledged: Sequence[str], appends: Mapping[str, int]
+        self,
+        table: Table,
+        storage_options: Mapping[str, str],
+        flights: pa.Table,
+        *,
+        acknowledged: Sequence[str],
+        repeats: int,
+        appends: Mapping[str, int],
     ) -> None:
         self.table = table.refresh()
         self.storage_options = storage_options
         self.acknowledged = acknowledged
+        self.repeats = repeats
         self.appends = appends
         self.expected = expected(flights)
         self.history: list[HistoryEntry] = table.history(None)
@@ -131,7 +139,7 @@ def _acknowledged_once(evidence: Evidence) -> str:
     appended = Counter(entry.application for entry in evidence.history)
     counts = evidence.appends.items()
     _raise_if("; ".join(f"{name} made {made} appends, {appended[name]} are in the log" for name, made in counts if appended[name] != made))
-    return f"{len(evidence.acknowledged) + sum(evidence.appends.values()):,} transactions"
+    return f"{len(evidence.acknowledged) + sum(evidence.appends.values()):,} transactions, {evidence.repeats:,} of them sent twice"
 
 
 def _read_by(engine: str, evidence: Evidence) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +16,10 @@ __all__ = ["load_months"]
 def load_months(job: Job) -> None:
     """One append for each group of files."""
     with job.open() as table:
+        job.await_start()
         for each in job.assignment.inputs:
             rows = load(pa.concat_tables(read_csv(Path(path)) for path in each.paths))
-            job.commit(lambda rows=rows: table.append(rows), len(rows))
+            job.commit(partial(table.append, rows), len(rows))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@
     corrections                    re-reads and overwrites single partitions                          --> finish: cancellations
     cancellations                  deletes cancelled flights
 
-All six start together, each in a process of its own. When nobody brings new rows any more, the corrections job ends its
-last round, then the cancelled flights that are left are deleted, and what the table holds is compared with the file.
+All six write at the same time, each in a process of its own, from the moment that all are ready. When nobody brings new
+rows any more, the corrections job ends its last round, then the cancelled flights that are left are deleted, and what the
+table holds is compared with the file.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ def _run(options: DemoOptions, place: Workspace, console: Console) -> str:
         jobs = _assignments(options, place)
         board = Board(console, [Progress(each.name, _task(each.name, options), _rows(each, options)) for _, each in jobs])
         _work(jobs, place, board, time_limit_s=options.time_limit_s)
-        acknowledged = [name for job in board.jobs.values() for name in job.transactions]
-        appends = {name: board.jobs[name].commits for name in _LOADERS} if options.spark else {}
-        evidence = Evidence(table, place.storage_options, read_flights(options.rows, seed=options.seed), acknowledged, appends)
+        evidence = _evidence(options, place, table, board)
         failed = []
         for finding in prove(evidence):
             mark = "[green]✓[/]" if finding.holds else "[red]✗[/]"
@@ -80,6 +79,17 @@ def _run(options: DemoOptions, place: Workspace, console: Console) -> str:
             return f"FAILED: it does not hold that {'; nor that '.join(failed)}"
         without = "" if options.spark else " (without Spark)"
         return f"ok: {len(evidence.rows):,} rows, {table.version + 1:,} versions, {len(evidence.history):,} transactions{without}"
+
+
+def _evidence(options: DemoOptions, place: Workspace, table: Table, board: Board) -> Evidence:
+    return Evidence(
+        table,
+        place.storage_options,
+        read_flights(options.rows, seed=options.seed),
+        acknowledged=[name for job in board.jobs.values() for name in job.transactions],
+        repeats=sum(job.repeats for job in board.jobs.values()),
+        appends={name: board.jobs[name].commits for name in _LOADERS} if options.spark else {},
+    )
 
 
 def _create(place: Workspace) -> Table:
@@ -155,6 +165,9 @@ def _hear(report: Report, board: Board, running: dict[str, JobProcess], awaited:
         raise JobFailed(f"{report.name}: {report.facts['message']}\n{running[report.name].last_words()}")
     if report.event != "ended":
         board.take(report)
+        if report.event == "ready" and all(job.state == "ready" for job in board.jobs.values()):
+            for process in running.values():
+                process.go()
         return
     running[report.name].succeeded()
     awaited.discard(report.name)

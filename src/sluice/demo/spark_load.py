@@ -46,6 +46,7 @@ def load_months(job: Job) -> None:
         builder = builder.config(key, value)
     spark = configure(builder, coordinator=to.coordinator).getOrCreate()
     try:
+        job.await_start()
         for each in to.inputs:
             began = time.monotonic()
             flights = spark.read.csv(list(each.paths), schema=_CSV_DDL, header=True, nullValue=NO_VALUE, enforceSchema=False)

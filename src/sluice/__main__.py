@@ -1,0 +1,8 @@
+"""`python -m sluice` is the command `sluice`."""
+
+from __future__ import annotations
+
+from .cli import main
+
+if __name__ == "__main__":
+    main(prog_name="sluice")

@@ -1,0 +1,240 @@
+"""The demo in small: its jobs on a sample of the flights, its ways to end, and whether its proof would find what is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from rich.console import Console
+
+from sluice.demo import flights
+from sluice.demo.processes import Report
+from sluice.demo.progress import Board, Progress
+from sluice.demo.proof import difference, log_faults
+from sluice.demo.workspace import DemoOptions, workspace
+from sluice.storage.errors import InvalidRequest
+
+ROWS = 2_000
+LIMIT_S = 120
+
+
+def start(temporary: Path, *arguments: str, error: IO[str] | None = None) -> subprocess.Popen[str]:
+    """`sluice demo` as a program of its own, with its temporary files below `temporary`."""
+    command = [sys.executable, "-m", "sluice", "demo", "--rows", str(ROWS), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error, text=True, env={**os.environ, "TMPDIR": str(temporary)})
+
+
+def run(temporary: Path, *arguments: str) -> tuple[int, list[str]]:
+    """The exit status and the lines of a whole run."""
+    with start(temporary, *arguments) as process:
+        output, _ = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output.splitlines()
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["local", "s3"])
+def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> None:
+    status, lines = run(tmp_path, "--no-spark", "--store", store)
+    assert status == 0, "\n".join(lines)
+    assert lines[-1].startswith("demo: ok: ")
+    assert sum(line.startswith("✓") for line in lines) == 5
+    assert not any("✗" in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+@pytest.mark.slow
+def test_with_spark_applications(tmp_path: Path) -> None:
+    status, lines = run(tmp_path)
+    assert status == 0, "\n".join(lines)
+    assert lines[-1].startswith("demo: ok: ")
+    assert "without Spark" not in lines[-1]
+    assert any("load-EWR" in line and "WRITE" in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
+    with start(tmp_path, "--no-spark", error=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("table file://")
+        time.sleep(1.0)
+        process.send_signal(ending)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.zookeeper
+def test_a_run_out_of_time_has_failed(tmp_path: Path) -> None:
+    status, lines = run(tmp_path, "--no-spark", "--time-limit", "1")
+    assert status == 1
+    assert lines[-1].startswith("demo: FAILED: ")
+    assert "did not end within 1 s" in lines[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
+    """With a coordinator that takes the table's location for another one's, no job can open it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with start(tmp_path, "--no-spark", "--location", str(home), "--keep") as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        log = Path(first.split()[1].removeprefix("file://").rstrip(",")) / "_delta_log"
+        (log / "00000000000000000000.json").write_text("{")
+        output, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "demo: FAILED: " in output
+    assert "CorruptLogFile" in output
+
+
+@pytest.fixture(scope="module")
+def sample() -> pa.Table:
+    return flights.read_flights(ROWS, seed=1)
+
+
+def test_every_flight_has_a_key_of_its_own() -> None:
+    everything = flights.read_flights()
+    assert len(everything) == 336_776
+    assert len(everything.group_by(list(flights.KEY)).aggregate([])) == len(everything)
+    assert len(flights.expected(everything)) == len(everything) - everything["dep_time"].null_count == 328_521
+
+
+def test_a_sample_is_the_same_for_the_same_seed(sample: pa.Table) -> None:
+    assert len(sample) == ROWS
+    assert sample.equals(flights.read_flights(ROWS, seed=1))
+    assert not sample.equals(flights.read_flights(ROWS, seed=2))
+
+
+@pytest.mark.parametrize("rows", [0, 336_777])
+def test_a_sample_has_its_bounds(rows: int) -> None:
+    with pytest.raises(InvalidRequest, match="336776"):
+        flights.read_flights(rows)
+
+
+def test_what_is_loaded_in_bulk_and_what_is_streamed_is_everything(sample: pa.Table, tmp_path: Path) -> None:
+    files = list(flights.split(flights.read_flights(ROWS, seed=1, typed=False), tmp_path))
+    parts = [flights.load(flights.read_csv(file.path)) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        assert len(part) == file.rows
+        assert set(part["origin"].to_pylist()) == {file.airport}
+        assert set(part["month"].to_pylist()) == {file.month}
+    together = pa.concat_tables([*parts, flights.stream_flights(sample)]).sort_by([(name, "ascending") for name in flights.KEY])
+    assert difference(together, flights.load(sample).sort_by([(name, "ascending") for name in flights.KEY])) is None
+
+
+def test_corrections_mend_midnight_and_add_the_speed() -> None:
+    row = flights.load(flights.read_flights(1)).to_pylist()[0]
+    given = pa.Table.from_pylist(
+        [
+            {**row, "dep_time": 2400, "arr_time": 2400, "distance": 500, "air_time": 60},
+            {**row, "dep_time": 1, "arr_time": None, "distance": 500, "air_time": None},
+        ],
+        schema=flights.SCHEMA,
+    )
+    mended = flights.correct(given)
+    assert mended.schema.equals(flights.SCHEMA)
+    assert mended.select(["dep_time", "arr_time", "speed_mph"]).to_pylist() == [
+        {"dep_time": 0, "arr_time": 0, "speed_mph": 500.0},
+        {"dep_time": 1, "arr_time": None, "speed_mph": None},
+    ]
+    assert flights.correct(mended).equals(mended)
+
+
+def without_first(rows: pa.Table) -> pa.Table:
+    return rows.slice(1)
+
+
+def first_twice(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(0, 1)])
+
+
+def first_instead_of_last(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows.slice(0, 1), rows.slice(0, len(rows) - 1)])
+
+
+def other_distance(rows: pa.Table) -> pa.Table:
+    index = rows.schema.get_field_index("distance")
+    return rows.set_column(index, rows.schema.field(index), pc.add(rows["distance"], pa.scalar(1, pa.int32())))
+
+
+def of_another_day(rows: pa.Table) -> pa.Table:
+    index = rows.schema.get_field_index("day")
+    return rows.set_column(index, rows.schema.field(index), pc.add(rows["day"], pa.scalar(40, pa.int32())))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (without_first, "1 flights lost"),
+        (first_twice, "1 flights there more than once"),
+        (first_instead_of_last, "1 flights lost"),
+        (other_distance, "other values in distance"),
+        (of_another_day, "flights too many"),
+        (lambda rows: rows.drop_columns(["route"]), "the columns are"),
+    ],
+)
+def test_the_proof_finds_wrong_rows(sample: pa.Table, change: Callable[[pa.Table], pa.Table], found: str) -> None:
+    wanted = flights.expected(sample)
+    assert difference(wanted.take(pa.array(range(len(wanted) - 1, -1, -1))), wanted) is None
+    said = difference(change(wanted), wanted)
+    assert said is not None
+    assert found in said
+
+
+def commit(number: int, timestamp: int) -> tuple[int, bytes]:
+    return number, orjson.dumps({"commitInfo": {"inCommitTimestamp": timestamp}}) + b"\n" + orjson.dumps({"add": {}}) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("commits", "version", "found"),
+    [
+        ([commit(0, 5), commit(1, 6), commit(2, 9)], 2, []),
+        ([commit(0, 5), commit(2, 9)], 2, ["it holds 2 versions"]),
+        ([commit(0, 5), commit(1, 6)], 2, ["it holds 2 versions"]),
+        ([commit(0, 5), commit(1, 5)], 1, ["version 1 has the in-commit timestamp 5"]),
+        ([(0, b'{"protocol":{}}\n')], 0, ["version 0 has the in-commit timestamp 0"]),
+    ],
+)
+def test_the_proof_finds_a_log_out_of_order(commits: list[tuple[int, bytes]], version: int, found: list[str]) -> None:
+    faults = log_faults(commits, version)
+    assert len(faults) == len(found)
+    assert all(fault.startswith(start) for fault, start in zip(faults, found, strict=True))
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="contradict"), workspace(DemoOptions(store="s3", location=str(tmp_path))):
+        raise AssertionError("not reached")
+    with pytest.raises(InvalidRequest, match="--keep"), workspace(DemoOptions(store="s3", keep=True)):
+        raise AssertionError("not reached")
+
+
+def test_progress_counts_what_jobs_tell() -> None:
+    board = Board(Console(quiet=True), [Progress("stream", "appends", 40)])
+    told = {"version": 7, "transaction_id": "t1", "ms": 12.0}
+    with board:
+        board.take(Report("stream", "ready"))
+        board.take(Report("stream", "commit", {**told, "rows": 20, "repeated": False}))
+        board.take(Report("stream", "commit", {**told, "rows": 0, "repeated": True}))
+        board.take(Report("stream", "conflict", {"rule": "appended", "message": "..."}))
+    progress = board.jobs["stream"]
+    assert (progress.rows, progress.commits, progress.repeats, progress.conflicts, progress.version) == (20, 1, 1, 1, 7)
+    assert progress.transactions == ["t1"]
+    assert str(progress) == "stream: writing, 20 of 40 rows, 1 commits, 1 conflicts repeated, last wait 12 ms"
