@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import orjson
 import pyarrow as pa
@@ -28,7 +27,7 @@ ROWS = 2_000
 LIMIT_S = 120
 
 
-def start(temporary: Path, *arguments: str, error: IO[str] | None = None) -> subprocess.Popen[str]:
+def start(temporary: Path, *arguments: str, error: int | None = None) -> subprocess.Popen[str]:
     """`sluice demo` as a program of its own, with its temporary files below `temporary`."""
     command = [sys.executable, "-m", "sluice", "demo", "--rows", str(ROWS), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error, text=True, env={**os.environ, "TMPDIR": str(temporary)})

@@ -1,0 +1,194 @@
+"""The command line: what it prints, on which stream, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice import Commit, Table, __version__
+from sluice.cli import main
+from sluice.coordinator.errors import CoordinatorUnavailable
+from sluice.storage.location import open_store
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("origin", pa.string())])
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "origin": ["JFK"] * len(ids)}, schema=SCHEMA)
+
+
+def sluice(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def told(*arguments: str) -> Any:
+    """What a command prints as JSON."""
+    result = sluice(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def coordinator() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def table(tmp_path: Path, coordinator: str) -> Table:
+    """A table with three rows in two versions after its first."""
+    properties = {"delta.constraints.counted": "id > 0"}
+    created = Table.create(
+        tmp_path / "t", SCHEMA, partition_by=["origin"], properties=properties, coordinator=coordinator, application="nightly"
+    )
+    created.append(rows(1, 2))
+    created.append(rows(3))
+    return created
+
+
+def test_version() -> None:
+    assert sluice("--version").stdout.strip().endswith(__version__)
+
+
+@pytest.mark.parametrize("command", ["attach", "clients", "demo", "detach", "dev", "history", "outcome", "show"])
+def test_each_command_explains_itself(command: str) -> None:
+    result = sluice(command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+
+
+def test_show_counts(table: Table) -> None:
+    facts = told("show", table.location)
+    assert facts["location"] == table.location
+    assert (facts["version"], facts["files"], facts["rows"]) == (2, 2, 3)
+    assert facts["partitioned by"] == ["origin"]
+    assert facts["column"] == {"id": "int64 not null", "origin": "string"}
+    assert facts["property"]["delta.constraints.counted"] == "id > 0"
+
+
+def test_show_in_text(table: Table, coordinator: str) -> None:
+    result = sluice("show", table.location, "--coordinator", coordinator)
+    assert "version: 2\n" in result.stdout
+    assert "rows: 3\n" in result.stdout
+    assert "partitioned by: origin\n" in result.stdout
+    assert "property: delta.constraints.counted = id > 0\n" in result.stdout
+
+
+def test_show_does_not_guess_the_rows_of_files_without_statistics(table: Table) -> None:
+    store = open_store(table.location)
+    name = "_delta_log/00000000000000000002.json"
+    actions = [json.loads(line) for line in store.get(name).splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    store.put(name, b"".join(json.dumps(action).encode() + b"\n" for action in actions))
+    assert told("show", table.location)["rows"] is None
+    assert "rows: unknown\n" in sluice("show", table.location).stdout
+
+
+@pytest.mark.parametrize("coordinated", [False, True])
+def test_history_newest_first(table: Table, coordinator: str, coordinated: bool) -> None:
+    entries = told("history", table.location, *(["--coordinator", coordinator] if coordinated else []))
+    assert [(each["version"], each["operation"]) for each in entries] == [(2, "WRITE"), (1, "WRITE"), (0, "CREATE TABLE")]
+    assert {each["application"] for each in entries} == {"nightly"}
+    assert all(each["waited_ms"] >= 0 and each["time"].endswith("Z") for each in entries)
+
+
+def test_history_in_text_and_its_limit(table: Table) -> None:
+    lines = sluice("history", table.location, "--limit", "2").stdout.splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:4] == ["version", "ordinal", "time", "operation"]
+    assert lines[1].split()[0] == "2"
+    assert "nightly" in lines[1]
+
+
+def test_outcome_of_a_transaction(table: Table, coordinator: str) -> None:
+    commit = table.append(rows(4))
+    assert isinstance(commit, Commit)
+    facts = told("outcome", table.location, commit.transaction_id, "--coordinator", coordinator)
+    assert (facts["state"], facts["version"], facts["ordinal"]) == ("committed", 3, 0)
+    unheard = told("outcome", table.location, str(uuid.uuid4()), "--coordinator", coordinator)
+    assert unheard["state"] == "unknown"
+    assert "version" not in unheard
+
+
+def test_detach_and_attach(table: Table, coordinator: str) -> None:
+    options = (table.location, "--coordinator", coordinator)
+    assert told("detach", *options) == {"detached": table.location, "version": 3}
+    refused = sluice("history", *options)
+    assert refused.exit_code == 2
+    assert "NotATable" in refused.stderr
+    assert told("attach", *options) == {"attached": table.location, "version": 4}
+    assert told("attach", *options)["version"] == 4, "an attached table is left as it is"
+
+
+def test_clients(table: Table, coordinator: str) -> None:
+    (client,) = told("clients", "--coordinator", coordinator)
+    assert (client["pid"], client["application"]) == (os.getpid(), "nightly")
+    assert str(os.getpid()) in sluice("clients", "--coordinator", coordinator).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "remedy"),
+    [
+        (["show", "/there/is/none"], "TableNotFound", "check the location"),
+        (["show", "ftp://host/t"], "UnknownScheme", "s3://"),
+        (["history", "/t", "--coordinator", "host:2181"], "UnknownScheme", "zk://host:2181"),
+        (["show", "s3://bucket/t", "--storage-option", "color=red"], "InvalidRequest", "known are"),
+        (["demo", "--store", "s3", "--location", "/t"], "InvalidRequest", "contradict"),
+        (["demo", "--rows", "400000", "--coordinator", "memory://demo"], "InvalidRequest", "take 1 to 336776"),
+    ],
+)
+def test_a_call_that_must_be_changed(arguments: list[str], error: str, remedy: str) -> None:
+    result = sluice(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"sluice: {error}: ")
+    assert remedy in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_storage_option_without_a_value() -> None:
+    result = sluice("show", "/t", "--storage-option", "region")
+    assert result.exit_code == 2
+    assert "name=value" in result.stderr
+
+
+def test_an_error_of_the_world_has_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_arguments: object, **_options: object) -> Table:
+        raise CoordinatorUnavailable("nobody answers\nat host:2181")
+
+    monkeypatch.setattr(Table, "attach", down)
+    result = sluice("attach", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stderr == "sluice: CoordinatorUnavailable: nobody answers at host:2181\n"
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+def test_dev_runs_what_its_settings_say() -> None:
+    """A program that gets the printed settings makes a table on that server, through that coordinator."""
+    program = (
+        "import pyarrow as pa, sluice; t = sluice.Table.create('s3://tables/t', pa.schema([('id', pa.int64())]));"
+        "print(t.append(pa.table({'id': [1]})).version)"
+    )
+    command = [sys.executable, "-m", "sluice", "dev", "--bucket", "tables", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            settings = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")
+            assert settings["SLUICE_COORDINATOR"] == "embedded://"
+            used = subprocess.run(
+                [sys.executable, "-c", program], env={**os.environ, **settings}, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert used.stdout == "1\n", used.stderr
+        finally:
+            server.send_signal(signal.SIGINT)
+    assert server.returncode == 0
