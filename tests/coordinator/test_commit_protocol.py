@@ -400,3 +400,19 @@ def test_an_unavailable_store_during_a_decision_only_delays(world: World) -> Non
     world.objects.disk.fail_before("get", times=3, error=StorageUnavailable("down"))
     other.commit(rewrite_intent(other.head(), "old.parquet", "new.parquet", validated_through=-1, footprint=PARTITIONED))
     assert world.files() == {"new.parquet"}
+
+
+def test_what_was_acknowledged_as_ratified_is_published_in_the_background(world: World) -> None:
+    client = world.client()
+    commits = [client.commit(append_intent(client.head(), f"{n}.parquet"), ack="ratified") for n in range(5)]
+    assert [c.published for c in commits] == [False] * 5
+    assert client.committer.background.drain(5.0)
+    assert world.files() == {f"{n}.parquet" for n in range(5)}
+
+
+def test_a_publication_that_failed_in_the_background_is_done_before_the_end(world: World) -> None:
+    client = world.client()
+    world.objects.disk.fail_before("put_if_absent", times=1)
+    client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
+    assert client.committer.background.drain(5.0)
+    assert world.files() == {"x.parquet"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +19,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from sluice.coordinator.embedded import default_directory, join, lifecycle
-from sluice.coordinator.embedded.servers import choose_ports
+from sluice.coordinator.embedded import servers as embedded_servers
+from sluice.coordinator.embedded.servers import choose_ports, mark_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.zookeeper import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
@@ -37,8 +39,9 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "embedded"
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(embedded_servers, "LINGER_S", 0.5)
+    folder = tmp_path / "größe und\u2028spaces"
     yield folder
     eventually(lambda: not running(folder), "everything has stopped", seconds=15)
 
@@ -61,7 +64,7 @@ def running(directory: Path) -> dict[int, str]:
         words = [word.decode() for word in command]
         if str(directory) in words and any(word.endswith("supervisor.py") for word in words):
             found[int(folder.name)] = "supervisor"
-        elif any(word.startswith(f"{directory}/server-") for word in words):
+        elif mark_of(directory) in words:
             found[int(folder.name)] = "java"
     return found
 
@@ -131,7 +134,8 @@ def test_the_server_listens_on_the_loopback_interface_only(directory: Path) -> N
     membership.leave()
 
 
-def test_a_program_that_follows_another_finds_the_server_running(directory: Path) -> None:
+def test_a_program_that_follows_another_finds_the_server_running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_servers, "LINGER_S", 2.0)
     first = join(directory)
     before = running(directory)
     first.leave()
@@ -212,7 +216,8 @@ def test_a_server_without_supervisor_is_ended_by_the_next_client(directory: Path
     plan = json.loads((directory / "plan.json").read_text())
     membership.leave()
     eventually(lambda: not running(directory), "the server has stopped")
-    orphan = subprocess.Popen(plan["servers"][0]["command"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    [server] = plan["servers"]
+    orphan = subprocess.Popen(server["command"], cwd=server["folder"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: orphan.pid in running(directory), "the server without supervisor runs")
     last = json.loads((directory / "last.json").read_text())
     (directory / "state.json").write_text(json.dumps({**last, "supervisor": orphan.pid, "java": [orphan.pid]}))
@@ -343,6 +348,15 @@ def test_a_directory_that_cannot_be_written_is_named() -> None:
         join("/proc/sluice")
 
 
+def test_a_full_disk_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(lifecycle, "prepare", prepare)
+    with pytest.raises(CoordinatorUnavailable, match=r"no room in .*No space left on device.*free some"):
+        join(directory)
+
+
 def test_a_directory_of_another_user_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
@@ -406,7 +420,7 @@ def test_a_child_that_leaves_does_not_end_the_parents_membership(directory: Path
         membership.leave()
         os._exit(0)
     os.waitpid(child, 0)
-    time.sleep(3)
+    time.sleep(1.5)
     assert use(membership.hosts)
     membership.leave()
 

@@ -19,8 +19,10 @@ import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..storage.errors import BadChecksum, MissingObject, Unavailable, invariant
+from .background import Background
 from .claims import Claim, claim_slot, find_slot, undecided
 from .clock import Clock, Deadline
 from .content import Member, render, version_digest
@@ -74,6 +76,7 @@ class Committer:
         self.log = RatifiedLog(context)
         self.publisher = Publisher(context, self.log)
         self.verdicts = Verdicts(context, self.log)
+        self.background = Background(self._see_published)
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 
@@ -85,6 +88,8 @@ class Committer:
         """
         claim = claim_slot(self.context, intent, head, deadline)
         commit = self._await(claim, intent, deadline, ack)
+        if not commit.published:
+            self.background.note(commit.version)
         point("before-ack")
         return commit
 
@@ -143,7 +148,14 @@ class Committer:
                     record = self._decide(head, head_node, published)
                     if record is not None:
                         told = self.verdicts.told_by(record, claim)
-                        if self._publish(head, record, published, published_node) and told is not None:
+                        if told is not None and told.verdict.refusal is None:
+                            ratified = replace(settle(told), published=False)
+                            pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
+                        publish = partial(self._publish, head, record, published, published_node)
+                        if ratified is not None and ack == "ratified":
+                            self.background.submit(publish)
+                            return ratified
+                        if publish() and told is not None:
                             return settle(told)
                         continue
             except Unavailable as trouble:
@@ -163,6 +175,13 @@ class Committer:
             transaction_id=claim.transaction_id,
             stage="intent",
         )
+
+    def _see_published(self, version: int) -> None:
+        """Return when a ratified version is published; after a patience this client does it."""
+        state = self.context.read_published()
+        if state is not None and state[0].version < version:
+            self.context.clock.sleep(self.context.limits.patience_s)
+            self.publisher.publish_pending()
 
     def _published(self, wake: threading.Event) -> tuple[Published, Node]:
         state = self.context.read_published(wake.set)

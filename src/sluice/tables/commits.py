@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.outcomes import Commit
-from ..storage.actions import Action, AddFile, Txn
-from ..storage.errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
+from ..storage.actions import Action, AddFile, Metadata, Txn
+from ..storage.errors import InvalidRequest, SchemaMismatch, TableExists, UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.predicate import Predicate
-from ..storage.schema import from_arrow, merge, parse_schema, schema_to_json
+from ..storage.schema import StructType, from_arrow, merge, parse_schema, schema_to_json
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, new_table
@@ -80,7 +80,11 @@ def plan_write(
 
 
 def plan_creation(
-    address: TableAddress, schema: pa.Schema, partition_by: Sequence[str], properties: dict[str, str], transaction: tuple[str, int] | None
+    address: TableAddress,
+    schema: pa.Schema | StructType,
+    partition_by: Sequence[str],
+    properties: dict[str, str],
+    transaction: tuple[str, int] | None,
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows."""
     _, metadata = new_table(schema, partition_by, properties, 0)
@@ -90,36 +94,43 @@ def plan_creation(
 def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> tuple[Access, Commit | None]:
     """Create the table with its first rows, in version 0.
 
-    When somebody else created it meanwhile with the same schema and partitioning, the rows are appended to that one.
+    When somebody else created it since the plan was made, with the same schema, partitioning and constraints, the rows go
+    to that one as the plan's mode says.
     """
     protocol, metadata = new_table(plan.schema, plan.metadata.partition_columns, dict(plan.metadata.configuration), 0)
-    access = access_for_creation(plan.address)
-    metadata = replace(metadata, id=plan.metadata.id, created_time=access.ours.context.clock.now_ms())
-    change = Change(
-        plan.transaction_id,
-        "CREATE TABLE AS SELECT",
-        None,
-        (protocol, metadata, *_txn(plan, access), *files),
-        reads=Reads(),
-        parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
-        metrics=_written(files),
-        expected_version=0,
-        table_id=metadata.id,
-    )
     try:
+        access = access_for_creation(plan.address)
+        metadata = replace(metadata, id=plan.metadata.id, created_time=access.ours.context.clock.now_ms())
+        change = Change(
+            plan.transaction_id,
+            "CREATE TABLE AS SELECT",
+            None,
+            (protocol, metadata, *_txn(plan, access), *files),
+            reads=Reads(),
+            parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
+            metrics=_written(files),
+            expected_version=0,
+            table_id=metadata.id,
+        )
         return access, commit_change(access, change, ack=ack, timeout_s=timeout_s)
-    except ProtocolChangedException:
-        _log.info("%s was created by somebody else first: the rows are appended to it", plan.address.location)
+    except (TableExists, ProtocolChangedException):
+        _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
     existing = Access.coordinated(plan.address)
     snapshot = existing.latest()
-    same = (snapshot.metadata.schema_string, snapshot.partition_columns) == (plan.metadata.schema_string, plan.metadata.partition_columns)
-    if not same:
+    if _rules(snapshot.metadata) != _rules(plan.metadata):
         raise SchemaMismatch(
-            f"{plan.address.location} was created by somebody else at once, with another schema or partitioning; write to it again",
+            f"{plan.address.location} was created by somebody else at once, with another schema, partitioning or constraints; "
+            "write to it again",
             location=plan.address.location,
         )
     again = replace(plan, transaction_id=new_transaction_id(), read_version=snapshot.version, metadata=snapshot.metadata)
     return existing, commit_write(existing, again, files, ack=ack, timeout_s=timeout_s)
+
+
+def _rules(metadata: Metadata) -> tuple[object, ...]:
+    """What data files were written to obey."""
+    constraints = {key: text for key, text in metadata.configuration.items() if key.startswith("delta.constraints.")}
+    return metadata.schema_string, metadata.partition_columns, constraints
 
 
 def commit_write(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> Commit | None:

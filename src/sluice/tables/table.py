@@ -267,7 +267,12 @@ class Table:
         return self._checkpointer.now()
 
     def close(self) -> None:
-        """Wait for a checkpoint under way. The session with the coordinator is the process's and stays."""
+        """See what was ratified published, and wait for a checkpoint under way.
+
+        The session with the coordinator is the process's and stays.
+        """
+        if self._access.committer is not None:
+            self._access.committer.background.drain(self._timeout_s)
         self._checkpointer.wait()
 
     def __enter__(self) -> Table:

@@ -4,10 +4,9 @@ A directory holds one ensemble::
 
     clients.lock      every client process holds a shared file lock on it for as long as it is a member
     supervisor.lock   the supervisor (supervisor.py) holds an exclusive one for as long as it lives
-    layout.json       what cannot change: the number of servers
     state.json        there while the servers serve: hosts, ports, process ids; replaced by one atomic rename
     last.json         the state of the servers that ran before: their ports are used again where they are free
-    plan.json         the command lines of the servers
+    plan.json         the command lines of the servers; their number is settled by the first start
     supervisor.log    what the supervisor has to say
     server-<n>/       configuration, data and log of each server
 
@@ -22,6 +21,7 @@ connects; a child forked by other means keeps the servers alive until it ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -35,9 +35,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from ...storage.errors import InvalidRequest
+from ...storage.errors import InvalidRequest, SluiceError
 from ..errors import CoordinatorUnavailable
-from .servers import choose_ports, ports_are_free, prepare
+from .servers import choose_ports, mark_of, ports_are_free, prepare
 
 __all__ = ["JOIN_LIMIT_S", "Membership", "default_directory", "join"]
 
@@ -49,6 +49,7 @@ START_ATTEMPTS = 3
 
 _POLL_S = 0.03
 _KEEP_S = 1.0
+_KEEP_S_MAX = 15.0
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 log = logging.getLogger("sluice.embedded")
@@ -89,15 +90,16 @@ class Membership:
             os.close(self._lock)
             self._lock = None
 
-    def await_servers(self, servers: int, deadline: float) -> None:
-        """Find the servers, or start them. Raises CoordinatorUnavailable when that fails."""
+    def await_servers(self, asked: int | None, deadline: float) -> None:
+        """Find the servers, or start them. Raises CoordinatorUnavailable when that fails, InvalidRequest as `join`."""
+        self._starts = 0
         while not self._find():
             lock = _try_lock(self.directory / "supervisor.lock", fcntl.LOCK_EX)
             if lock is not None:
                 try:
                     if self._starts:
                         self._judge_failed_start()
-                    self._start(servers, lock)
+                    self._start(asked, lock)
                 finally:
                     os.close(lock)  # the supervisor has its own copy
             elif time.monotonic() > deadline:
@@ -107,7 +109,7 @@ class Membership:
                     directory=str(self.directory),
                 )
             time.sleep(_POLL_S)
-        self._starts = 0
+        self._check_servers(asked, self.servers)
 
     def watch_over_supervisor(self) -> None:
         """Start the thread that replaces a supervisor that was killed."""
@@ -120,7 +122,10 @@ class Membership:
         self.hosts, self.servers = state["hosts"], state["servers"]
         return True
 
-    def _start(self, servers: int, lock: int) -> None:
+    def _start(self, asked: int | None, lock: int) -> None:
+        plan = _load(self.directory / "plan.json")
+        settled = len(plan["servers"]) if plan else asked or 1
+        self._check_servers(asked, settled)
         with contextlib.suppress(FileNotFoundError):
             (self.directory / "state.json").replace(self.directory / "last.json")
         last = _load(self.directory / "last.json") or {"java": [], "ports": []}
@@ -128,12 +133,21 @@ class Membership:
             _end_server(pid, self.directory)
         known: list[int] = last["ports"]
         usable = self._starts == 0 and len(known) > 0 and ports_are_free(known)
-        ports = known if usable else choose_ports(servers)
-        prepare(self.directory, servers=servers, ports=ports, jars=self._jars)
+        ports = known if usable else choose_ports(settled)
+        prepare(self.directory, servers=settled, ports=ports, jars=self._jars)
         self._starts += 1
         with (self.directory / "supervisor.log").open("ab") as output:
             command = [sys.executable, "-I", str(_SUPERVISOR), str(self.directory), str(lock)]
             subprocess.run(command, pass_fds=[lock], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=True)
+
+    def _check_servers(self, asked: int | None, settled: int) -> None:
+        if asked not in (None, settled):
+            raise InvalidRequest(
+                f"the embedded ZooKeeper in {self.directory} has servers={settled}, which cannot be changed to servers={asked}: leave "
+                "servers out of the address, or name another directory",
+                directory=str(self.directory),
+                servers=settled,
+            )
 
     def _judge_failed_start(self) -> None:
         """A supervisor that we started is gone: go on if other ports may help, else say why."""
@@ -150,12 +164,15 @@ class Membership:
         )
 
     def _keep(self) -> None:
-        while not self._left.wait(_KEEP_S):
+        pause_s = _KEEP_S
+        while not self._left.wait(pause_s):
+            pause_s = _KEEP_S
             try:
                 if not self._find():
-                    self.await_servers(self.servers, time.monotonic() + JOIN_LIMIT_S)
+                    self.await_servers(None, time.monotonic() + JOIN_LIMIT_S)
             except Exception:
                 log.exception("the embedded ZooKeeper in %s cannot be kept up", self.directory)
+                pause_s = _KEEP_S_MAX
 
 
 _memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
@@ -177,25 +194,35 @@ def join(directory: str | os.PathLike[str] | None = None, *, servers: int | None
     are missing; CoordinatorUnavailable when the servers do not come up.
     """
     deadline = time.monotonic() + JOIN_LIMIT_S
-    folder = Path(directory or default_directory()).expanduser().absolute()
+    folder = Path(directory or default_directory()).expanduser().resolve()
     if servers is not None and (servers < 1 or servers % 2 == 0):
         raise InvalidRequest(f"servers={servers}: an ensemble has 1, 3 or 5 servers, an odd number", servers=servers)
     try:
         _own(folder)
         membership = Membership(folder, lock=_become_client(folder, deadline), jars=jars)
+        try:
+            membership.await_servers(servers, deadline)
+        except BaseException:
+            membership.leave()
+            raise
     except OSError as error:
-        raise InvalidRequest(
-            f"the directory {folder} cannot be used for the embedded ZooKeeper ({error.strerror}): set SLUICE_HOME, or name a "
-            "directory on a writable disk with coordinator='embedded:///directory'",
-            directory=str(folder),
-        ) from error
-    try:
-        membership.await_servers(_settle_servers(folder, servers), deadline)
-    except BaseException:
-        membership.leave()
-        raise
+        raise _unusable(folder, error) from error
     membership.watch_over_supervisor()
     return membership
+
+
+def _unusable(folder: Path, error: OSError) -> SluiceError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CoordinatorUnavailable(
+            f"the embedded ZooKeeper has no room in {folder} ({error.strerror}): free some, or name a directory on another disk with "
+            "coordinator='embedded:///directory'",
+            directory=str(folder),
+        )
+    return InvalidRequest(
+        f"the directory {folder} cannot be used for the embedded ZooKeeper ({error.strerror}): set SLUICE_HOME, or name a directory "
+        "on a writable disk with coordinator='embedded:///directory'",
+        directory=str(folder),
+    )
 
 
 def _own(folder: Path) -> None:
@@ -230,28 +257,6 @@ def _become_client(folder: Path, deadline: float) -> int:
         time.sleep(_POLL_S)
 
 
-def _settle_servers(folder: Path, asked: int | None) -> int:
-    """The number of servers of this directory; the first process to write it down decides for good."""
-    mine = folder / f"layout.json.{os.getpid()}.{threading.get_ident()}"
-    mine.write_text(json.dumps({"servers": asked or 1}))
-    try:
-        os.link(mine, folder / "layout.json")
-    except FileExistsError:
-        log.debug("%s is settled already", folder)
-    finally:
-        mine.unlink()
-    layout: dict[str, Any] = json.loads((folder / "layout.json").read_text())
-    settled = int(layout["servers"])
-    if asked not in (None, settled):
-        raise InvalidRequest(
-            f"the embedded ZooKeeper in {folder} has servers={settled}, which cannot be changed to servers={asked}: leave servers out "
-            "of the address, or name another directory",
-            directory=str(folder),
-            servers=settled,
-        )
-    return settled
-
-
 def _try_lock(path: Path, kind: int) -> int | None:
     """A descriptor that holds the lock, or None when somebody else's lock is in the way."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -278,18 +283,17 @@ def _load(path: Path) -> dict[str, Any] | None:
 def _runs(pid: int, mark: str) -> bool:
     """Whether the process is there and its command line has `mark` in it, so that a reused process id is not mistaken."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         if Path("/proc/self").exists():
             return False
-        ran = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        command = ran.stdout
-    return mark in command
+        command = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False).stdout
+    return os.fsencode(mark) in command
 
 
 def _end_server(pid: int, directory: Path) -> None:
     """End a server whose supervisor is gone; it must not write to the directory together with its successor."""
-    while _runs(pid, f"{directory}{os.sep}server-"):
+    while _runs(pid, mark_of(directory)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_S)

@@ -11,13 +11,19 @@ from pathlib import Path
 
 from .java import find_jars, find_java
 
-__all__ = ["choose_ports", "ports_are_free", "prepare"]
+__all__ = ["LINGER_S", "choose_ports", "mark_of", "ports_are_free", "prepare"]
 
 PORTS_PER_SERVER = 3
 """One for clients, one for the data between the servers, one for their elections."""
 
+LINGER_S = 2.0
+"""How long the servers stay when nobody uses them, in seconds: a program that follows another finds them running."""
+
+# Java reads these files as Latin-1 and needs the right locale for other file names, so no path of ours appears in them: a
+# server runs in its own folder.
+
 _ZOO_CFG = """\
-dataDir={data}
+dataDir=./data
 clientPort={client_port}
 clientPortAddress=127.0.0.1
 # Sessions of 1 to 60 seconds are allowed, whatever the tick.
@@ -38,10 +44,10 @@ _LOG4J2 = """\
 status=error
 appender.file.type=RollingFile
 appender.file.name=file
-appender.file.fileName={log}
-appender.file.filePattern={log}.%i
+appender.file.fileName=server.log
+appender.file.filePattern=server.log.%i
 appender.file.layout.type=PatternLayout
-appender.file.layout.pattern=%d %p %c{{1}}: %m%n%ex
+appender.file.layout.pattern=%d %p %c{1}: %m%n%ex
 appender.file.policies.type=Policies
 appender.file.policies.size.type=SizeBasedTriggeringPolicy
 appender.file.policies.size.size=4MB
@@ -54,8 +60,8 @@ rootLogger.appenderRef.file.ref=file
 _LOGBACK = """\
 <configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
-    <file>{log}</file>
-    <encoder><pattern>%d %p %c{{1}}: %m%n%ex</pattern></encoder>
+    <file>server.log</file>
+    <encoder><pattern>%d %p %c{1}: %m%n%ex</pattern></encoder>
   </appender>
   <root level="WARN"><appender-ref ref="file"/></root>
 </configuration>
@@ -72,6 +78,9 @@ _JVM = (
     "-Djava.net.preferIPv4Stack=true",
     "-Djava.awt.headless=true",
     "-Dlog4j2.disableJmx=true",
+    "-Dlog4j2.configurationFile=./log4j2.properties",
+    "-Dlogback.configurationFile=./logback.xml",
+    # The log grows by 1 MiB, not by 64.
     "-Dzookeeper.preAllocSize=1024",
 )
 
@@ -104,6 +113,11 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
+def mark_of(directory: Path) -> str:
+    """What the command line of every server of this directory has in it, and no other."""
+    return f"-Dsluice.embedded={directory}{os.sep}"
+
+
 def prepare(directory: Path, *, servers: int, ports: Sequence[int], jars: str | None) -> None:
     """Write the configuration of every server, and `plan.json`, from which the supervisor starts them.
 
@@ -111,24 +125,23 @@ def prepare(directory: Path, *, servers: int, ports: Sequence[int], jars: str | 
     """
     java = find_java()
     classpath = os.pathsep.join(str(jar) for jar in find_jars(jars))
+    command = [java, *_JVM, mark_of(directory), "-cp", classpath, _main_class(servers), "./zoo.cfg"]
     groups = [ports[start : start + PORTS_PER_SERVER] for start in range(0, servers * PORTS_PER_SERVER, PORTS_PER_SERVER)]
     members = "".join(f"server.{number}=127.0.0.1:{data}:{election}\n" for number, (_, data, election) in enumerate(groups, 1))
     plans = []
     for number, (client_port, _, _) in enumerate(groups, 1):
         folder = directory / f"server-{number}"
-        data = folder / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        (data / "myid").write_text(f"{number}\n")
-        config = folder / "zoo.cfg"
-        config.write_text(_ZOO_CFG.format(data=data, client_port=client_port) + (members if servers > 1 else ""))
-        (folder / "log4j2.properties").write_text(_LOG4J2.format(log=folder / "server.log"))
-        (folder / "logback.xml").write_text(_LOGBACK.format(log=folder / "server.log"))
-        command = [java, *_JVM]
-        command += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", f"-Dlogback.configurationFile={folder / 'logback.xml'}"]
-        command += ["-cp", classpath, _main_class(servers), str(config)]
-        plans.append({"command": command, "output": str(folder / "server.out"), "client_port": client_port})
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "data" / "myid").write_text(f"{number}\n")
+        (folder / "zoo.cfg").write_text(_ZOO_CFG.format(client_port=client_port) + (members if servers > 1 else ""))
+        (folder / "log4j2.properties").write_text(_LOG4J2)
+        (folder / "logback.xml").write_text(_LOGBACK)
+        plans.append({"command": command, "folder": str(folder), "client_port": client_port})
     hosts = ",".join(f"127.0.0.1:{client_port}" for client_port, _, _ in groups)
-    (directory / "plan.json").write_text(json.dumps({"servers": plans, "hosts": hosts, "ports": list(ports)}, indent=1))
+    plan = {"servers": plans, "hosts": hosts, "ports": list(ports), "linger_s": LINGER_S}
+    fresh = directory / "plan.json.new"
+    fresh.write_text(json.dumps(plan, indent=1))
+    fresh.replace(directory / "plan.json")
 
 
 def _main_class(servers: int) -> str:

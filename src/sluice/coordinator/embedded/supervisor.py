@@ -7,7 +7,7 @@ It leaves its parent's session, so that Ctrl-C in a terminal does not reach it, 
 the kernel takes back however a process ends:
 
 - `supervisor.lock`, exclusive, inherited as LOCK_FD: there is a supervisor.
-- `clients.lock`: each client process holds it shared. When it can be had exclusively for LINGER_S, nobody is left; it is
+- `clients.lock`: each client process holds it shared. When it can be had exclusively for a while, nobody is left; it is
   then kept, so that a client that arrives while the servers stop waits for the end of it, and starts them again.
 
 The servers die with the supervisor where the kernel can promise it (Linux); elsewhere the next supervisor ends them by
@@ -16,6 +16,7 @@ the process ids in `last.json`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -30,13 +31,11 @@ from typing import Any
 
 __all__ = ["main"]
 
-LINGER_S = 2.0
-"""How long the servers stay when nobody uses them, in seconds: a program that follows another finds them running."""
-
 POLL_S = 0.1
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
 RESTART_PAUSE_S = 0.5
+RESTART_PAUSE_S_MAX = 10.0
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,21 +49,34 @@ class Server:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.command: list[str] = plan["command"]
-        self.output: str = plan["output"]
+        self.folder: str = plan["folder"]
         self.port: int = plan["client_port"]
         self.process: subprocess.Popen[bytes] | None = None
-        self.ended_at = 0.0
+        self.started_at = 0.0
+        self.pause_s = RESTART_PAUSE_S
 
     def start(self) -> None:
-        """Start the process; its output goes to a file of its own."""
-        with open(self.output, "wb") as output:  # noqa: PTH123
+        """Start the process in its folder."""
+        self.started_at = time.monotonic()
+        with Path(self.folder, "server.out").open("wb") as output:
             self.process = subprocess.Popen(
                 self.command,
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  (there is one thread)
             )
+
+    def due_again(self) -> bool:
+        """Whether it ended, and it is time to start it again: at once after a long life, ever later after short ones."""
+        if self.ended() is None:
+            return False
+        lived_s = time.monotonic() - self.started_at
+        if lived_s < self.pause_s:
+            return False
+        self.pause_s = RESTART_PAUSE_S if lived_s > 2 * RESTART_PAUSE_S_MAX else min(2 * self.pause_s, RESTART_PAUSE_S_MAX)
+        return True
 
     def ended(self) -> int | None:
         """The exit status, or None while it runs."""
@@ -139,13 +151,10 @@ class Supervisor:
         """Start servers that died again, on the ports the clients know."""
         restarted = False
         for number, server in enumerate(self.servers, 1):
-            status = server.ended()
-            if status is None or time.monotonic() - server.ended_at < RESTART_PAUSE_S:
-                continue
-            say(f"server {number} ended with status {status}, starting it again")
-            server.ended_at = time.monotonic()
-            server.start()
-            restarted = True
+            if server.due_again():
+                say(f"server {number} ended with status {server.ended()}, starting it again")
+                server.start()
+                restarted = True
         if restarted:
             self.publish()
 
@@ -164,7 +173,7 @@ class Supervisor:
             return
         if self.idle_since is None:
             self.idle_since = time.monotonic()
-        if time.monotonic() - self.idle_since >= LINGER_S:
+        if time.monotonic() - self.idle_since >= self.plan["linger_s"]:
             raise Stop("the last client has left")
         fcntl.flock(self.clients, fcntl.LOCK_UN)
 
@@ -194,8 +203,9 @@ def _die_with_parent() -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to the log of the supervisor, which is its standard output."""
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)  # noqa: T201
+    """Write a line to the log of the supervisor, which is its standard output; a full disk must not end it."""
+    with contextlib.suppress(OSError):
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)  # noqa: T201
 
 
 def _told_to_stop(number: int, _frame: object) -> None:
