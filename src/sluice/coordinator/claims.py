@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..storage.errors import NotATable
+from ..storage.errors import InvariantBroken, NotATable
 from .clock import Deadline
 from .context import TableContext
 from .errors import CoordinatorUnavailable, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, TableTree
-from .records import Head, Intent
+from .records import Head, Intent, Published
 from .store import NoNode, ReplyLost
 
 _PAUSE_S = 0.1
@@ -21,24 +21,31 @@ __all__ = ["Claim", "claim_slot", "find_slot", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A slot that exists: `predecessor` is the undecided slot right before it when it was made (-1: none)."""
+    """A slot that exists."""
 
     transaction_id: str
     generation: int
     slot: int
-    predecessor: int = -1
 
     def is_decided(self, head: Head) -> bool:
         """Whether the head says that this slot has its verdict; it cannot tell for a closed generation."""
         return head.generation == self.generation and head.slot >= self.slot
 
+    def is_first(self, head: Head) -> bool:
+        """Whether this is the first undecided slot.
+
+        The parent of a generation's slots counts nothing else, so the slot before mine is the next lower number. Should
+        that number have been left out, patience takes the place of knowing.
+        """
+        return head.generation == self.generation and head.slot >= self.slot - 1
+
+    def is_next(self, published: Published) -> bool:
+        """Whether all slots before mine are published."""
+        return published.covers(self.generation, self.slot - 1)
+
     def path(self, tree: TableTree) -> str:
         """The slot's node."""
         return tree.slot(self.generation, SlotName(self.slot, self.transaction_id))
-
-    def is_first(self, head: Head) -> bool:
-        """Whether this is the first undecided slot. Lower slots that arrived are known: see the prefix property."""
-        return head.generation == self.generation and head.slot >= self.predecessor
 
 
 def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
@@ -53,7 +60,7 @@ def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim |
         names = context.coordination.children(context.tree.slots(generation)) if generation >= 0 else None
         for slot in map(SlotName.parse, names or ()):
             if slot is not None and slot.transaction_id == transaction_id:
-                return Claim(transaction_id, generation, slot.sequence, predecessor=slot.sequence - 1)
+                return Claim(transaction_id, generation, slot.sequence)
     return None
 
 
@@ -71,7 +78,7 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
                 context.tree.slot_prefix(head.generation, intent.transaction_id), intent.encode(), sequential=True
             )
             point("after-claim")
-            return _placed(context, intent.transaction_id, path, head)
+            return _claim(intent.transaction_id, head.generation, path)
         except ReplyLost:
             found = _look_after_lost_reply(context, intent.transaction_id, head)
             if found is not None:
@@ -111,12 +118,8 @@ def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Hea
         ) from error
 
 
-def _placed(context: TableContext, transaction_id: str, path: str, head: Head) -> Claim:
+def _claim(transaction_id: str, generation: int, path: str) -> Claim:
     name = SlotName.parse(path.rpartition("/")[2])
-    assert name is not None  # the store completed the very prefix it was given
-    try:
-        siblings = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
-    except CoordinatorUnavailable:
-        return Claim(transaction_id, head.generation, name.sequence, name.sequence - 1)  # the slot is there, that is what counts
-    before = [s.sequence for s in siblings if s.sequence < name.sequence]
-    return Claim(transaction_id, head.generation, name.sequence, max(before, default=-1))
+    if name is None:
+        raise InvariantBroken(f"the coordinator made a slot with the name {path}")
+    return Claim(transaction_id, generation, name.sequence)

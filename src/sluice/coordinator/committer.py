@@ -51,12 +51,14 @@ class _Patience:
         self._limits, self._clock = limits, clock
         self._length_s = limits.patience_s
         self._since_s = clock.monotonic_s()
-        self._seen: object = None
+        self._seen: dict[type, object] = {}
 
-    def see(self, state: object) -> None:
-        """Take note of what stands; patience starts again when that is new."""
-        if state != self._seen:
-            self._seen, self._since_s, self._length_s = state, self._clock.monotonic_s(), self._limits.patience_s
+    def see(self, state: Head | Published) -> None:
+        """Take note of what stands; patience starts again when it moved."""
+        before = self._seen.setdefault(type(state), state)
+        if state != before:
+            self._seen[type(state)] = state
+            self._since_s, self._length_s = self._clock.monotonic_s(), self._limits.patience_s
 
     @property
     def left_s(self) -> float:
@@ -128,8 +130,13 @@ class Committer:
                         return settle(self.verdicts.of(claim, published.record))
                     claim = self._file_again(claim, intent, deadline)
                     continue
+                patience.see(published)
+                if self._only_waits(claim, intent, published, ack) and patience.left_s > 0:
+                    wake.wait(min(patience.left_s, deadline.left_s))
+                    if not deadline.over:
+                        continue
                 head, head_node = self._head(wake if ack == "ratified" else None)
-                patience.see((published, head))
+                patience.see(head)
                 if claim.is_decided(head):
                     if ratified is None:
                         ratified = replace(settle(self.verdicts.of(claim)), published=False)
@@ -210,6 +217,10 @@ class Committer:
         except (NoNode, ReplyLost) as left:
             _log.info("the slot of %s in a closed generation was left or removed: %s", claim.transaction_id, left)
         return moved
+
+    def _only_waits(self, claim: Claim, intent: Intent | None, published: Published, ack: str) -> bool:
+        """Whether a look at the head can change nothing yet: a grouped append waits until all before it is published."""
+        return intent is not None and ack == "published" and groupable(intent) and not claim.is_next(published)
 
     def _my_turn(self, claim: Claim, intent: Intent | None, head: Head, published: Published) -> bool:
         """Whether to decide at once: mine is the first undecided slot, and publication keeps up.
