@@ -1,0 +1,176 @@
+"""The tables of docs/ say what the code says: rules, errors, options, limits, environment variables.
+
+``python -m tests.test_docs_tables`` prints the table of rules as docs/isolation.md must hold it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import sluice
+from sluice.coordinator import address
+from sluice.coordinator.conflicts import RULES, Rule
+from sluice.coordinator.faults import FAILPOINTS
+from sluice.coordinator.isolation import IsolationLevel
+from sluice.coordinator.limits import Limits
+from sluice.storage.errors import SluiceError
+from sluice.storage.s3_options import S3Options
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading of a page, up to the next heading of the same or a higher rank."""
+    text = (DOCS / page).read_text()
+    found = re.search(rf"^(#+) {re.escape(heading)}\n", text, re.MULTILINE)
+    assert found is not None, f"docs/{page} has no heading {heading!r}"
+    rest = text[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the Markdown tables in a text, without their headings."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    ruled = [n for n, row in enumerate(cells) if all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    return [row for n, row in enumerate(cells) if n not in ruled and n + 1 not in ruled]
+
+
+def names(text: str) -> list[str]:
+    """The code words of the first cells, one cell may hold several."""
+    return [word for row in rows(text) for word in re.findall(r"`([^`]+)`", row[0])]
+
+
+def _levels(rule: Rule) -> str:
+    return "all" if rule.levels == frozenset(IsolationLevel) else ", ".join(level.value for level in IsolationLevel if level in rule.levels)
+
+
+def rules_table() -> list[str]:
+    """The rules, one line each, in the order in which they are asked."""
+    return [f"| `{r.name}` | {r.asks} | {_levels(r)} | `{r.error}` | {r.advice} |" for r in RULES]
+
+
+def constants() -> Iterator[str]:
+    """Every text in the code that is not a docstring or part of one."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+PUBLIC_ERRORS = {
+    name
+    for name in sluice.__all__
+    if name not in {"configure", "read"} and isinstance(cls := getattr(sluice, name), type) and issubclass(cls, SluiceError)
+}
+
+
+def raised_details() -> dict[str, set[str]]:
+    """The facts that each public error is given where it is raised by its name."""
+    found: dict[str, set[str]] = {name: set() for name in PUBLIC_ERRORS}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found:
+                found[node.func.id] |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+    return found
+
+
+def test_the_rules_are_those_of_the_code() -> None:
+    written = [line for line in section("isolation.md", "The rules").splitlines() if line.startswith("| `")]
+    assert written == rules_table()
+
+
+def test_the_levels_are_those_of_the_code() -> None:
+    assert names(section("isolation.md", "The levels")) == [level.value for level in IsolationLevel]
+
+
+def test_every_public_error_is_told_once() -> None:
+    told = names(section("errors.md", "The classes"))
+    assert sorted(told) == sorted(PUBLIC_ERRORS)
+
+
+def test_the_tree_of_errors_is_that_of_the_classes() -> None:
+    [drawing] = re.findall(r"```text\n(.*?)```", section("errors.md", "The tree"), re.DOTALL)
+    parents: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in drawing.splitlines():
+        name = line.split()[0]
+        indent = len(line) - len(line.lstrip())
+        while above and above[-1][0] >= indent:
+            above.pop()
+        if above:
+            parents[name] = above[-1][1]
+        above.append((indent, name))
+    classes = {getattr(sluice, name) for name in PUBLIC_ERRORS} - {SluiceError}
+    assert parents == {cls.__name__: cls.__base__.__name__ for cls in classes}
+
+
+def test_errors_have_the_attributes_that_are_told() -> None:
+    details = raised_details()
+    committing = {"rule", "winning_version", "winning_operation", "transaction_id", "facts"}
+    for cells in rows(section("errors.md", "The classes")):
+        [name] = re.findall(r"`([^`]+)`", cells[0])
+        told = set(re.findall(r"`(\w+)`", cells[3]))
+        known = details[name] | (committing if issubclass(getattr(sluice, name), sluice.NotCommitted) else set())
+        assert told <= known, f"{name} has no {sorted(told - known)}"
+
+
+def test_storage_options() -> None:
+    assert names(section("configuration.md", "Storage options")) == [each.name for each in fields(S3Options)]
+
+
+def test_options_of_addresses() -> None:
+    known = {option for options in address._OPTIONS.values() for option in options}
+    assert set(names(section("configuration.md", "Options of an address"))) == known
+
+
+def test_limits_with_their_defaults() -> None:
+    told = {re.findall(r"`([^`]+)`", row[0])[0]: row[1] for row in rows(section("configuration.md", "Limits"))}
+    assert told == {each.name: f"{each.default:,}" for each in fields(Limits)}
+
+
+def test_environment_variables() -> None:
+    own_names = {"SLUICE_FEATURE"}  # a constant that a module exports under this name
+    read = {text for text in constants() if re.fullmatch(r"SLUICE_[A-Z]+(_[A-Z]+)*", text)} - own_names
+    assert {name for name in names(section("configuration.md", "Environment variables")) if name.startswith("SLUICE_")} == read
+
+
+def test_table_properties_are_known_to_the_code() -> None:
+    known = set(constants())
+    told = names(section("configuration.md", "Table properties"))
+    assert [name for name in told if name.replace("<name>", "") not in known] == []
+    assert len(told) >= 5
+
+
+def test_spark_options() -> None:
+    options = pytest.importorskip("sluice.spark_integration.options")
+    known = {*options._COMMON, *options._READING, *options._WRITING}
+    assert set(names(section("configuration.md", "Spark options"))) == known | {"s3.<name>"}
+
+
+def test_failure_points() -> None:
+    told = re.findall(r"`([a-z]+(?:-[a-z]+)+)`", section("architecture.md", "Failure points"))
+    assert list(dict.fromkeys(told)) == list(FAILPOINTS)
+
+
+def test_tests_that_are_named_exist() -> None:
+    """docs/architecture.md says which test holds which invariant."""
+    defined = {
+        node.name for path in (ROOT / "tests").rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+    }
+    told = re.findall(r"`(test_\w+)`", section("architecture.md", "Invariants"))
+    assert len(told) > 8
+    assert [name for name in told if name not in defined] == []
+
+
+if __name__ == "__main__":
+    print("\n".join(rules_table()))
