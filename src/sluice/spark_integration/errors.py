@@ -12,10 +12,7 @@ from ..storage.errors import SluiceError
 __all__ = ["original"]
 
 # The last line of a traceback, and the lines that a long message goes on with, up to what Spark adds.
-_RAISED: Final = re.compile(
-    r"^sluice\.(?:storage|coordinator)\.errors\.(?P<name>\w+): (?P<message>.*?)(?=\n(?: SQLSTATE|\s*$|\tat |Traceback|\n)|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_RAISED: Final = re.compile(r"^sluice\.(?:storage|coordinator)\.errors\.(\w+): (.*(?:\n(?! SQLSTATE|\tat |Traceback|$).*)*)", re.MULTILINE)
 
 
 def original(error: BaseException) -> SluiceError | None:
@@ -30,11 +27,9 @@ def original(error: BaseException) -> SluiceError | None:
     """
     if isinstance(error, SluiceError):
         return error
-    found = list(_RAISED.finditer(str(error)))
+    found = _RAISED.findall(str(error))
     if not found:
         return None
-    name = found[-1]["name"]
+    name, message = found[-1]
     cls = getattr(storing, name, None) or getattr(committing, name, None)
-    if isinstance(cls, type) and issubclass(cls, SluiceError):
-        return cls(found[-1]["message"].strip())
-    return None
+    return cls(message) if isinstance(cls, type) and issubclass(cls, SluiceError) else None

@@ -18,16 +18,18 @@ from ..storage.schema import PrimitiveType, StructType
 __all__ = ["spelled_paths"]
 
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
+# SparkHadoopUtil.isGlobPath. Switching patterns off does not help: then each such path stands for all the others too.
+_GLOB: Final = frozenset("{}[]*?\\")
 _ZONED: Final = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 
-def spelled_paths(files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
-    """The keys of the files, when Spark's own scan can read all of them; else the reason why not."""
+def spelled_paths(root: str, files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
+    """The files' paths below `root`, when Spark's own scan can read all of them; else the reason why not."""
     if files.column("deletion_vector").null_count < files.num_rows:
         return "some files have deletion vectors"
     timestamps = [each for each in partition_columns if (field := schema.get(each)) and field.type == PrimitiveType("timestamp")]
     known: dict[str, dict[str, str | None] | None] = {}
-    keys: list[str] = []
+    paths: list[str] = []
     for uri, values in zip(files.column("path").to_pylist(), files.column("partition_values").to_pylist(), strict=True):
         key = uri_to_path(uri)
         folder, _, name = key.rpartition("/")
@@ -35,13 +37,16 @@ def spelled_paths(files: pa.Table, schema: StructType, partition_columns: Sequen
             return f"{uri} lies outside of the table"
         if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
             return f"Spark takes {key} for hidden"
+        path = f"{root}/{key}"
+        if not _GLOB.isdisjoint(path):
+            return f"Spark takes {path} for a pattern"
         if folder not in known:
             known[folder] = _spelled(folder, partition_columns)
         told = {column: value or None for column, value in values}
         if known[folder] != told or any(_depends_on_session(told, each) for each in timestamps):
             return f"the folder of {key} does not say that its partition is {told}"
-        keys.append(key)
-    return keys
+        paths.append(path)
+    return paths
 
 
 def _spelled(folder: str, partition_columns: Sequence[str]) -> dict[str, str | None] | None:

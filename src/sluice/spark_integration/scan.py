@@ -8,7 +8,8 @@ else than the log says, the data source reads instead; the rows are the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -36,8 +37,10 @@ _log = logging.getLogger(__name__)
 
 _UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-# Paths are literal (a table's folder may hold a "*"), and dates are those of the calendar the files are written in.
-_SCAN: Final = {"__globPaths__": "false", "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+# Dates are those of the calendar the files are written in.
+_SCAN: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+# From so many paths on, Spark looks at files by a job with one task for each.
+_LISTING_BY_JOB: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 def read(
@@ -67,13 +70,16 @@ def read(
     files = snapshot.files(predicate)
     if not files.num_rows:
         return spark.createDataFrame([], to_spark(wanted))
-    keys = _why_not_by_spark(spark, table.location, options, predicate) or spelled_paths(files, snapshot.struct, snapshot.partition_columns)
-    if isinstance(keys, str):
-        _log.info("%s is read through the data source: %s", table.location, keys)
+    root = _hadoop_uri(table.location)
+    paths = _why_not_by_spark(spark, table.location, options, predicate) or spelled_paths(
+        root, files, snapshot.struct, snapshot.partition_columns
+    )
+    if isinstance(paths, str):
+        _log.info("%s is read through the data source: %s", table.location, paths)
         told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
         told |= {name: text for name, text in {"coordinator": coordinator, "where": where}.items() if text is not None}
         return spark.read.format("sluice").options(**told).schema(to_spark(wanted)).load(table.location)
-    frame = _scan(spark, table.location, options, keys, snapshot)
+    frame = _scan(spark, root, _hadoop_options(table.location, options), paths, snapshot)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
     return frame.select(*[_column(each.name) for each in wanted.fields])
@@ -102,7 +108,8 @@ def _why_not_by_spark(spark: SparkSession, location: str, options: Mapping[str, 
     if location.startswith("file://"):
         return None
     jvm: Any = spark._jvm
-    configuration = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
+    context: Any = spark.sparkContext
+    configuration = jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
     if not location.startswith("s3://") or configuration.getClassByNameOrNull(_S3A) is None:
         return "Spark has no file system for it (for S3 it is hadoop-aws)"
     for name, value in _hadoop_options(location, options).items():
@@ -141,18 +148,29 @@ def _hadoop_options(location: str, options: Mapping[str, str]) -> dict[str, str]
     return {name: value for name, value in words.items() if value is not None}
 
 
-def _scan(spark: SparkSession, location: str, options: Mapping[str, str], keys: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
+def _scan(spark: SparkSession, root: str, options: Mapping[str, str], paths: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
     """Spark's scan of these files with the table's columns, in its types and under its names."""
     schema, partitions = snapshot.struct, frozenset(snapshot.partition_columns)
     # partition columns as the text of the log: Spark's own reading of folder names would depend on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
-    root = _hadoop_uri(location)
-    reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **_hadoop_options(location, options))
+    reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **options)
+    with _listing_here(spark, only=root.startswith("file:")):
+        frame = _parquet(spark, reader, paths, snapshot)
     types: SparkStruct = to_spark(schema)
-    frame = _parquet(spark, reader, [f"{root}/{key}" for key in keys], snapshot)
-    return frame.select(
-        *[_column(e.name).cast(types[e.name].dataType).alias(e.name) if e.name in partitions else _column(e.name) for e in schema.fields]
-    )
+    columns = [(each.name, _column(each.name)) for each in schema.fields]
+    return frame.select(*[column.cast(types[name].dataType).alias(name) if name in partitions else column for name, column in columns])
+
+
+@contextmanager
+def _listing_here(spark: SparkSession, *, only: bool) -> Iterator[None]:
+    """On the local disk a look at a file is far cheaper than a task."""
+    before = spark.conf.get(_LISTING_BY_JOB)
+    if only:
+        spark.conf.set(_LISTING_BY_JOB, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING_BY_JOB, str(before))
 
 
 def _parquet(spark: SparkSession, reader: Any, paths: Sequence[str], snapshot: TableSnapshot) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from .options import ReadOptions, WriteOptions
 from .reader import PushdownReader, SluiceReader, snapshot_for
 from .schemas import to_spark
-from .writer import SluiceWriter, plan_for
+from .writer import SluiceWriter
 
 __all__ = ["SluiceDataSource"]
 
@@ -43,5 +43,4 @@ class SluiceDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""
-        options = WriteOptions.parse(self.options, overwrite=overwrite)
-        return SluiceWriter(plan_for(options, schema), options)
+        return SluiceWriter(WriteOptions.parse(self.options, overwrite=overwrite), schema)

@@ -29,8 +29,9 @@ __all__ = ["FilesWritten", "SluiceWriter", "plan_for"]
 
 _log = logging.getLogger(__name__)
 
-# The transactions that this process has begun to commit.
+# What became of the transactions that this process has begun to commit; absent while that is not known.
 _begun: set[str] = set()
+_done: dict[str, Commit | None] = {}
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def _open(options: WriteOptions) -> Table:
     )
 
 
-def plan_for(options: WriteOptions, schema: SparkStruct) -> WritePlan:
-    """The plan of a write; of the table's creation where there is none.
+def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
+    """The plan of a write, of the table's creation where there is none; and whether its application has written it before.
 
     Raises SchemaMismatch when the columns do not fit, InvalidRequest when the table is not what the options say of it.
     """
@@ -61,7 +62,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> WritePlan:
     try:
         table = _open(options)
     except TableNotFound:
-        return _creation(options, for_new_table(data))
+        return _creation(options, for_new_table(data)), False
     _check_as_told(table, options)
     plan = table.plan_write(
         to_arrow(data),
@@ -72,7 +73,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> WritePlan:
         read_version=options.read_version,
     )
     conform(to_arrow(data).empty_table(), plan.schema)
-    return plan
+    return plan, _is_repeated(table, options)
 
 
 def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
@@ -84,6 +85,14 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     plan = plan_creation(options.address, schema, columns, dict(options.properties), options.transaction)
     # If somebody else creates it first, this is what happens to that one.
     return replace(plan, mode=options.mode, where=options.where)
+
+
+def _is_repeated(table: Table, options: WriteOptions) -> bool:
+    if options.transaction is None:
+        return False
+    app, number = options.transaction
+    known = table.snapshot().raw.app_transactions.get(app)
+    return known is not None and known.version >= number
 
 
 def _check_as_told(table: Table, options: WriteOptions) -> None:
@@ -108,22 +117,27 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
 class SluiceWriter(DataSourceArrowWriter):
     """Writes the rows of one job and commits them as one transaction."""
 
-    def __init__(self, plan: WritePlan, options: WriteOptions) -> None:
-        self._plan = plan
+    def __init__(self, options: WriteOptions, schema: SparkStruct) -> None:
         self._options = options
+        self._plan, self._is_repeated = plan_for(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: the rows as data files, named after the task's attempt, so that attempts never meet."""
+        if self._is_repeated:
+            return FilesWritten(())
         context = TaskContext.get()
         label = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
         return FilesWritten(self._plan.write(iterator, label=label))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what the tasks wrote, once however often it is called. Raises what `Table.append` raises."""
-        files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
-        commit = self._committed_before() or self._commit(files)
+        transaction_id = self._plan.transaction_id
+        if transaction_id not in _done:
+            files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
+            _done[transaction_id] = self._committed_before() or self._commit(files)
+        commit = _done[transaction_id]
         if commit is not None:
-            _log.info("transaction %s is version %d of %s", commit.transaction_id, commit.version, self._options.address.location)
+            _log.info("transaction %s is version %d of %s", transaction_id, commit.version, self._options.address.location)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Note it. The files stay, for Spark also says this of a commit that succeeded; nobody refers to them if it did not."""

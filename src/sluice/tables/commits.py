@@ -19,7 +19,14 @@ from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, new_table
 from .operations import Deletion, delete_rows, partitions_predicate, remove_all, row_count
-from .transactions import Change, Reads, commit_change, new_transaction_id, repeated_application_transaction
+from .transactions import (
+    Change,
+    Reads,
+    check_application_transaction,
+    commit_change,
+    new_transaction_id,
+    repeated_application_transaction,
+)
 from .writing import WritePlan, require_columns
 
 __all__ = ["commit_creation", "commit_write", "delete", "plan_creation", "plan_write"]
@@ -44,17 +51,14 @@ def plan_write(
     """
     if mode not in _MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(_MODES)}")
+    check_application_transaction(transaction)
     if mode != "append":
         access.latest()
     snapshot = _writable(access) if read_version is None else access.at(read_version)
     struct = parse_schema(snapshot.metadata.schema_string)
     metadata = snapshot.metadata
-    if mode != "append" and snapshot.configuration.get("delta.appendOnly") == "true":
-        raise UnsupportedFeature(
-            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted",
-            features=["appendOnly"],
-            access="write",
-        )
+    if mode != "append":
+        _require_replaceable(access, snapshot)
     if schema is not None and merge_schema:
         merged = merge(struct, from_arrow(schema))
         if merged != struct:
@@ -87,6 +91,7 @@ def plan_creation(
     transaction: tuple[str, int] | None,
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows."""
+    check_application_transaction(transaction)
     _, metadata = new_table(schema, partition_by, properties, 0)
     return WritePlan(address, new_transaction_id(), metadata, transaction=transaction)
 
@@ -163,12 +168,7 @@ def delete(access: Access, where: str, *, ack: str, timeout_s: float) -> Commit 
     """Delete rows; None when no row satisfies the condition."""
     access.latest()
     snapshot = _writable(access)
-    if snapshot.configuration.get("delta.appendOnly") == "true":
-        raise UnsupportedFeature(
-            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be deleted",
-            features=["appendOnly"],
-            access="write",
-        )
+    _require_replaceable(access, snapshot)
     schema = parse_schema(snapshot.metadata.schema_string)
     predicate = Predicate.parse(where, schema)
     transaction_id = new_transaction_id()
@@ -198,6 +198,17 @@ def _writable(access: Access) -> Snapshot:
         snapshot = access.latest()
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     return snapshot
+
+
+def _require_replaceable(access: Access, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature when nothing in the table may be replaced or deleted."""
+    if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise UnsupportedFeature(
+            f"{access.address.location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted; append to it, "
+            "or let its owner change the property",
+            features=["appendOnly"],
+            access="write",
+        )
 
 
 def _at_plan(access: Access, plan: WritePlan) -> Snapshot:

@@ -1,0 +1,95 @@
+"""What the tests of the Spark floor share: one session, in a time zone that is not UTC, and places for tables."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import sluice
+from sluice.coordinator.connect import release
+from sluice.storage.conform import adapt
+from sluice.storage.schema import StructType
+
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "768m",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "America/New_York",
+}
+"""A session that is small, and whose time zone shows where one is forgotten."""
+
+
+def small(builder: SparkSession.Builder) -> SparkSession.Builder:
+    for key, value in SMALL.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = sluice.configure(small(SparkSession.builder).master("local[2,2]")).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's table is, with the coordinator that goes with it."""
+
+    spark: SparkSession
+    location: str
+    coordinator: str
+
+    def write(self, frame: DataFrame, mode: str = "append", **options: Any) -> None:
+        frame.write.format("sluice").mode(mode).options(coordinator=self.coordinator, **options).save(self.location)
+
+    def load(self, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.read.format("sluice").options(coordinator=self.coordinator, **options)
+        return (reader if schema is None else reader.schema(schema)).load(self.location)
+
+    def scan(self, **options: Any) -> DataFrame:
+        return sluice.read(self.spark, self.location, coordinator=self.coordinator, **options)
+
+    def table(self) -> sluice.Table:
+        return sluice.Table.open(self.location, coordinator=self.coordinator)
+
+    def create(self, schema: pa.Schema | StructType, **options: Any) -> sluice.Table:
+        return sluice.Table.create(self.location, schema, coordinator=self.coordinator, **options)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the table holds, read without Spark."""
+        return by_content(self.table().snapshot().to_arrow())
+
+
+@pytest.fixture
+def place(spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterator[Place]:
+    yield Place(spark, str(tmp_path / f"table-{uuid.uuid4().hex[:8]}"), zookeeper_address)
+    release(zookeeper_address)
+
+
+def arrow(frame: DataFrame, schema: StructType) -> pa.Table:
+    """The rows of a DataFrame in a table's Arrow types: Spark hands timestamps out in the session's zone."""
+    return adapt(frame.toArrow(), schema)
+
+
+def by_content(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows in an order of their own."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return sorted(rows, key=repr)
+
+
+def is_native(frame: DataFrame) -> bool:
+    """Whether Spark's own Parquet scan reads it."""
+    jdf: Any = frame._jdf
+    return "FileScan parquet" in jdf.queryExecution().toString()
