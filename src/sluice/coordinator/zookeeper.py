@@ -21,6 +21,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo
@@ -174,13 +175,7 @@ class ZooKeeperStore:
 
     def barrier(self) -> None:
         """A multi of one check: it goes through the quorum like a write and changes nothing (`sync` does not)."""
-
-        def check(wait_s: float) -> None:
-            for result in self._send([Check("/", ANY_VERSION)]).get(timeout=wait_s):
-                if isinstance(result, Exception):
-                    raise result
-
-        self._repeat("barrier", check)
+        self._repeat("barrier", lambda wait_s: self._settle([Check("/", ANY_VERSION)], wait_s))
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -196,7 +191,8 @@ class ZooKeeperStore:
             return
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
-            self._ensure_node("/" + "/".join(parts[:depth]))
+            create = Create("/" + "/".join(parts[:depth]))
+            self._repeat(f"creating {create.path}", partial(self._settle, [create], unless=kazoo.NodeExistsError))
 
     def write(self, path: str, data: bytes, *, version: int) -> int:
         """Replace the data if the version fits; returns the new version."""
@@ -215,9 +211,10 @@ class ZooKeeperStore:
             self._require_usable()
             return []
         results = self._send_once(ops)
-        refusal = next((index for index, result in enumerate(results) if _is_refusal(result)), None)
-        if refusal is None:
+        failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+        if not failed:
             return [self._result_of(op, result) for op, result in zip(ops, results, strict=True)]
+        refusal = next((index for index in failed if _is_refusal(results[index])), failed[0])
         op = ops[refusal]
         cause = translate(results[refusal], op.path)
         if not isinstance(cause, StoreError):
@@ -326,14 +323,6 @@ class ZooKeeperStore:
 
         return self._repeat(f"reading {path}", look)
 
-    def _ensure_node(self, path: str) -> None:
-        def create(wait_s: float) -> None:
-            [result] = self._send([Create(path)]).get(timeout=wait_s)
-            if isinstance(result, Exception) and not isinstance(result, kazoo.NodeExistsError):
-                raise result
-
-        self._repeat(f"creating {path}", create)
-
     def _change_one(self, op: Op) -> str | int | None:
         try:
             return self.apply([op])[0]
@@ -355,6 +344,12 @@ class ZooKeeperStore:
                 case Check():
                     transaction.check(path, op.version)
         return transaction.commit_async()
+
+    def _settle(self, ops: Sequence[Op], wait_s: float, unless: type[Exception] | tuple[()] = ()) -> None:
+        """Send operations that may be sent twice, and raise what was refused."""
+        for result in self._send(ops).get(timeout=wait_s):
+            if isinstance(result, Exception) and not isinstance(result, unless):
+                raise result
 
     def _send_once(self, ops: Sequence[Op]) -> list[Any]:
         """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
@@ -391,9 +386,9 @@ def _node_of(path: str, reply: Any, wait_s: float) -> Node | None:
     return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
 
 
-def _is_refusal(result: object) -> bool:
+def _is_refusal(result: Exception) -> bool:
     """Whether this is the operation for which a multi was refused, not one that shared its fate."""
-    return isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
+    return not isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
 
 
 def _stop(client: KazooClient) -> None:
