@@ -15,6 +15,7 @@ __all__ = [
     "LOG_FOLDER",
     "LONG_MAX",
     "LONG_MIN",
+    "PROBE_PREFIX",
     "SIDECAR_FOLDER",
     "STAGED_FOLDER",
     "VERSION_DIGITS",
@@ -24,6 +25,8 @@ __all__ = [
 # "File Types": everything about a table's history is below one folder.
 LOG_FOLDER: Final = "_delta_log/"
 SIDECAR_FOLDER: Final = LOG_FOLDER + "_sidecars/"
+# Throw-away objects that try what a store does; every Delta reader skips the name.
+PROBE_PREFIX: Final = LOG_FOLDER + "_sluice_probe-"
 STAGED_FOLDER: Final = LOG_FOLDER + "_staged_commits/"
 LAST_CHECKPOINT: Final = LOG_FOLDER + "_last_checkpoint"
 

@@ -18,6 +18,7 @@ from .records import DomainMetadata, Metadata, Protocol
 
 __all__ = [
     "SLUICE_FEATURE",
+    "check_asked_features",
     "check_readable",
     "check_writable",
     "downgrade_for_detach",
@@ -84,6 +85,19 @@ _IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
 }
 
 
+# Properties that switch a feature on in a new table ("Table Properties" of Delta); `delta.feature.<name>` does so by name.
+_FEATURE_PREFIX: Final = "delta.feature."
+_ASKED_BY: Final = {
+    "delta.columnMapping.mode": "columnMapping",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableTypeWidening": "typeWidening",
+}
+
+
 def reader_features(protocol: Protocol) -> frozenset[str]:
     """The features a reader must implement, named or implied."""
     if protocol.min_reader_version >= FEATURE_READER_VERSION:
@@ -136,6 +150,19 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
         features.add("timestampNtz")
         return Protocol(FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, ("timestampNtz",), tuple(sorted(features)))
     return Protocol(1, FEATURE_WRITER_VERSION, None, tuple(sorted(features)))
+
+
+def check_asked_features(configuration: Mapping[str, str]) -> None:
+    """Raise UnsupportedFeature, naming the features, when the properties of a new table ask for what sluice lacks."""
+    asked = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    asked |= {key[len(_FEATURE_PREFIX) :] for key in configuration if key.startswith(_FEATURE_PREFIX)}
+    if lacking := asked - _WRITABLE:
+        raise UnsupportedFeature(
+            f"the properties ask for {', '.join(sorted(lacking))}, which sluice does not support; leave them out, or make the table "
+            "with an engine that does",
+            features=sorted(lacking),
+            access="write",
+        )
 
 
 def upgrade_for_attach(protocol: Protocol) -> Protocol:

@@ -41,9 +41,9 @@ def normalise(location: str | os.PathLike[str]) -> str:
 
     Raises UnknownScheme, or InvalidRequest when the rest of it names nothing.
     """
-    text = os.fspath(location)
+    text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
     if not text or "\0" in text:
-        raise InvalidRequest(f"{text!r} is no location: give a path or a URI such as s3://bucket/table", location=text)
+        raise InvalidRequest(f"{location!r} is no location: give a path or a URI such as s3://bucket/table", location=location)
     match = _SCHEME.match(text)
     if match is None:
         return "file://" + os.path.realpath(_expand_home(text))

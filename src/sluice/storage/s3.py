@@ -32,6 +32,7 @@ import boto3
 from botocore import exceptions as boto
 from botocore.config import Config
 
+from .constants import PROBE_PREFIX
 from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
 from .s3_errors import meaning
@@ -49,7 +50,6 @@ _CONFLICT_ATTEMPTS = 8
 _CONFLICT_WAIT_S = 0.05
 _BODY_ATTEMPTS = 4
 _STREAM_BUFFER_BYTES = 64 << 10
-_PROBE = "_delta_log/_sluice_probe-"
 
 _ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE")
 """Variables that botocore reads when a client is made: another value means another client."""
@@ -249,7 +249,7 @@ class S3Store:
         return known
 
     def _probe(self) -> bool:
-        key = _PROBE + uuid.uuid4().hex
+        key = PROBE_PREFIX + uuid.uuid4().hex
         self.put(key, b"")
         try:
             return not self._put_conditionally(key, b"")

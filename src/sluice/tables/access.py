@@ -20,7 +20,7 @@ from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
 from ..coordinator.presence import announce
 from ..coordinator.records import ClientName, Head
-from ..storage.errors import ForeignCommit, InvalidRequest, NotATable, TableNotFound
+from ..storage.errors import ForeignCommit, InvalidRequest, LogGap, NotATable, TableNotFound
 from ..storage.features import SLUICE_FEATURE
 from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
@@ -30,6 +30,23 @@ __all__ = ["Access", "TableAddress", "this_client"]
 
 _FETCHES_MAX = 8
 _RELOAD_BEYOND_VERSIONS = 200
+
+
+def _first_published(context: TableContext) -> Snapshot:
+    """The snapshot of a table that the coordinator knows and the log did not show: its first version may be on its way."""
+    state = context.read_published()
+    if state is not None and state[0].version < 0:
+        Committer(context).publisher.publish_pending()
+    try:
+        return Snapshot.load(context.objects)
+    except (TableNotFound, NotATable) as missing:
+        version = require_head(context).version
+        raise LogGap(
+            f"the coordinator keeps a table at {context.tree.location}, at version {version}, but its log is gone ({missing.message}): "
+            "restore the log from a copy, or use another location",
+            location=context.tree.location,
+            version=version,
+        ) from missing
 
 
 def this_client(application: str | None = None) -> ClientName:
@@ -105,13 +122,11 @@ class Access:
         context: TableContext | None = None
         try:
             snapshot = Snapshot.load(store)
-        except TableNotFound:
-            # a table whose first version is ratified and not published yet is there all the same
+        except (TableNotFound, NotATable):
             context = address.context(limits)
             if not check_tree(context) or require_head(context).version < 0:
                 raise
-            Committer(context).publisher.publish_pending()
-            snapshot = Snapshot.load(store)
+            snapshot = _first_published(context)
         if SLUICE_FEATURE not in (snapshot.protocol.writer_features or ()):
             raise NotATable(
                 f"{address.location} is a Delta table that sluice does not manage; bring it in with "
@@ -123,6 +138,8 @@ class Access:
         access = Access(address, store, Committer(context))
         access._snapshot = snapshot
         access._refuse_foreign(snapshot, head)
+        if snapshot.version < head.version:
+            access.latest()  # raises LogGap when what was published is not there any more
         return access
 
     @property
@@ -155,7 +172,9 @@ class Access:
         return self.at(None)
 
     def at(self, version: int | None) -> Snapshot:
-        """The snapshot of a version. Raises VersionNotFound when there is no such version (any more)."""
+        """The snapshot of a version. Raises VersionNotFound when there is no such version (any more), InvalidRequest for no number."""
+        if version is not None and type(version) is not int:
+            raise InvalidRequest(f"version {version!r} is no version: give a whole number, 0 or more", version=version)
         if self.committer is None:
             if version is not None:
                 return Snapshot.load(self.store, version=version)
@@ -213,8 +232,8 @@ class Access:
         if snapshot.version > now.version:
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
-                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, check its commits, "
-                "then detach and attach the table",
+                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
+                "that version on to another place, and write their rows again through sluice",
                 version=now.version + 1,
                 location=location,
             )

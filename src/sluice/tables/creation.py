@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,24 +11,36 @@ import pyarrow as pa
 
 from ..coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
 from ..coordinator.committer import Committer
+from ..coordinator.context import TableContext
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.isolation import table_isolation
 from ..coordinator.outcomes import Commit
 from ..coordinator.presence import list_clients
 from ..coordinator.records import Head
 from ..storage.actions import Metadata, Protocol
+from ..storage.constants import PROBE_PREFIX
 from ..storage.constraints import Constraints
-from ..storage.errors import InvalidRequest, NotATable, TableExists
-from ..storage.features import SLUICE_FEATURE, check_writable, downgrade_for_detach, new_protocol, upgrade_for_attach
+from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
+from ..storage.features import (
+    SLUICE_FEATURE,
+    check_asked_features,
+    check_writable,
+    downgrade_for_detach,
+    new_protocol,
+    upgrade_for_attach,
+)
+from ..storage.objects import ObjectStore
 from ..storage.schema import StructType, check_new_schema, from_arrow, schema_to_json
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
+from .maintenance import CHECKPOINT_INTERVAL
 from .transactions import Change, Reads, commit_change, new_transaction_id
-from .writing import file_size_of
+from .writing import file_size_of, indexed_columns_of
 
 __all__ = ["access_for_creation", "attach", "create", "detach", "new_table"]
 
+_log = logging.getLogger(__name__)
 _ICT_KEY = "delta.enableInCommitTimestamps"
 _ICT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 _ICT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
@@ -37,14 +50,15 @@ def new_table(
     schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str], clock_ms: int
 ) -> tuple[Protocol, Metadata]:
     """The first two actions of a table. Raises InvalidRequest or UnsupportedFeature for what cannot be one."""
+    if not isinstance(schema, (pa.Schema, StructType)):
+        raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
     struct = schema if isinstance(schema, StructType) else from_arrow(schema)
     check_new_schema(struct, partition_by)
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}")
     configuration = {**properties, _ICT_KEY: "true"}
-    table_isolation(configuration)
-    file_size_of(configuration)
+    _check_properties(configuration)
     metadata = Metadata(
         id=str(uuid.uuid4()),
         schema_string=schema_to_json(struct),
@@ -54,8 +68,29 @@ def new_table(
     )
     protocol = new_protocol(struct, configuration)
     check_writable(protocol, metadata)
+    check_asked_features(configuration)
     Constraints.of(struct, metadata)
     return protocol, metadata
+
+
+def _check_properties(configuration: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a property that every later write would stumble over."""
+    table_isolation(configuration)
+    file_size_of(configuration)
+    indexed_columns_of(configuration)
+    interval = configuration.get(CHECKPOINT_INTERVAL, "1")
+    if not interval.isdecimal() or int(interval) == 0:
+        raise InvalidRequest(f"{CHECKPOINT_INTERVAL} is {interval!r}; give a whole number of versions, 1 or more")
+
+
+def _require_writable(store: ObjectStore) -> None:
+    """Put a throw-away object, so that a place that takes none is refused before anything is decided about it."""
+    probe = PROBE_PREFIX + uuid.uuid4().hex
+    store.put(probe, b"a place for a table")
+    try:
+        store.delete(probe)
+    except AccessDenied as error:  # whoever may not delete can write a table all the same
+        _log.warning("%s/%s was left behind: %s", store.location, probe, error)
 
 
 def access_for_creation(address: TableAddress) -> Access:
@@ -68,14 +103,19 @@ def access_for_creation(address: TableAddress) -> Access:
         raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
     context = address.context()
     if check_tree(context):
-        head = require_head(context)
-        if head.version >= 0 and latest_version(store) is None:
-            _former_table(address, head, others=len(list_clients(context.coordination)) - 1)
+        _require_no_former_table(address, store, context)
+    _require_writable(store)
     make_tree(context, Head())
     return Access(address, store, Committer(context))
 
 
-def _former_table(address: TableAddress, head: Head, *, others: int) -> None:
+def _require_no_former_table(address: TableAddress, store: ObjectStore, context: TableContext) -> None:
+    head, published = require_head(context), context.read_published()
+    if head.version < 0:
+        return
+    if published is None or published[0].version < 0 or latest_version(store) is not None:
+        raise _created_meanwhile(address)
+    others = len(list_clients(context.coordination)) - 1
     raise InvalidRequest(
         f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone "
         f"({others} other clients are connected). A location's versions never start again while a writer of the former table "
@@ -105,10 +145,14 @@ def create(
     try:
         return access, commit_change(access, change)
     except ProtocolChangedException as lost:
-        raise TableExists(
-            f"somebody else created a table at {address.location} at the same moment; open it, or choose another location",
-            location=address.location,
-        ) from lost
+        raise _created_meanwhile(address) from lost
+
+
+def _created_meanwhile(address: TableAddress) -> TableExists:
+    return TableExists(
+        f"somebody else created a table at {address.location} at the same moment; open it, or choose another location",
+        location=address.location,
+    )
 
 
 def attach(address: TableAddress) -> tuple[Access, Commit | None]:
@@ -129,6 +173,8 @@ def attach(address: TableAddress) -> tuple[Access, Commit | None]:
             location=address.location,
         )
     check_writable(snapshot.protocol, snapshot.metadata)
+    _check_properties(snapshot.configuration)
+    _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
     start = Head(version=snapshot.version, timestamp_ms=claimed_ms - 1, metadata_version=snapshot.version, table_id=snapshot.metadata.id)

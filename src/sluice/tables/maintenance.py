@@ -9,10 +9,10 @@ from ..storage.checkpoint_writer import write_checkpoint
 from ..storage.errors import SluiceError
 from .access import Access
 
-__all__ = ["Checkpointer"]
+__all__ = ["CHECKPOINT_INTERVAL", "Checkpointer"]
 
 _log = logging.getLogger(__name__)
-_INTERVAL_KEY = "delta.checkpointInterval"
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _INTERVAL_DEFAULT = 100
 
 
@@ -29,7 +29,7 @@ class Checkpointer:
 
     def committed(self, version: int, ordinal: int) -> None:
         """Note a commit of this process; starts a checkpoint when its version is due and it is the version's first."""
-        configured = self._access.current().configuration.get(_INTERVAL_KEY, "")
+        configured = self._access.current().configuration.get(CHECKPOINT_INTERVAL, "")
         interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
         if version == 0 or version % interval or ordinal or not self._busy.acquire(blocking=False):
             return

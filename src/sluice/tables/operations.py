@@ -17,7 +17,7 @@ from ..storage.scan import read_files
 from ..storage.schema import StructType
 from ..storage.snapshot import Snapshot
 from .transactions import Reads
-from .writing import file_size_of
+from .writing import file_size_of, indexed_columns_of
 
 __all__ = ["Deletion", "delete_rows", "partitions_predicate", "remove_all", "row_count"]
 
@@ -100,7 +100,8 @@ def delete_rows(
             removed += 1
             deleted += row_count([add])
             continue
-        rows = read_files(store, candidates.slice(number, 1), schema=schema, partition_columns=columns, columns=None, predicate=None)
+        one = candidates.slice(number, 1)
+        rows = read_files(store, one, schema=schema, partition_columns=columns, columns=None, predicate=None, version=snapshot.version)
         hit = pc.fill_null(predicate.mask(rows), False)
         kept = rows.filter(pc.invert(hit))
         if len(kept) == len(rows):
@@ -117,6 +118,7 @@ def delete_rows(
                 partition_columns=columns,
                 transaction_id=transaction_id,
                 target_file_bytes=file_size_of(snapshot.configuration),
+                indexed_columns=indexed_columns_of(snapshot.configuration),
                 label=f"d{number}",
             )
             actions.extend(written)

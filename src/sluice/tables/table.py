@@ -12,7 +12,7 @@ from ..coordinator.clock import Deadline
 from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, Outcome
 from ..storage.actions import AddFile
-from ..storage.errors import InvalidRequest, VersionNotFound
+from ..storage.errors import InvalidRequest
 from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.timetravel import version_at
 from . import creation
@@ -247,9 +247,12 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
-        if version is not None and version < 0:
-            raise VersionNotFound(f"version {version} was asked for; versions start at 0", version=version)
         if timestamp is not None:
+            if type(timestamp) is not int:
+                raise InvalidRequest(
+                    f"timestamp {timestamp!r} is no time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
+                    timestamp=timestamp,
+                )
             version = version_at(self._access.store, timestamp)
         return TableSnapshot(self._access.store, self._access.at(version))
 

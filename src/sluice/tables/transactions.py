@@ -13,12 +13,13 @@ from ..coordinator.isolation import IsolationLevel, table_isolation
 from ..coordinator.outcomes import Commit, refusal_error
 from ..coordinator.records import Footprint, Head, Intent, digest
 from ..storage.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, encode_all
+from ..storage.errors import InvalidRequest
 from ..storage.paths import staged_path
 from ..storage.schema import PrimitiveType, StructType
 from ..storage.snapshot import Snapshot
 from .access import Access
 
-__all__ = ["Change", "Reads", "commit_change", "new_transaction_id", "repeated_application_transaction"]
+__all__ = ["Change", "Reads", "check_application_transaction", "commit_change", "new_transaction_id", "repeated_application_transaction"]
 
 DEFAULT_TIMEOUT_S = 120.0
 
@@ -26,6 +27,18 @@ DEFAULT_TIMEOUT_S = 120.0
 def new_transaction_id() -> str:
     """A GUID: the name of a transaction for ever, and part of the names of all its data files."""
     return str(uuid.uuid4())
+
+
+def check_application_transaction(transaction: object) -> None:
+    """Raise InvalidRequest unless this is None or (application id, number), as Delta's `txn` action holds them."""
+    match transaction:
+        case None:
+            return
+        case (str(app), int(number)) if app and type(number) is int and 0 <= number < 2**63:
+            return
+    raise InvalidRequest(
+        f"transaction={transaction!r}: give (application id, number), a text that is not empty and a whole number, 0 or more"
+    )
 
 
 @dataclass(frozen=True, slots=True)

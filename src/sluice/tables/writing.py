@@ -6,6 +6,7 @@ object store.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ from ..storage.predicate import Predicate
 from ..storage.schema import StructType, parse_schema
 from .access import TableAddress
 
-__all__ = ["Rows", "WritePlan", "batches_of", "file_size_of", "require_columns", "schema_of"]
+__all__ = ["Rows", "WritePlan", "batches_of", "file_size_of", "indexed_columns_of", "require_columns", "schema_of"]
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]"
 
@@ -83,6 +84,14 @@ def file_size_of(configuration: Mapping[str, str]) -> int:
     return int(digits) * units[unit]
 
 
+def indexed_columns_of(configuration: Mapping[str, str]) -> int:
+    """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
+    text = configuration.get(_INDEXED_COLUMNS_KEY, "32")
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
+        raise InvalidRequest(f"{_INDEXED_COLUMNS_KEY} is {text!r}; give a whole number, -1 for all columns")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """How the rows of one transaction become files; picklable.
@@ -121,7 +130,7 @@ class WritePlan:
             partition_columns=self.metadata.partition_columns,
             transaction_id=self.transaction_id,
             target_file_bytes=file_size_of(configuration),
-            indexed_columns=int(configuration.get(_INDEXED_COLUMNS_KEY, "32")),
+            indexed_columns=indexed_columns_of(configuration),
             check=self._checks(),
             label=label,
         )

@@ -1,0 +1,409 @@
+"""What bad input gets through the Python API: the class of error, a message with the value and the remedy, and nothing written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import sluice
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+from .pictures import files_below, nodes_of
+from .pictures import refused as refused_at
+
+Refused = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def refused(place: Place, tmp_path: Path) -> Refused:
+    """`pictures.refused` for the table's store and its coordinator's tree."""
+    return lambda error, *words: refused_at(error, *words, leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)})
+
+
+@pytest.fixture
+def table(place: Place) -> sluice.Table:
+    """A table with two rows, in version 1."""
+    table = place.create()
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    return table
+
+
+def ways_in(place: Place) -> list[Callable[[], object]]:
+    """The calls that need a table to be there."""
+    return [
+        place.open,
+        lambda: place.open(consistency="published"),
+        lambda: sluice.Table.attach(place.location, coordinator=place.coordinator),
+    ]
+
+
+# -- where ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["gs", "hdfs", "abfss", "http"])
+def test_a_location_with_an_unknown_scheme(place: Place, refused: Refused, scheme: str) -> None:
+    location = f"{scheme}://bucket/flights"
+    ways: list[Callable[[], object]] = [
+        lambda: sluice.Table.create(location, FLIGHTS, coordinator=place.coordinator),
+        lambda: sluice.Table.open(location, coordinator=place.coordinator),
+        lambda: sluice.Table.open(location, consistency="published"),
+        lambda: sluice.Table.attach(location, coordinator=place.coordinator),
+    ]
+    for way in ways:
+        with refused(sluice.UnknownScheme, repr(location), repr(scheme), "s3://", "file://", "plain paths"):
+            way()
+
+
+@pytest.mark.parametrize("location", ["", 5, None])
+def test_a_location_that_is_none(place: Place, refused: Refused, location: Any) -> None:
+    with refused(sluice.InvalidRequest, repr(location), "give a path or a URI"):
+        sluice.Table.create(location, FLIGHTS, coordinator=place.coordinator)
+
+
+def test_a_coordinator_with_an_unknown_scheme(place: Place, refused: Refused) -> None:
+    with refused(sluice.UnknownScheme, "'etcd://host'", "embedded://", "zk://"):
+        sluice.Table.create(place.location, FLIGHTS, coordinator="etcd://host")
+
+
+def test_a_table_that_does_not_exist(place: Place, refused: Refused) -> None:
+    for way in ways_in(place):
+        with refused(sluice.TableNotFound, place.location, "check the location, or create the table"):
+            way()
+
+
+def test_a_folder_that_is_no_table(place: Place, refused: Refused) -> None:
+    folder = Path(place.location)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("no table")
+    for way in ways_in(place):
+        with refused(sluice.NotATable, place.location, "notes.txt", "check the location"):
+            way()
+
+
+def test_a_file_where_a_folder_should_be(place: Place, refused: Refused) -> None:
+    Path(place.location).write_text("a file")
+    with refused(sluice.InvalidRequest, place.location, "a part of the path is a file"):
+        place.create()
+
+
+def test_a_delta_table_that_is_not_attached(place: Place, refused: Refused) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
+    with refused(sluice.NotATable, place.location, "sluice.Table.attach", "consistency='published'"):
+        place.open()
+
+
+def test_a_table_of_another_coordinator(place: Place, table: sluice.Table, refused: Refused) -> None:
+    for way in (sluice.Table.open, sluice.Table.attach):
+        with refused(sluice.NotATable, place.location, "the one its writers use" if way == sluice.Table.attach else "its writers use"):
+            way(place.location, coordinator=place.coordinator + "-other")
+
+
+def test_creating_a_table_that_exists(place: Place, table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.TableExists, place.location, "open it, or choose another location"):
+        place.create()
+
+
+def test_creating_a_table_over_one_that_sluice_does_not_manage(place: Place, refused: Refused) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
+    with refused(sluice.TableExists, place.location):
+        place.create()
+
+
+# -- making a table ------------------------------------------------------------------------------------------------------
+
+NESTED = pa.struct([pa.field("code", pa.string(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "partition_by", "error", "words"),
+    [
+        ([("a", pa.int64())], ["nowhere"], sluice.InvalidRequest, ["'nowhere'", "its columns are a"]),
+        ([("a", pa.int64()), ("b", pa.int64())], ["a", "b"], sluice.InvalidRequest, ["every column is a partition column", "at least one"]),
+        ([("a", NESTED), ("b", pa.int64())], ["a"], sluice.InvalidRequest, ["'a'", "primitive types"]),
+        ([("a", NESTED), ("b", pa.int64())], ["a.code"], sluice.InvalidRequest, ["'a.code'", "is not in the schema"]),
+        ([("a", pa.int64()), ("b", pa.int64())], ["a", "a"], sluice.InvalidRequest, ["named twice", "name each once"]),
+        ([("a", pa.int64()), ("A", pa.int64())], [], sluice.SchemaMismatch, ["'a'", "'A'", "ignores case", "rename one"]),
+        ([("a", pa.struct([("x", pa.int8()), ("X", pa.int8())]))], [], sluice.SchemaMismatch, ["'a.x'", "'a.X'", "rename one"]),
+        ([("a b", pa.int64())], [], sluice.SchemaMismatch, ["'a b'", "rename it"]),
+        ([("a", pa.time64("us"))], [], sluice.SchemaMismatch, ["'a'", "time64", "cast it"]),
+        ([], [], sluice.SchemaMismatch, ["no column", "give at least one"]),
+    ],
+)
+def test_a_schema_that_can_be_no_tables(
+    place: Place, refused: Refused, fields: list[Any], partition_by: list[str], error: type[sluice.SluiceError], words: list[str]
+) -> None:
+    with refused(error, *words):
+        sluice.Table.create(place.location, pa.schema(fields), partition_by=partition_by, coordinator=place.coordinator)
+
+
+@pytest.mark.parametrize("schema", ["a int, b string", {"a": "int"}, [("a", "int")], None])
+def test_a_schema_that_is_none(place: Place, refused: Refused, schema: Any) -> None:
+    with refused(sluice.InvalidRequest, type(schema).__name__, "pyarrow.schema"):
+        sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"owner": 5}, ["'owner'", "5", "properties are text", "'5'"]),
+        ({"owner": None}, ["'owner'", "None", "properties are text"]),
+        ({"delta.checkpointInterval": 10}, ["'delta.checkpointInterval'", "10", "'10'"]),
+        ({"delta.checkpointInterval": "often"}, ["delta.checkpointInterval", "'often'", "whole number"]),
+        ({"delta.isolationLevel": "ReadCommitted"}, ["'ReadCommitted'", "Serializable or WriteSerializable"]),
+        ({"delta.targetFileSize": "huge"}, ["'huge'", "134217728 or 128mb"]),
+        ({"delta.dataSkippingNumIndexedCols": "many"}, ["delta.dataSkippingNumIndexedCols", "'many'", "whole number"]),
+    ],
+)
+def test_properties_that_mean_nothing(place: Place, refused: Refused, properties: dict[str, Any], words: list[str]) -> None:
+    with refused(sluice.InvalidRequest, *words):
+        place.create(properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "feature"),
+    [
+        ({"delta.enableChangeDataFeed": "true"}, "changeDataFeed"),
+        ({"delta.columnMapping.mode": "name"}, "columnMapping"),
+        ({"delta.enableDeletionVectors": "true"}, "deletionVectors"),
+        ({"delta.enableRowTracking": "true"}, "rowTracking"),
+        ({"delta.feature.identityColumns": "supported"}, "identityColumns"),
+    ],
+)
+def test_properties_that_ask_for_what_sluice_lacks(place: Place, refused: Refused, properties: dict[str, str], feature: str) -> None:
+    with refused(sluice.UnsupportedFeature, feature, "sluice does not support") as caught:
+        place.create(properties=properties)
+    assert caught.value.access == "write"
+
+
+def test_a_constraint_that_cannot_be_enforced(place: Place, refused: Refused) -> None:
+    with refused(sluice.UnsupportedFeature, "odd", "my_function", "drop the constraint"):
+        place.create(properties={"delta.constraints.odd": "my_function(delay) = 1"})
+
+
+# -- data ----------------------------------------------------------------------------------------------------------------
+
+
+def test_data_that_does_not_fit_the_schema(table: sluice.Table, refused: Refused) -> None:
+    good = flights(("JFK", 1, 1))
+    cases: list[tuple[pa.Table, list[str]]] = [
+        (good.append_column("carrier", pa.array(["UA"])), ["'carrier'"]),
+        (good.drop_columns(["delay"]), ["'delay'", "add it", "merge_schema"]),
+        (good.set_column(2, "delay", pa.array(["late"])), ["'delay'", "string"]),
+        (good.set_column(2, "delay", pa.array([0.5])), ["'delay'", "double"]),
+        (pa.table({"origin": [None], "month": pa.array([1], pa.int32()), "delay": [1]}), ["'origin'", "NOT NULL"]),
+    ]
+    for rows, words in cases:
+        for write in (table.append, table.overwrite):
+            with refused(sluice.SchemaMismatch, *words):
+                write(rows)
+
+
+def test_data_that_does_not_fit_a_nested_schema(place: Place, refused: Refused) -> None:
+    schema = pa.schema([("id", pa.int64()), ("airport", NESTED), ("stops", pa.list_(pa.field("element", pa.int32(), nullable=False)))])
+    table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+
+    def rows(airport: pa.Array, stops: pa.Array) -> pa.Table:
+        return pa.table({"id": [1], "airport": airport, "stops": stops})
+
+    codes = pa.array([{"code": "JFK"}])
+    numbers = pa.array([[1]], pa.list_(pa.int32()))
+    cases: list[tuple[pa.Table, list[str]]] = [
+        (rows(pa.array([{"code": None}], NESTED), numbers), ["airport.code", "NOT NULL"]),
+        (rows(pa.array([{"code": "JFK", "city": "NY"}]), numbers), ["airport.city"]),
+        (rows(pa.array([{"code": 5}]), numbers), ["airport.code"]),
+        (rows(pa.array([{"city": "NY"}]), numbers), ["airport.city"]),
+        (rows(codes, pa.array([[1, None]], pa.list_(pa.int32()))), ["stops.element", "NOT NULL"]),
+        (rows(pa.array(["JFK"]), numbers), ["'airport'"]),
+    ]
+    for data, words in cases:
+        with refused(sluice.SchemaMismatch, *words):
+            table.append(data)
+    assert table.append(rows(codes, numbers)) is not None
+
+
+def test_a_later_batch_that_does_not_fit_leaves_nothing_of_the_earlier_ones(table: sluice.Table, refused: Refused) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from flights(("JFK", 1, 1), ("LGA", 1, 2)).to_batches()
+        yield pa.record_batch({"origin": [None], "month": pa.array([1], pa.int32()), "delay": [1]})
+
+    with refused(sluice.SchemaMismatch, "'origin'", "NOT NULL"):
+        table.append(batches())
+
+
+@pytest.mark.parametrize("rows", ["JFK,1,5", b"JFK", {"origin": ["JFK"]}, [{"origin": "JFK"}], [1, 2], None, 5])
+def test_data_of_the_wrong_python_type(table: sluice.Table, refused: Refused, rows: Any) -> None:
+    kind = type(rows[0] if isinstance(rows, list) else rows).__name__
+    with refused(sluice.InvalidRequest, kind, "pyarrow"):
+        table.append(rows)
+
+
+def test_an_empty_append_makes_no_version(table: sluice.Table, caplog: pytest.LogCaptureFixture) -> None:
+    before = table.refresh().version
+    for nothing in (flights(), flights().to_batches(), iter(())):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="sluice"):
+            assert table.append(nothing) is None
+        assert [r.levelname for r in caplog.records] == ["WARNING"]
+        assert table.location in caplog.text
+        assert "no version was made" in caplog.text
+    assert table.refresh().version == before
+
+
+def test_rows_that_break_a_constraint(place: Place, refused: Refused) -> None:
+    table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
+    with refused(sluice.ConstraintViolated, "sane", "delay > -1000", "-5000", "correct or leave out"):
+        table.append(flights(("JFK", 1, 1), ("EWR", 1, -5000)))
+
+
+def test_rows_outside_the_condition_that_is_overwritten(table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.ConstraintViolated, "origin = 'JFK'", "1 of the rows", "filter the data, or widen the condition"):
+        table.overwrite(flights(("JFK", 1, 1), ("EWR", 1, 1)), where="origin = 'JFK'")
+
+
+def test_dynamic_overwrite_of_a_table_without_partitions(place: Place, refused: Refused) -> None:
+    table = place.create(partition_by=[])
+    with refused(sluice.InvalidRequest, place.location, "not partitioned"):
+        table.overwrite(flights(("JFK", 1, 1)), dynamic=True)
+
+
+def test_dynamic_and_where_at_once(table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.InvalidRequest, "month = 1", "dynamic=True", "give one of them"):
+        table.overwrite(flights(("JFK", 1, 1)), where="month = 1", dynamic=True)
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE"])
+def test_an_append_only_table(place: Place, refused: Refused, value: str) -> None:
+    table = place.create(properties={"delta.appendOnly": value})
+    table.append(flights(("JFK", 1, 1)))
+    ways: list[Callable[[], object]] = [
+        lambda: table.delete("month = 1"),
+        lambda: table.overwrite(flights(("JFK", 1, 2))),
+        lambda: table.overwrite(flights(("JFK", 1, 2)), where="month = 1"),
+        lambda: table.overwrite(flights(("JFK", 1, 2)), dynamic=True),
+    ]
+    for way in ways:
+        with refused(sluice.UnsupportedFeature, place.location, "delta.appendOnly", "append"):
+            way()
+
+
+@pytest.mark.parametrize("transaction", [("loader",), "loader", ("loader", "7"), (7, "loader"), ("loader", True), ("", 1)])
+def test_an_applications_transaction_that_is_none(table: sluice.Table, refused: Refused, transaction: Any) -> None:
+    with refused(sluice.InvalidRequest, repr(transaction), "application id", "whole number"):
+        table.append(flights(("JFK", 1, 1)), transaction=transaction)
+
+
+# -- conditions and columns ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("month = ", ["month = "]),
+        ("", ["''", "exactly one expression"]),
+        ("mnth = 1", ["mnth", "origin", "month", "delay"]),
+        ("nope(month) = 1", ["nope"]),
+        ("origin", ["'origin'", "BOOLEAN", "compare it"]),
+        ("month = 1; DROP TABLE flights", ["DROP"]),
+    ],
+)
+def test_a_condition_that_does_not_parse_or_names_an_unknown_column(
+    table: sluice.Table, refused: Refused, where: str, words: list[str]
+) -> None:
+    ways: list[Callable[[], object]] = [
+        lambda: table.delete(where),
+        lambda: table.overwrite(flights(("JFK", 1, 1)), where=where),
+        lambda: table.snapshot().to_arrow(where=where),
+        lambda: list(table.snapshot().to_batches(where=where)),
+    ]
+    for way in ways:
+        with refused(sluice.PredicateError, *words):
+            way()
+
+
+def test_columns_that_the_table_lacks(table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.InvalidRequest, "'carrier'", "origin, month, delay"):
+        table.snapshot().to_arrow(columns=["carrier"])
+
+
+# -- versions and times --------------------------------------------------------------------------------------------------
+
+
+def test_a_version_beyond_the_latest(place: Place, table: sluice.Table, refused: Refused) -> None:
+    for each in (table, place.open(consistency="published")):
+        with refused(sluice.VersionNotFound, "version 99", place.location, "versions 0 to 1 are"):
+            each.snapshot(version=99)
+    with refused(sluice.VersionNotFound, "version 99", "versions 0 to 1 are"):
+        table.overwrite(flights(("JFK", 1, 1)), read_version=99)
+
+
+@pytest.mark.parametrize("version", [True, False, "1", 1.0])
+def test_a_version_that_is_none(table: sluice.Table, refused: Refused, version: Any) -> None:
+    with refused(sluice.InvalidRequest, repr(version), "give a whole number"):
+        table.snapshot(version=version)
+    with refused(sluice.InvalidRequest, repr(version), "give a whole number"):
+        table.overwrite(flights(("JFK", 1, 1)), read_version=version)
+
+
+def test_a_negative_version(place: Place, table: sluice.Table, refused: Refused) -> None:
+    for each in (table, place.open(consistency="published")):
+        with refused(sluice.VersionNotFound, "version -1", place.location, "versions 0 to 1 are"):
+            each.snapshot(version=-1)
+
+
+def test_a_version_that_was_cleaned_up(place: Place, table: sluice.Table, refused: Refused) -> None:
+    table.checkpoint()
+    table.append(flights(("LGA", 3, 3)))
+    (Path(place.location) / "_delta_log" / f"{0:020d}.json").unlink()
+    (Path(place.location) / "_delta_log" / f"{1:020d}.json").unlink()
+    for each in (place.open(), place.open(consistency="published")):
+        assert each.snapshot(version=1).to_arrow().num_rows == 2
+        with refused(sluice.VersionNotFound, "version 0", place.location, "versions 1 to 2 are"):
+            each.snapshot(version=0)
+
+
+def test_times_before_the_first_version_and_after_the_last(place: Place, table: sluice.Table, refused: Refused) -> None:
+    now = time.time_ns() // 1_000_000
+    for each in (table, place.open(consistency="published")):
+        with refused(sluice.VersionNotFound, place.location, "1970-01-01T00:00:00.001", "earliest available version is 0"):
+            each.snapshot(timestamp=1)
+        with refused(sluice.VersionNotFound, place.location, "latest version is 1"):
+            each.snapshot(timestamp=now + 3_600_000)
+
+
+@pytest.mark.parametrize("timestamp", ["2013-01-01", True, 1.5])
+def test_a_time_that_is_none(table: sluice.Table, refused: Refused, timestamp: Any) -> None:
+    with refused(sluice.InvalidRequest, repr(timestamp), "milliseconds"):
+        table.snapshot(timestamp=timestamp)
+
+
+def test_a_version_and_a_time_at_once(table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.InvalidRequest, "version=1", "timestamp=5", "give one of them"):
+        table.snapshot(version=1, timestamp=5)
+
+
+def test_options_that_mean_nothing(place: Place, table: sluice.Table, refused: Refused) -> None:
+    with refused(sluice.InvalidRequest, "'written'", "published, ratified"):
+        place.open(ack="written")
+    with refused(sluice.InvalidRequest, "'eventual'", "latest, published"):
+        place.open(consistency="eventual")
+    with refused(sluice.InvalidRequest, "'acces_key_id'", "access_key_id"):
+        place.open(storage_options={"acces_key_id": "x"})
+    with refused(sluice.InvalidRequest, "'replace'", "append, overwrite, dynamic"):
+        table.plan_write(FLIGHTS, mode="replace")
+
+
+def test_writing_to_what_was_opened_to_read(place: Place, table: sluice.Table, refused: Refused) -> None:
+    reader = place.open(consistency="published")
+    ways: list[Callable[[], object]] = [lambda: reader.append(flights(("JFK", 1, 1))), lambda: reader.delete("month = 1"), reader.detach]
+    for way in ways:
+        with refused(sluice.InvalidRequest, place.location, "consistency='published'", "open it without that"):
+            way()
+    assert rows_of(reader.snapshot().to_arrow()) == rows_of(table.snapshot().to_arrow())
