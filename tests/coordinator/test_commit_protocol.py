@@ -18,12 +18,13 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     ProtocolChangedException,
 )
+from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.records import Footprint
 from sluice.storage.errors import ForeignCommit, StorageUnavailable
 from sluice.storage.paths import commit_path
 
-from .world import PARTITIONED, QUICK, Client, World, app_intent, append_intent, rewrite_intent
+from .world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, rewrite_intent
 
 
 @pytest.fixture
@@ -167,10 +168,11 @@ def test_a_lost_reply_never_loses_nor_doubles(world: World, fault: Fault, verb: 
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_losing_the_reply_of_every_call_in_turn(fault: Fault) -> None:
+@pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+def test_losing_the_reply_of_every_call_in_turn(fault: Fault, limits: Limits) -> None:
     """Run a commit once to count its calls, then once per call with that very call's reply lost."""
     counting = World()
-    client = counting.client()
+    client = counting.client(limits)
     client.append()
     before = sum(counting.coordination.calls.values())
     client.append()
@@ -178,7 +180,7 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault) -> None:
     assert calls > 5
     for number in range(calls):
         world = World()
-        writer = world.client()
+        writer = world.client(limits)
         writer.append()
         world.coordination.inject(fault, skip=number)
         commit = writer.append("x.parquet")
@@ -416,3 +418,53 @@ def test_a_publication_that_failed_in_the_background_is_done_before_the_end(worl
     client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
     assert client.committer.background.drain(5.0)
     assert world.files() == {"x.parquet"}
+
+
+# -- the fast path ------------------------------------------------------------------------------------------------------
+
+
+def test_a_lone_writer_needs_no_slot(world: World) -> None:
+    client = world.client(DIRECT)
+    commits = [client.append() for _ in range(3)]
+    assert [c.version for c in commits] == [0, 1, 2]
+    assert world.coordination.calls["create"] == 0
+    assert client.head().slot == -1
+    outcome = world.client().committer.outcome(commits[1].transaction_id, Deadline.after(1, SystemClock()))
+    assert outcome.commit is not None
+    assert outcome.commit.version == 1
+
+
+def test_who_waits_in_the_queue_is_not_passed(world: World) -> None:
+    waiting, direct = world.client(), world.client(DIRECT)
+    first = append_intent(waiting.head(), "first.parquet")
+    claim_slot(waiting.context, first, waiting.head(), Deadline.after(5, SystemClock()))
+    second = direct.append("second.parquet")
+    assert world.transactions() == [first.transaction_id, second.transaction_id]
+
+
+def test_queue_and_fast_path_together_lose_nothing(world: World) -> None:
+    clients = [world.client(DIRECT if n % 2 else QUICK) for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        ids = [i for part in pool.map(lambda c: [c.append().transaction_id for _ in range(20)], clients) for i in part]
+    assert sorted(world.transactions()) == sorted(ids)
+
+
+def test_a_conflict_on_the_fast_path_is_refused_by_the_queue(world: World) -> None:
+    client = world.client(DIRECT)
+    client.append("old.parquet")
+    base = client.head()
+    client.commit(rewrite_intent(base, "old.parquet", "new.parquet"))
+    losing = rewrite_intent(base, "old.parquet", "x.parquet")
+    with pytest.raises(ConcurrentDeleteReadException):
+        client.commit(losing)
+    assert client.committer.outcome(losing.transaction_id, Deadline.after(1, SystemClock())).state == "refused"
+
+
+def test_a_direct_commit_whose_publisher_dies_is_published_by_others(world: World) -> None:
+    dying, other = world.client(DIRECT), world.client(QUICK)
+    world.objects.disk.fail_before("put_if_absent", times=1)
+    commit = dying.commit(append_intent(dying.head(), "x.parquet"), ack="ratified")
+    dying.session.close()
+    other.append("y.parquet")
+    assert world.files() == {"x.parquet", "y.parquet"}
+    assert commit.version == 0

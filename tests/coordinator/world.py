@@ -24,7 +24,8 @@ from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
 from sluice.storage.paths import commit_path
 
-QUICK = Limits(patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
+QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
+DIRECT = QUICK.but(fast_path=True)
 PARTITIONED = Footprint(partition_types={"p": "string"})
 
 

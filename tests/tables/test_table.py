@@ -139,7 +139,10 @@ def test_isolation_levels_differ_in_blind_appends(place: Place, isolation: str) 
     table.append(flights(("JFK", 1, 1)))
     read = table.snapshot().version
     other.append(flights(("JFK", 1, 2)))
-    overwrite = lambda: table.overwrite(flights(("JFK", 1, 9)), where="origin = 'JFK'", read_version=read)  # noqa: E731
+
+    def overwrite() -> None:
+        table.overwrite(flights(("JFK", 1, 9)), where="origin = 'JFK'", read_version=read)
+
     if isolation == "Serializable":
         with pytest.raises(sluice.ConcurrentAppendException) as caught:
             overwrite()

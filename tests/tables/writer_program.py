@@ -14,8 +14,9 @@ import sluice
 from sluice.coordinator.limits import Limits
 
 
-def main(location: str, coordinator: str, mode: str, rows: int, inline_bytes_max: int = 64 * 1024) -> None:
-    table = sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=Limits(inline_bytes_max=inline_bytes_max))
+def main(location: str, coordinator: str, mode: str, rows: int, inline_bytes_max: int = 64 * 1024, fast_path: bool = False) -> None:
+    limits = Limits(inline_bytes_max=inline_bytes_max, fast_path=fast_path)
+    table = sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=limits)
     data = pa.table({"part": pa.array(["p"] * rows), "value": pa.array(range(rows), pa.int64())})
     plan = table.plan_write(data.schema, mode=mode)
     print(plan.transaction_id, flush=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,6 +27,7 @@ from .claims import Claim, claim_slot, find_slot, undecided
 from .clock import Clock, Deadline
 from .content import Member, render, version_digest
 from .context import TableContext
+from .direct import ratify_directly
 from .errors import NotCommitted, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, VerdictName
@@ -34,7 +35,7 @@ from .limits import Limits
 from .outcomes import Commit, Outcome, Verdicts, settle
 from .publisher import Publisher
 from .ratified import RatifiedLog, staged_actions
-from .records import BatchRecord, Head, Intent, MalformedRecord, Published
+from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published
 from .resolve import Queued, groupable, resolve, window_start
 from .store import ApplyRefused, Create, Node, NoNode, Op, ReplyLost, Write
 
@@ -79,6 +80,7 @@ class Committer:
         self.publisher = Publisher(context, self.log)
         self.verdicts = Verdicts(context, self.log)
         self.background = Background(self._see_published)
+        self._alone = True
 
     # -- the caller's side -------------------------------------------------------------------------------------------
 
@@ -88,12 +90,48 @@ class Committer:
         Raises the conflict (ConcurrentModification) or Refused; CoordinatorUnavailable when no slot could be claimed;
         OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
         """
-        claim = claim_slot(self.context, intent, head, deadline)
-        commit = self._await(claim, intent, deadline, ack)
+        commit = self._directly(intent, ack)
+        if commit is None:
+            claim = claim_slot(self.context, intent, head, deadline)
+            commit = self._await(claim, intent, deadline, ack)
         if not commit.published:
             self.background.note(commit.version)
         point("before-ack")
         return commit
+
+    def _directly(self, intent: Intent, ack: str) -> Commit | None:
+        """Commit on the fast path where the last commit was alone in its batch; None: the intent has to queue."""
+        if not self._alone or not self.context.limits.fast_path:
+            return None
+        try:
+            done = ratify_directly(self.context, self.log, intent)
+        except Unavailable as trouble:  # it was reading that failed
+            _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
+            return None
+        self._alone = done is not None
+        if done is None:
+            return None
+        told = self.verdicts.told_directly(done.record)
+        commit = replace(settle(told), published=False)
+        publish = partial(self._publish, done.before, done.record, done.published, done.published_node)
+        if ack == "ratified":
+            self.background.submit(publish)
+            return commit
+        return self._publish_in_time(commit, publish)
+
+    def _publish_in_time(self, commit: Commit, publish: Callable[[], bool]) -> Commit:
+        """Publish a ratified version within the time for that; trouble with it is no failure (I12)."""
+        limit = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
+        while True:
+            try:
+                if publish() or self.publisher.publish_pending().version >= commit.version:
+                    return replace(commit, published=True)
+            except Unavailable as trouble:
+                _log.info("version %d waits to be published: %s", commit.version, trouble)
+            if limit.over:
+                _log.warning("transaction %s is committed as version %d; publication is pending", commit.transaction_id, commit.version)
+                return commit
+            self.context.clock.sleep(min(_PAUSE_AFTER_TROUBLE_S, limit.left_s))
 
     def outcome(self, transaction_id: str, deadline: Deadline) -> Outcome:
         """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now."""
@@ -154,6 +192,7 @@ class Committer:
                             continue
                     record = self._decide(head, head_node, published)
                     if record is not None:
+                        self._alone = len(record.verdicts) == 1
                         told = self.verdicts.told_by(record, claim)
                         if told is not None and told.verdict.refusal is None:
                             ratified = replace(settle(told), published=False)
@@ -324,4 +363,5 @@ def _name(record: BatchRecord, before: Head) -> VerdictName:
     """The name of a batch's record: what it decided last, on top of the head `before` it."""
     version = before.version if record.last_version is None else record.last_version
     refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
-    return VerdictName(record.generation, record.verdicts[-1].slot, version, refusals)
+    slot = record.verdicts[-1].slot
+    return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)

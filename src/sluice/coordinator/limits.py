@@ -19,6 +19,8 @@ class Limits:
 
     inline_bytes_max: int = 64 * 1024
     """Actions up to this size travel in the intent's node, larger ones are staged in the object store."""
+    fast_path: bool = True
+    """Whether a transaction that finds the queue empty is ratified without a slot, in one round trip."""
     batch_slots_max: int = 512
     """Slots decided by one multi."""
     batch_bytes_max: int = 512 * 1024

@@ -115,6 +115,10 @@ class Verdicts:
         verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
         return None if verdict is None else self._told(record, verdict)
 
+    def told_directly(self, record: BatchRecord) -> Told:
+        """The one verdict of a batch that was ratified without a slot."""
+        return self._told(record, record.verdicts[0])
+
     def _in_record(self, name: VerdictName, claim: Claim) -> Told | None:
         record = self._record(name)
         return None if record is None else self.told_by(record, claim)

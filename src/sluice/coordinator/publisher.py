@@ -15,7 +15,7 @@ from .errors import SessionLost
 from .faults import point
 from .layout import SlotName, VerdictName
 from .ratified import RatifiedLog
-from .records import BatchRecord, Published
+from .records import NO_SLOT, BatchRecord, Published
 from .store import ApplyRefused, BadVersion, Delete, Node, NoNode, Op, ReplyLost, Write
 
 __all__ = ["Publisher"]
@@ -93,7 +93,9 @@ class Publisher:
         """Raise `published` and remove the slots that nobody needs any more."""
         context = self._context
         write = Write(context.tree.published, published.encode(), node.version)
-        gone = [Delete(context.tree.slot(record.generation, SlotName(v.slot, v.transaction_id))) for v in record.verdicts]
+        gone = [
+            Delete(context.tree.slot(record.generation, SlotName(v.slot, v.transaction_id))) for v in record.verdicts if v.slot != NO_SLOT
+        ]
         try:
             context.coordination.apply([write, *gone])
         except ReplyLost:

@@ -121,6 +121,9 @@ class RatifiedLog:
     def render(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
         """The content of one version of a batch, checked against its digest (I5); None when a slot is gone."""
         context = self._context
+        if record.direct:
+            intent = Intent.decode(record.direct.encode())
+            return self._checked(plan, [Member(intent, staged_actions(context, intent))], record)
         ids = {v.slot: v.transaction_id for v in record.verdicts}
         paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
         members: list[Member] = []
@@ -129,6 +132,10 @@ class RatifiedLog:
                 return None
             intent = Intent.decode(node.data)
             members.append(Member(intent, staged_actions(context, intent)))
+        return self._checked(plan, members, record)
+
+    @staticmethod
+    def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> bytes:
         content = render(plan, members, record.ratified_ms)
         invariant("I5", version_digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
         return content

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -17,6 +17,7 @@ from ..storage.errors import InvalidRequest
 from .isolation import IsolationLevel
 
 __all__ = [
+    "NO_SLOT",
     "BatchRecord",
     "ClientName",
     "Footprint",
@@ -29,6 +30,10 @@ __all__ = [
     "VersionPlan",
     "digest",
 ]
+
+
+NO_SLOT: Final = -1
+"""Stands for a slot where a transaction has none."""
 
 
 class MalformedRecord(InvalidRequest):
@@ -283,6 +288,7 @@ class BatchRecord:
     """What one ratifying multi decided. `ratified_ms` is the ratifier's wall clock (told, never decided on).
 
     `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there.
+    `direct` is the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
 
     batch_id: str
@@ -291,6 +297,7 @@ class BatchRecord:
     verdicts: tuple[Verdict, ...]
     versions: tuple[VersionPlan, ...]
     closes_generation: bool = False
+    direct: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -310,6 +317,7 @@ class BatchRecord:
                 ),
                 versions=tuple(VersionPlan(**{**v, "slots": tuple(v["slots"])}) for v in f["versions"]),
                 closes_generation=bool(f.get("closes_generation", False)),
+                direct=_typed(f.get("direct", ""), str, "verdict.direct"),
             )
         except (KeyError, TypeError) as error:
             raise MalformedRecord(f"a verdict record lacks or misnames a field: {error}", kind="verdict") from error

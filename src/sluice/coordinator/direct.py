@@ -1,0 +1,102 @@
+"""The fast path: with an empty queue, an intent and its verdict are written in the same multi, one round trip.
+
+The intent travels in the verdict record instead of a slot. It goes by the same decision and the same compare-and-set on
+the head as every other; when anything is in its way (somebody waits, something is in publication, another client was
+faster, a conflict), nothing was written and the transaction claims a slot like everybody else. A slot that was created
+after the look at the queue may so be passed by one such commit; it is not passed by a second one of a client that sees it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from .claims import undecided
+from .content import Member, render, version_digest
+from .context import TableContext
+from .errors import CoordinatorUnavailable, OutcomeUnknown
+from .faults import point
+from .layout import VerdictName
+from .ratified import RatifiedLog
+from .records import NO_SLOT, BatchRecord, Head, Intent, Published
+from .resolve import Queued, resolve, window_start
+from .store import ApplyRefused, Create, Node, Op, ReplyLost, Write
+
+__all__ = ["Direct", "ratify_directly"]
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A transaction ratified without a slot, and what it was ratified on."""
+
+    record: BatchRecord
+    before: Head
+    published: Published
+    published_node: Node
+
+
+def ratify_directly(context: TableContext, log: RatifiedLog, intent: Intent) -> Direct | None:
+    """Ratify the intent in one multi, or None when it has to queue: then nothing was written.
+
+    Raises OutcomeUnknown when the coordinator went away before it was known whether the multi took effect.
+    """
+    head_state, published_state = context.read_head(), context.read_published()
+    if head_state is None or published_state is None or intent.staged:
+        return None
+    (head, head_node), (published, published_node) = head_state, published_state
+    idle = head.version == published.version and published.covers(head.generation, head.slot)
+    if not idle or head.slot + 1 >= context.limits.generation_slots_max:
+        return None
+    if undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head):
+        return None
+    record, after, content = _decide(context, log, intent, head)
+    if record is None:
+        return None
+    name = VerdictName(head.generation, head.slot, after.version, refusals=False)
+    ops: list[Op] = [Write(context.tree.head, after.encode(), head_node.version), Create(context.tree.verdict(name), record.encode())]
+    point("before-ratify")
+    if not _apply(context, ops, context.tree.verdict(name), record, intent.transaction_id):
+        return None
+    point("after-ratify")
+    log.remember(after.version, content)
+    return Direct(record, head, published, published_node)
+
+
+def _decide(context: TableContext, log: RatifiedLog, intent: Intent, head: Head) -> tuple[BatchRecord | None, Head, bytes]:
+    member = Member(intent, intent.actions.encode())
+    queue = [Queued(head.slot + 1, intent.transaction_id, member)]
+    winners = {v: log.winner(v) for v in range(window_start(head, queue) + 1, head.version + 1)}
+    decision = resolve(head, queue, winners, context.limits, room=1)
+    if len(decision.versions) != 1:
+        return None, head, b""  # a refusal or a repetition: the queue gives the verdict that stays on record
+    ratified_ms = context.clock.now_ms()
+    plan = replace(decision.versions[0], slots=(NO_SLOT,))
+    content = render(plan, [member], ratified_ms)
+    record = BatchRecord(
+        batch_id=uuid.uuid4().hex,
+        generation=head.generation,
+        ratified_ms=ratified_ms,
+        verdicts=(replace(decision.verdicts[0], slot=NO_SLOT),),
+        versions=(replace(plan, digest=version_digest(content)),),
+        direct=intent.encode().decode(),
+    )
+    return record, replace(decision.head, slot=head.slot), content
+
+
+def _apply(context: TableContext, ops: list[Op], verdict_path: str, record: BatchRecord, transaction_id: str) -> bool:
+    try:
+        context.coordination.apply(ops)
+    except ApplyRefused:
+        return False
+    except ReplyLost:
+        try:
+            context.coordination.barrier()
+            node = context.coordination.read(verdict_path)
+        except CoordinatorUnavailable as error:
+            raise OutcomeUnknown(
+                f"the coordinator went away while transaction {transaction_id} was ratified ({error}); ask for its outcome when it is back",
+                transaction_id=transaction_id,
+                stage="intent",
+            ) from error
+        return node is not None and BatchRecord.decode(node.data).batch_id == record.batch_id
+    return True
