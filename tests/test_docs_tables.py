@@ -135,7 +135,7 @@ def test_options_of_addresses() -> None:
 
 def test_limits_with_their_defaults() -> None:
     told = {re.findall(r"`([^`]+)`", row[0])[0]: row[1] for row in rows(section("configuration.md", "Limits"))}
-    assert told == {each.name: f"{each.default:,}" for each in fields(Limits)}
+    assert told == {each.name: str(each.default) if isinstance(each.default, bool) else f"{each.default:,}" for each in fields(Limits)}
 
 
 def test_environment_variables() -> None:
@@ -165,7 +165,10 @@ def test_failure_points() -> None:
 def test_tests_that_are_named_exist() -> None:
     """docs/architecture.md says which test holds which invariant."""
     defined = {
-        node.name for path in (ROOT / "tests").rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
     }
     told = re.findall(r"`(test_\w+)`", section("architecture.md", "Invariants"))
     assert len(told) > 8
