@@ -337,10 +337,11 @@ def test_columns_that_the_table_lacks(table: sluice.Table, refused: Refused) -> 
 
 
 def test_a_version_beyond_the_latest(place: Place, table: sluice.Table, refused: Refused) -> None:
-    for each in (table, place.open(consistency="published")):
-        with refused(sluice.VersionNotFound, "version 99", place.location, "versions 0 to 1 are"):
-            each.snapshot(version=99)
-    with refused(sluice.VersionNotFound, "version 99", "versions 0 to 1 are"):
+    with refused(sluice.VersionNotFound, "version 99", place.location, "versions 0 to 1 are"):
+        place.open(consistency="published").snapshot(version=99)
+    with refused(sluice.VersionNotFound, "version 99", place.location, "the latest version is 1"):
+        table.snapshot(version=99)
+    with refused(sluice.VersionNotFound, "version 99", "the latest version is 1"):
         table.overwrite(flights(("JFK", 1, 1)), read_version=99)
 
 

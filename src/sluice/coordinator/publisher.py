@@ -82,8 +82,8 @@ class Publisher:
             if found != content:
                 raise ForeignCommit(
                     f"{commit_path(version)} in {context.objects.location} was written by somebody who does not commit through sluice "
-                    f"(its content is not what was ratified as version {version}); stop that writer, keep the file, "
-                    "and attach the table again",
+                    f"(its content is not what was ratified as version {version}); stop that writer and move the file to another place: "
+                    "what is ratified is published then, and the file's rows can be written again through sluice",
                     version=version,
                     location=context.objects.location,
                 )

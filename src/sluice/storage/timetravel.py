@@ -69,7 +69,12 @@ def in_commit_timestamp(store: ObjectStore, version: int) -> int:
     info = commit_info(store, version)
     if info is None or info.in_commit_timestamp is None:
         name = commit_path(version)
-        raise CorruptLogFile(f"{name} has no in-commit timestamp, but the table has them switched on", file=name, line=1)
+        raise CorruptLogFile(
+            f"{name} has no in-commit timestamp, but the table has them switched on: restore it from a copy; if an engine wrote it that "
+            f"does not keep to the table's features, stop that engine and move the file to another place",
+            file=name,
+            line=1,
+        )
     return info.in_commit_timestamp
 
 

@@ -20,10 +20,11 @@ from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
 from ..coordinator.presence import announce
 from ..coordinator.records import ClientName, Head
-from ..storage.errors import ForeignCommit, InvalidRequest, LogGap, NotATable, TableNotFound
+from ..storage.errors import CorruptLogFile, ForeignCommit, InvalidRequest, LogGap, NotATable, TableNotFound, VersionNotFound
 from ..storage.features import SLUICE_FEATURE
 from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
+from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 
 __all__ = ["Access", "TableAddress", "this_client"]
@@ -127,6 +128,12 @@ class Access:
             if not check_tree(context) or require_head(context).version < 0:
                 raise
             snapshot = _first_published(context)
+        except CorruptLogFile:
+            context = address.context(limits)
+            latest = latest_version(store)
+            if latest is not None and check_tree(context):
+                Access(address, store, Committer(context))._refuse_beyond(latest, require_head(context))
+            raise
         if SLUICE_FEATURE not in (snapshot.protocol.writer_features or ()):
             raise NotATable(
                 f"{address.location} is a Delta table that sluice does not manage; bring it in with "
@@ -187,22 +194,30 @@ class Access:
             return known
         head = self.head()
         if version is not None and version < head.version:
-            return Snapshot.load(self.store, version=version) if self._is_published(version) else self._advanced(version)
+            return self._advanced(version)
         if version is not None and version > head.version:
-            return Snapshot.load(self.store, version=version)  # raises VersionNotFound, naming what is there
+            self.ours.context.coordination.barrier()  # whoever was told of the version finds it
+            head = self.head()
+            if version > head.version:
+                raise VersionNotFound(
+                    f"version {version} of {self.address.location} is not available: the latest version is {head.version}",
+                    location=self.address.location,
+                    version=version,
+                    latest=head.version,
+                )
         return self._keep(self._advanced(head.version))
 
-    def _is_published(self, version: int) -> bool:
+    def _published_version(self) -> int:
+        """How far the log goes; the first version is published here when nobody has done so yet."""
         state = self.ours.context.read_published()
-        return state is not None and version <= state[0].version
+        return state[0].version if state is not None and state[0].version >= 0 else self.ours.publisher.publish_pending().version
 
     def _advanced(self, version: int) -> Snapshot:
         with self._lock:
             known = self._snapshot
         if known is None or version < known.version or version - known.version > _RELOAD_BEYOND_VERSIONS:
-            known = Snapshot.load(self.store)
-        if known.version > version:
-            return Snapshot.load(self.store, version=version)
+            # never what lies beyond: a version that was not ratified is none
+            known = Snapshot.load(self.store, version=min(version, self._published_version()))
         log = self.ours.log
         versions = range(known.version + 1, version + 1)
         if len(versions) > 2:
@@ -226,13 +241,17 @@ class Access:
                 location=location,
                 version=snapshot.version,
             )
-        if snapshot.version <= head.version:
+        self._refuse_beyond(snapshot.version, head)
+
+    def _refuse_beyond(self, latest: int, head: Head) -> None:
+        location = self.address.location
+        if latest <= head.version:
             return
         now = self.head()
-        if snapshot.version > now.version:
+        if latest > now.version:
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
-                f"{snapshot.version}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
+                f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
                 "that version on to another place, and write their rows again through sluice",
                 version=now.version + 1,
                 location=location,
