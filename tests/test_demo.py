@@ -100,8 +100,9 @@ def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
         (log / "00000000000000000000.json").write_text("{")
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert "demo: FAILED: " in output
-    assert "CorruptLogFile" in output
+    last = output.splitlines()[-1]
+    assert last.startswith("demo: FAILED: ")
+    assert "CorruptLogFile" in last
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,11 @@ _LOG_TAIL_LINES = 15
 
 
 class JobFailed(Exception):
-    """Raised when a job did not do its work; the text says which one, and what it said last."""
+    """Raised when a job did not do its work; one line says which one and why, `details` is what it said last."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class JobProcess:
         """Raise JobFailed unless the process ended as it should."""
         status = self._process.wait(_END_LIMIT_S)
         if status:
-            raise JobFailed(f"{self.name} ended with status {status}; its last words:\n{self.last_words()}")
+            raise JobFailed(f"{self.name} ended with status {status}", self.last_words())
 
     def last_words(self) -> str:
         """The end of its log."""

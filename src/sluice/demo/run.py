@@ -53,6 +53,7 @@ def run_demo(options: DemoOptions, console: Console) -> bool:
             with workspace(options) as place:
                 summary = _run(options, place, console)
         except JobFailed as failed:
+            console.print(failed.details, markup=False, highlight=False, soft_wrap=True)
             console.print(f"demo: FAILED: {failed}", markup=False, highlight=False, soft_wrap=True)
             return False
     ok = summary.startswith("ok")
@@ -162,7 +163,8 @@ def _work(jobs: Sequence[tuple[str, Assignment]], place: Workspace, board: Board
 
 def _hear(report: Report, board: Board, running: dict[str, JobProcess], awaited: set[str]) -> None:
     if report.event == "error":
-        raise JobFailed(f"{report.name}: {report.facts['message']}\n{running[report.name].last_words()}")
+        message = str(report.facts["message"])
+        raise JobFailed(f"{report.name}: {message.splitlines()[0]}", f"{message}\n{running[report.name].last_words()}")
     if report.event != "ended":
         board.take(report)
         if report.event == "ready" and all(job.state == "ready" for job in board.jobs.values()):
