@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..storage.errors import BadChecksum, MissingObject, Unavailable, invariant
+from ..storage.errors import BadChecksum, InvalidRequest, MissingObject, Unavailable, invariant
 from .background import Background
 from .claims import Claim, claim_slot, find_slot, undecided
 from .clock import Clock, Deadline
@@ -43,6 +43,8 @@ __all__ = ["Committer"]
 
 _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
+_TROUBLE = (Unavailable, InvalidRequest)
+"""What a filed transaction waits out: services that are away, and what this client is not allowed to (others may be)."""
 
 
 class _Patience:
@@ -126,20 +128,25 @@ class Committer:
             try:
                 if publish() or self.publisher.publish_pending().version >= commit.version:
                     return replace(commit, published=True)
-            except Unavailable as trouble:
+            except _TROUBLE as trouble:
                 _log.info("version %d waits to be published: %s", commit.version, trouble)
             if limit.over:
                 _log.warning("transaction %s is committed as version %d; publication is pending", commit.transaction_id, commit.version)
                 return commit
             self.context.clock.sleep(min(_PAUSE_AFTER_TROUBLE_S, limit.left_s))
 
-    def outcome(self, transaction_id: str, deadline: Deadline) -> Outcome:
-        """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now."""
+    def outcome(self, transaction_id: str, deadline: Deadline, *, after: int = -1) -> Outcome:
+        """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now.
+
+        It is looked for in versions higher than `after`. The barrier sees to it that "unknown" is not the answer of a
+        server that is behind.
+        """
+        self.context.coordination.barrier()
         state = self.context.read_head()
         claim = None if state is None else find_slot(self.context, transaction_id, state[0])
         node = None if claim is None else self.context.coordination.read(claim.path(self.context.tree))
         if claim is None or node is None:
-            return self.verdicts.search(transaction_id)
+            return self.verdicts.search(transaction_id, after=after)
         try:
             intent = Intent.decode(node.data)
         except MalformedRecord:
@@ -204,7 +211,7 @@ class Committer:
                         if publish() and told is not None:
                             return settle(told)
                         continue
-            except Unavailable as trouble:
+            except _TROUBLE as trouble:
                 _log.info("transaction %s waits: %s", claim.transaction_id, trouble)
                 wake.wait(_PAUSE_AFTER_TROUBLE_S)
             limit = pending if ratified is not None else deadline
@@ -280,9 +287,11 @@ class Committer:
         """Publish a batch this client ratified on top of `before`; whether it is published for certain now.
 
         What was ratified before it may be in another's hands: that one goes on with this batch, or patience sees to it.
+        The versions are compared too: what was ratified directly has no slot.
         """
         name = _name(record, before)
-        if published.covers(before.generation, before.slot) and self.publisher.publish(name, record, published, node):
+        next_one = published.version == before.version and published.covers(before.generation, before.slot)
+        if next_one and self.publisher.publish(name, record, published, node):
             return True
         state = self.context.read_published()
         if state is not None and state[0] != published:
