@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +22,7 @@ from sluice.coordinator.errors import (
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.records import Footprint
-from sluice.storage.errors import ForeignCommit, StorageUnavailable
+from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailable
 from sluice.storage.paths import commit_path
 
 from .world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, rewrite_intent
@@ -44,6 +45,7 @@ def test_a_commit_is_in_the_log_when_it_is_acknowledged(world: World) -> None:
 
 def test_many_writers_lose_nothing_and_share_versions(world: World) -> None:
     clients = [world.client() for _ in range(8)]
+    world.objects.disk.slow("put_if_absent", lambda: time.sleep(0.005), times=1_000)
 
     def work(client: Client) -> list[str]:
         return [client.append().transaction_id for _ in range(20)]
@@ -468,3 +470,14 @@ def test_a_direct_commit_whose_publisher_dies_is_published_by_others(world: Worl
     other.append("y.parquet")
     assert world.files() == {"x.parquet", "y.parquet"}
     assert commit.version == 0
+
+
+def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> None:
+    for limits in (QUICK, DIRECT):
+        client = world.client(limits)
+        world.objects.disk.fail_before("put_if_absent", times=10_000, error=AccessDenied("read-only credentials"))
+        commit = client.append()
+        assert not commit.published
+        world.objects.disk.faults.clear()
+        client.committer.publisher.publish_pending()
+    assert len(world.log()) == 2

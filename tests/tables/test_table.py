@@ -272,3 +272,27 @@ def test_public_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert all(hasattr(sluice, name) for name in sluice.__all__ if name not in {"configure", "read"})
+
+
+def test_a_plan_is_committed_once(place: Place) -> None:
+    table, restarted = place.create(), place.open()
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 1)))
+    first = table.commit_write(plan, files)
+    table.append(flights(("EWR", 1, 1)))
+    again = restarted.commit_write(plan, files)
+    assert first is not None
+    assert again is not None
+    assert (again.version, again.ordinal, again.repeated) == (first.version, first.ordinal, True)
+    assert table.snapshot().to_arrow().num_rows == 2
+
+
+def test_a_refused_plan_stays_refused(place: Place) -> None:
+    table, other = place.create(), place.open()
+    table.append(flights(("JFK", 1, 1)))
+    plan = table.plan_write(FLIGHTS, mode="overwrite", where="origin = 'JFK'")
+    files = plan.write(flights(("JFK", 1, 9)))
+    other.delete("origin = 'JFK'")
+    for _ in range(2):
+        with pytest.raises(sluice.ConcurrentDeleteReadException):
+            table.commit_write(plan, files)

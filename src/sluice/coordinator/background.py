@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import ClassVar
 
 from ..storage.errors import SluiceError
@@ -43,6 +44,7 @@ class Background:
         with self._lock:
             self._start_again_after_fork()
             self._owed = max(self._owed, version)
+        _drain_at_exit()
 
     def submit(self, publication: Callable[[], object]) -> None:
         """Let a thread do a publication."""
@@ -53,6 +55,7 @@ class Background:
             future = self._executor.submit(self._run, publication)
             self._running.add(future)
         future.add_done_callback(self._forget)
+        _drain_at_exit()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until everything submitted is done and everything owed is published; False when that was not to be had."""
@@ -89,4 +92,7 @@ class Background:
             each.drain(_EXIT_WAIT_S)
 
 
-atexit.register(Background.drain_all)
+@cache
+def _drain_at_exit() -> None:
+    """Registered with the first thing there is to do: what is registered later runs earlier, so the sessions still stand."""
+    atexit.register(Background.drain_all)

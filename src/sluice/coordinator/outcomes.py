@@ -123,8 +123,8 @@ class Verdicts:
         record = self._record(name)
         return None if record is None else self.told_by(record, claim)
 
-    def search(self, transaction_id: str) -> Outcome:
-        """The outcome of a transaction that has no undecided slot."""
+    def search(self, transaction_id: str, *, after: int = -1) -> Outcome:
+        """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`."""
         for name in sorted(self._names(), reverse=True):
             record = self._record(name)
             verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
@@ -132,7 +132,7 @@ class Verdicts:
                 if verdict.refusal is not None:
                     return Outcome.refused(refusal_error(verdict.refusal, transaction_id))
                 return Outcome.committed(settle(self._told(record, verdict)))
-        found = self._in_log(transaction_id)
+        found = self._in_log(transaction_id, after=after)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 
     def _names(self) -> Iterator[VerdictName]:
@@ -156,11 +156,11 @@ class Verdicts:
         info = self._log.info(version)
         return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
 
-    def _in_log(self, transaction_id: str) -> Told | None:
-        """Search the published log from its end; it ends where the log was cleaned up."""
+    def _in_log(self, transaction_id: str, *, after: int = -1) -> Told | None:
+        """Search the published log from its end down to `after`, or to where the log was cleaned up."""
         state = self._context.read_published()
         version = -1 if state is None else state[0].version
-        while version >= 0:
+        while version > after:
             try:
                 winner = self._log.winner(version)
             except LogGap:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..storage.actions import Action, CommitInfo, decode_commit
@@ -23,6 +24,7 @@ __all__ = ["RatifiedLog", "staged_actions"]
 
 _CACHED_VERSIONS = 64
 _LOOKS_MAX = 100
+_FETCHES_MAX = 8
 
 
 def staged_actions(context: TableContext, intent: Intent) -> bytes:
@@ -72,6 +74,14 @@ class RatifiedLog:
         """The actions of a ratified version."""
         return decode_commit(self.content(version), name=commit_path(version))
 
+    def commits(self, versions: Sequence[int]) -> list[tuple[int, Sequence[Action]]]:
+        """Many versions at once, with their actions; read side by side, and not kept."""
+        state = self._context.read_published()
+        published = -1 if state is None else state[0].version
+        with ThreadPoolExecutor(_FETCHES_MAX) as pool:
+            contents = list(pool.map(lambda v: self.known(v) or (self._object(v) if v <= published else self.content(v)), versions))
+        return [(v, decode_commit(c, name=commit_path(v))) for v, c in zip(versions, contents, strict=True)]
+
     def winner(self, version: int) -> Winner:
         """What a ratified version did."""
         with self._lock:
@@ -93,18 +103,23 @@ class RatifiedLog:
         for _ in range(_LOOKS_MAX):
             state = context.read_published()
             if state is None or version <= state[0].version:
-                try:
-                    return context.objects.get(commit_path(version))
-                except ObjectNotFound as error:
-                    raise LogGap(
-                        f"version {version} is missing from the log of {context.objects.location} although it was published; "
-                        "restore the file or read from a checkpoint above it",
-                        version=version,
-                    ) from error
+                return self._object(version)
             content = self._unpublished(version)
             if content is not None:
                 return content
         raise LogGap(f"version {version} of {context.objects.location} is neither published nor in the coordinator's tree", version=version)
+
+    def _object(self, version: int) -> bytes:
+        """A published version, from its file."""
+        objects = self._context.objects
+        try:
+            return objects.get(commit_path(version))
+        except ObjectNotFound as error:
+            raise LogGap(
+                f"version {version} is missing from the log of {objects.location} although it was published; "
+                "restore the file or read from a checkpoint above it",
+                version=version,
+            ) from error
 
     def _unpublished(self, version: int) -> bytes | None:
         """Rendered from the tree; None when it was published (and its slots removed) meanwhile."""

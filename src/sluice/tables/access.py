@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,6 @@ from ..storage.snapshot import Snapshot
 
 __all__ = ["Access", "TableAddress", "this_client"]
 
-_FETCHES_MAX = 8
 _RELOAD_BEYOND_VERSIONS = 200
 
 
@@ -218,12 +216,8 @@ class Access:
         if known is None or version < known.version or version - known.version > _RELOAD_BEYOND_VERSIONS:
             # never what lies beyond: a version that was not ratified is none
             known = Snapshot.load(self.store, version=min(version, self._published_version()))
-        log = self.ours.log
         versions = range(known.version + 1, version + 1)
-        if len(versions) > 2:
-            with ThreadPoolExecutor(_FETCHES_MAX) as pool:
-                list(pool.map(log.content, versions))
-        return known.advance([(v, log.actions(v)) for v in versions]) if versions else known
+        return known.advance(self.ours.log.commits(versions)) if versions else known
 
     def _keep(self, fresh: Snapshot) -> Snapshot:
         with self._lock:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ..coordinator.clock import Deadline
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.outcomes import Commit
 from ..storage.actions import Action, AddFile, Metadata, Txn
@@ -29,7 +30,7 @@ from .transactions import (
 )
 from .writing import WritePlan, require_columns
 
-__all__ = ["commit_creation", "commit_write", "delete", "plan_creation", "plan_write"]
+__all__ = ["commit_creation", "commit_write", "commit_write_once", "delete", "plan_creation", "plan_write"]
 
 _log = logging.getLogger(__name__)
 _MODES = ("append", "overwrite", "dynamic")
@@ -138,7 +139,20 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
     return metadata.schema_string, metadata.partition_columns, constraints
 
 
-def commit_write(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> Commit | None:
+def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> Commit | None:
+    """The same for a plan that may have been committed before, by whomever: then that commit is the answer."""
+    committer = access.ours
+    outcome = committer.outcome(plan.transaction_id, Deadline.after(timeout_s, committer.context.clock), after=plan.read_version)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.commit is not None:
+        return replace(outcome.commit, repeated=True)
+    return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_again=True)
+
+
+def commit_write(
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float, filed_again: bool = False
+) -> Commit | None:
     """Commit the files of a plan according to its mode; None when nothing would change."""
     if plan.transaction is not None:
         known = access.latest().app_transactions.get(plan.transaction[0])
@@ -160,6 +174,7 @@ def commit_write(access: Access, plan: WritePlan, files: Sequence[AddFile], *, a
         parameters=_parameters(plan),
         metrics=_written(files) | deletion.metrics,
         schema=plan.schema,
+        filed_again=filed_again,
     )
     return commit_change(access, change, ack=ack, timeout_s=timeout_s)
 

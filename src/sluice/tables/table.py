@@ -17,7 +17,7 @@ from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.timetravel import version_at
 from . import creation
 from .access import Access, TableAddress
-from .commits import commit_write, delete, plan_write
+from .commits import commit_write, commit_write_once, delete, plan_write
 from .history import HistoryEntry, history
 from .maintenance import Checkpointer
 from .transactions import DEFAULT_TIMEOUT_S
@@ -209,8 +209,12 @@ class Table:
         )
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: float | None = None) -> Commit | None:
-        """Commit what a plan's writers wrote; None when there is nothing to change."""
-        return self._note(commit_write(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        """Commit what a plan's writers wrote; None when there is nothing to change.
+
+        A plan is committed once: called again (after OutcomeUnknown, by a restarted job) this answers with the commit
+        there is, or raises the refusal.
+        """
+        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
     def _write(
         self,
@@ -231,7 +235,8 @@ class Table:
         plan = self.plan_write(
             schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
         )
-        return self.commit_write(plan, plan.write(rows), timeout_s=timeout_s)
+        files = plan.write(rows)
+        return self._note(commit_write(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
     def _note(self, commit: Commit | None) -> Commit | None:
         if commit is not None and not commit.repeated:

@@ -68,6 +68,7 @@ class Change:
     table_id: str = ""
     detach: bool = False
     claimed_ms: int | None = None
+    filed_again: bool = False
 
 
 def _partition_types(change: Change) -> dict[str, str]:
@@ -155,6 +156,7 @@ def commit_change(access: Access, change: Change, *, ack: str = "published", tim
         expected_version=change.expected_version,
         table_id=change.table_id,
         detach=change.detach,
+        filed_again=change.filed_again,
     )
     return committer.commit(intent, head, deadline, ack=ack)
 
