@@ -7,6 +7,7 @@ row group of it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,6 +69,7 @@ class FileFormat:
             _file_schema(self.schema, self.partition_columns),
             compression=self.compression,
             use_dictionary=nbytes > _DICTIONARY_BYTES,
+            write_statistics=_with_bounds(self.schema, self.partition_columns),
             store_schema=False,
         )
 
@@ -75,6 +77,21 @@ class FileFormat:
 @lru_cache(maxsize=256)
 def _file_schema(schema: StructType, partition_columns: tuple[str, ...]) -> pa.Schema:
     return to_arrow(schema.without(partition_columns))
+
+
+@lru_cache(maxsize=256)
+def _with_bounds(schema: StructType, partition_columns: tuple[str, ...]) -> list[str]:
+    """The columns whose bounds are stored: not floats, for Parquet's bounds leave NaN out, and Spark, to which NaN is the
+    largest number, would skip row groups that hold it."""
+    return list(_leaves(_file_schema(schema, partition_columns), ""))
+
+
+def _leaves(fields: Iterable[pa.Field], path: str) -> Iterator[str]:
+    for each in fields:
+        if pa.types.is_struct(each.type):
+            yield from _leaves(each.type.fields, f"{path}{each.name}.")
+        elif not pa.types.is_floating(each.type) and not pa.types.is_nested(each.type):
+            yield f"{path}{each.name}"
 
 
 class OpenFile:
