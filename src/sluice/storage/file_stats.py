@@ -46,6 +46,7 @@ class Stats:
 
     @property
     def records(self) -> pa.Array:
+        """How many rows each file has."""
         return self.parsed["numRecords"].combine_chunks()
 
     def nulls(self, path: Path) -> pa.Array:

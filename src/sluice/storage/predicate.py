@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from . import skipping
 from .errors import PredicateError
 from .expressions import build
+from .expressions.calls import call
 from .expressions.evaluate import compile_expression, run
 from .expressions.nodes import And, Column, Node, columns, walk
 from .expressions.parse import parse
@@ -65,9 +66,11 @@ class Predicate:
         return frozenset(path[0] for path in columns(self.root))
 
     def and_(self, other: Predicate) -> Predicate:
+        """True where both are."""
         return Predicate(build.and_(self.root, other.root))
 
     def or_(self, other: Predicate) -> Predicate:
+        """True where one of them is."""
         return Predicate(build.or_(self.root, other.root))
 
     def not_(self) -> Predicate:
@@ -92,7 +95,10 @@ class Predicate:
         return run(self.root, _needed(self.root, table))
 
     def to_arrow(self) -> pc.Expression:
-        """The predicate as a filter for a pyarrow dataset; scanning raises ArrowInvalid or PredicateError where `mask` would raise."""
+        """The predicate as a filter for a pyarrow dataset, sound for pruning by Parquet's statistics too.
+
+        Scanning raises ArrowInvalid or PredicateError where `mask` raises PredicateError.
+        """
         return compile_expression(self.root)
 
     def may_match(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
@@ -128,7 +134,7 @@ def _filter(each: Filter, schema: pa.Schema) -> Node:
     if operation in _COMPARISONS:
         return build.compare(_COMPARISONS[operation], column, build.literal(value))
     if operation in _SEARCHES:
-        return build.call(_SEARCHES[operation], [column, build.literal(value)])
+        return call(_SEARCHES[operation], [column, build.literal(value)])
     match operation:
         case "In":
             return build.in_(column, [build.literal(option) for option in value])

@@ -83,7 +83,7 @@ def may_match(root: Node, files: pa.Table, *, schema: StructType, partition_colu
         # Statistics are parsed only for the files whose partition can match.
         left = files.filter(result)
         if terms and left.num_rows:
-            evidence = _Evidence(left, terms, schema, partition_columns)
+            evidence = _Evidence(left, terms, schema, partition_columns, _numbers(terms))
             true = reduce(pc.and_, (evidence.answers(term).true for term in terms))
             result = pc.replace_with_mask(result, result, true)
     return result
@@ -100,7 +100,16 @@ def matches_all(root: Node, files: pa.Table, *, schema: StructType, partition_co
 class _Evidence:
     """What is known of some files."""
 
-    def __init__(self, files: pa.Table, roots: Sequence[Node], schema: StructType, partition_columns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        files: pa.Table,
+        roots: Sequence[Node],
+        schema: StructType,
+        partition_columns: Sequence[str],
+        numbers: frozenset[Node] = frozenset(),
+    ) -> None:
+        """`roots` is all that will be asked about; in the rows asked about the columns `numbers` are not NaN."""
+        self._numbers = numbers
         self._count = files.num_rows
         self._yes, self._no = (pa.repeat(pa.scalar(answer), self._count) for answer in (True, False))
         self._unknown = _Answers(self._yes, self._yes, self._yes)
@@ -189,7 +198,8 @@ class _Evidence:
         nulls, records = stats.nulls(column.path), stats.records
         null = pc.fill_null(pc.greater(nulls, 0), True)
         value = pc.fill_null(pc.less(nulls, records), True)
-        return _Span(low, high, null, value, value if pa.types.is_floating(column.type) else self._no)
+        may_be_nan = pa.types.is_floating(column.type) and column not in self._numbers
+        return _Span(low, high, null, value, value if may_be_nan else self._no)
 
     def _moved(self, node: Node, inner: Node) -> _Span:
         """The span of a function of `inner` that never falls where `inner` rises."""
@@ -249,6 +259,20 @@ def _and(left: _Answers, right: _Answers) -> _Answers:
 def _or(left: _Answers, right: _Answers) -> _Answers:
     negated = _and(_Answers(left.false, left.true, left.null), _Answers(right.false, right.true, right.null))
     return _Answers(negated.false, negated.true, negated.null)
+
+
+def _numbers(terms: Sequence[Node]) -> frozenset[Node]:
+    """The columns that cannot be NaN in a row for which all `terms` are true, such as that of a BETWEEN."""
+    found: set[Node] = set()
+    for term in terms:
+        match term:
+            case Compare(op="<" | "<=" | "=", left=Column() as column, right=Literal(value=bound)) if bound == bound:
+                found.add(column)
+            case Compare(op=">" | ">=" | "=", left=Literal(value=bound), right=Column() as column) if bound == bound:
+                found.add(column)
+            case In(term=Column() as column) if all(option.value == option.value for option in term.options):
+                found.add(column)
+    return frozenset(found)
 
 
 def _below(low: pa.Array | pa.Scalar, high: pa.Array | pa.Scalar) -> pa.BooleanArray:

@@ -1,0 +1,1 @@
+"""Expressions of Spark SQL: parsed, typed, rendered as SQL, and evaluated by Arrow."""

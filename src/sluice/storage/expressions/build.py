@@ -16,11 +16,9 @@ import pyarrow as pa
 
 from ..errors import PredicateError
 from . import evaluate, types, values
-from .functions import ALIASES, FUNCTIONS, NOT_DETERMINISTIC
 from .nodes import (
     And,
     Arithmetic,
-    Call,
     Case,
     Cast,
     Column,
@@ -42,15 +40,19 @@ __all__ = [
     "TRUE",
     "and_",
     "arithmetic",
-    "call",
+    "as_literal",
+    "as_string",
     "case",
     "cast",
     "column",
+    "common_of",
     "compare",
+    "folded",
     "in_",
     "is_null",
     "like",
     "literal",
+    "match",
     "negate",
     "not_",
     "number",
@@ -137,7 +139,7 @@ def require_boolean(node: Node) -> Node:
 def compare(op: str, left: Node, right: Node) -> Node:
     """`left op right` for = <> < <= > >= <=>."""
     left, right, at = _meet(op, left, right)
-    return _folded(Compare(op, left, right, at))
+    return folded(Compare(op, left, right, at))
 
 
 def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
@@ -150,10 +152,9 @@ def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
     if at is not None and pa.types.is_null(at):
         at = pa.bool_()
     if at is None or not types.is_atomic(at):
-        raise PredicateError(
-            f"{types.name(left.type)} {op} {types.name(right.type)} cannot be evaluated: CAST one side to the type of the other, or name a field"
-        )
-    left, right = _as_literal(left, at), _as_literal(right, at)
+        kinds = f"{types.name(left.type)} {op} {types.name(right.type)}"
+        raise PredicateError(f"{kinds} cannot be evaluated: CAST one side to the type of the other, or name a field")
+    left, right = as_literal(left, at), as_literal(right, at)
     # A string constant has become a number by now, which may be one of the column's own type.
     if isinstance(right, Literal) and not isinstance(left, Literal):
         right = _fitted(right, left.type)
@@ -178,7 +179,8 @@ def _fitted(term: Literal, kind: pa.DataType) -> Literal:
     return Literal(fitted, kind) if fitted == value else term
 
 
-def _as_literal(term: Node, kind: pa.DataType) -> Node:
+def as_literal(term: Node, kind: pa.DataType) -> Node:
+    """A constant turned into one of type `kind`; anything else, and a decimal beside a decimal, is left as it is."""
     if isinstance(term, Literal) and term.type != kind and not (types.is_decimal(kind) and types.is_decimal(term.type)):
         return Literal(values.convert(term.value, kind), kind)
     return term
@@ -199,12 +201,14 @@ def or_(*terms: Node) -> Node:
 
 
 def not_(term: Node) -> Node:
+    """NOT term."""
     term = require_boolean(term)
-    return term.term if isinstance(term, Not) else _folded(Not(term))
+    return term.term if isinstance(term, Not) else folded(Not(term))
 
 
 def is_null(term: Node) -> Node:
-    return _folded(IsNull(term))
+    """`term` IS NULL."""
+    return folded(IsNull(term))
 
 
 def in_(term: Node, options: Sequence[Node]) -> Node:
@@ -221,38 +225,28 @@ def in_(term: Node, options: Sequence[Node]) -> Node:
     if at is None or not types.is_atomic(at):
         kinds = ", ".join(dict.fromkeys(types.name(option.type) for option in fitted))
         raise PredicateError(f"{types.name(term.type)} IN a list of {kinds} cannot be evaluated: write the list as {types.name(term.type)}")
-    options = [Literal(values.convert(option.value, at), at) for option in fitted]
-    refitted = [_fitted(option, term.type) for option in options]
+    converted = [Literal(values.convert(option.value, at), at) for option in fitted]
+    refitted = [_fitted(option, term.type) for option in converted]
     if all(option.type == term.type for option in refitted):
-        options, at = refitted, term.type
-    return In(term, tuple(dict.fromkeys(options)), len(options) < len(constants), at)
+        converted, at = refitted, term.type
+    return In(term, tuple(dict.fromkeys(converted)), len(converted) < len(constants), at)
 
 
 def like(term: Node, pattern: Node, escape: str = "\\") -> Node:
     """`term LIKE pattern ESCAPE escape`."""
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, (str, type(None))):
         raise PredicateError("the pattern of LIKE must be a string constant")
-    term = _as_string(term, "LIKE")
+    term = as_string(term, "LIKE")
     if pattern.value is None:
         return Literal(None, pa.bool_())
-    return _like(term, _pattern(pattern.value, escape))
+    return match(term, _pattern(pattern.value, escape))
 
 
-def _like(term: Node, parts: tuple[str | bool, ...]) -> Node:
+def match(term: Node, parts: tuple[str | bool, ...]) -> Node:
+    """`term` LIKE a pattern that is taken apart already (see `Like`)."""
     if all(isinstance(part, str) for part in parts):
         return compare("=", term, literal("".join(map(str, parts))))
-    return _folded(Like(term, parts))
-
-
-def _search(name: str, term: Node, text: Node) -> Node:
-    """startswith, endswith and contains, which are patterns."""
-    if not isinstance(text, Literal) or not isinstance(text.value, (str, type(None))):
-        raise PredicateError(f"the text {name} looks for must be a string constant", function=name)
-    if text.value is None:
-        return Literal(None, pa.bool_())
-    part = (text.value,) if text.value else ()
-    before, after = (() if name == "startswith" else (True,)), (() if name == "endswith" else (True,))
-    return _like(_as_string(term, name), (*before, *part, *after) if part else (True,))
+    return folded(Like(term, parts))
 
 
 def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
@@ -275,7 +269,8 @@ def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
     return tuple(parts)
 
 
-def _as_string(term: Node, what: str) -> Node:
+def as_string(term: Node, what: str) -> Node:
+    """`term`, which must be a STRING or NULL for `what`."""
     if pa.types.is_null(term.type):
         return Literal(None, pa.string())
     if not pa.types.is_string(term.type):
@@ -307,19 +302,20 @@ def arithmetic(op: str, left: Node, right: Node) -> Node:
     kinds = [types.operand(one.type, getattr(one, "value", None), other.type) for one, other in ((left, right), (right, left))]
     kind = types.arithmetic(op, *kinds)
     if kind is None:
-        raise PredicateError(
-            f"{types.name(left.type)} {op} {types.name(right.type)} cannot be evaluated exactly: CAST the operands to BIGINT, DOUBLE or narrower decimals"
-        )
-    return _folded(Arithmetic(op, left, right, kind))
+        what = f"{types.name(left.type)} {op} {types.name(right.type)}"
+        raise PredicateError(f"{what} cannot be evaluated exactly: CAST the operands to BIGINT, DOUBLE or narrower decimals")
+    return folded(Arithmetic(op, left, right, kind))
 
 
 def case(branches: Iterable[tuple[Node, Node]], otherwise: Node = NULL) -> Node:
+    """CASE WHEN condition THEN value ... ELSE otherwise END."""
     checked = tuple((require_boolean(condition), value) for condition, value in branches)
-    kind = _common_of([*(value for _, value in checked), otherwise], "CASE")
-    return _folded(Case(tuple((condition, _as_literal(value, kind)) for condition, value in checked), _as_literal(otherwise, kind), kind))
+    kind = common_of([*(value for _, value in checked), otherwise], "CASE")
+    return folded(Case(tuple((condition, as_literal(value, kind)) for condition, value in checked), as_literal(otherwise, kind), kind))
 
 
-def _common_of(terms: Iterable[Node], what: str) -> pa.DataType:
+def common_of(terms: Iterable[Node], what: str) -> pa.DataType:
+    """The type at which all terms meet."""
     kind: pa.DataType | None = pa.null()
     for term in terms:
         kind = types.common(kind, term.type) if kind is not None else None
@@ -328,66 +324,7 @@ def _common_of(terms: Iterable[Node], what: str) -> pa.DataType:
     return kind
 
 
-def call(name: str, args: Sequence[Node]) -> Node:
-    """A function by its SQL name; PredicateError for functions that sluice does not evaluate."""
-    known = ALIASES.get(name.lower(), name.lower())
-    match known, args:
-        case "coalesce", [_, *_]:
-            kind = _common_of(args, "COALESCE")
-            return _folded(Call("coalesce", tuple(_as_literal(arg, kind) for arg in args), kind))
-        case "if", [condition, yes, no]:
-            return case([(condition, yes)], no)
-        case "nullif", [value, other]:
-            return case([(compare("=", value, other), NULL)], value)
-        case "isnull", [value]:
-            return is_null(value)
-        case "isnotnull", [value]:
-            return not_(is_null(value))
-        case "mod", [left, right]:
-            return arithmetic("%", left, right)
-        case "negative", [value]:
-            return negate(value)
-        case (("startswith" | "endswith" | "contains"), [term, text]):
-            return _search(known, term, text)
-        case (("date" | "timestamp" | "string" | "int" | "bigint" | "smallint" | "tinyint" | "double" | "float" | "boolean"), [value]):
-            return cast(value, types.parse(known.upper()))
-    function = FUNCTIONS.get(known)
-    if function is None:
-        raise PredicateError(_unknown(name), function=name)
-    if len(args) not in function.arity:
-        raise PredicateError(f"{name} takes {' or '.join(map(str, function.arity))} arguments, not {len(args)}", function=name)
-    coerced = tuple(_argument(arg, kind, name) for arg, kind in zip(args, function.takes(len(args))))
-    return _folded(Call(known, coerced, function.gives(coerced)))
-
-
-def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
-    """The argument at the type the function takes; None takes any number."""
-    if kind is None:
-        if not types.is_numeric(arg.type):
-            raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)
-        return arg
-    moments = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
-    fits = (
-        arg.type == kind
-        or pa.types.is_null(arg.type)
-        or (kind in moments and (arg.type in moments or pa.types.is_string(arg.type)))
-        or (pa.types.is_integer(kind) and pa.types.is_integer(arg.type))
-        or (pa.types.is_floating(kind) and types.is_numeric(arg.type))
-    )
-    if not fits:
-        raise PredicateError(f"{name} needs {types.name(kind)}, and this is {types.name(arg.type)}: CAST it", function=name)
-    return cast(arg, kind)
-
-
-def _unknown(name: str) -> str:
-    if name.lower() in NOT_DETERMINISTIC:
-        return f"{name} has no fixed value, and a predicate must mean the same to everybody: write the value itself"
-    return (
-        f"sluice does not evaluate the function {name}: compute it in a column first; it knows {', '.join(sorted({*FUNCTIONS, *ALIASES}))}"
-    )
-
-
-def _folded(node: Node) -> Node:
+def folded(node: Node) -> Node:
     """The node's value, when no column has a part in it. What fails is left for the rows that reach it."""
     if columns(node) or isinstance(node, Literal):
         return node

@@ -5,6 +5,7 @@ Arrow's own cast is used where it agrees; where it does not, values go through `
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ def check(source: pa.DataType, target: pa.DataType) -> None:
     if pa.types.is_null(source):
         return
     moments = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
-    if types.is_numeric(source) or pa.types.is_boolean(source):
+    if pa.types.is_boolean(target) and pa.types.is_floating(source):
+        known = False  # write <> 0, which tells what becomes of NaN
+    elif types.is_numeric(source) or pa.types.is_boolean(source):
         known = types.is_numeric(target) or pa.types.is_boolean(target) or (pa.types.is_string(target) and not pa.types.is_floating(source))
     elif source in moments:
         known = target in moments or (source == pa.date32() and pa.types.is_string(target))
@@ -55,7 +58,7 @@ def cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Ex
     if pa.types.is_string(source) or (types.is_decimal(source) and pa.types.is_string(target)):
         return _by_value(term, source, target)
     if pa.types.is_boolean(target):
-        return pc.not_equal(term, pc.scalar(pa.scalar(0, pa.int8()).cast(source)))
+        return pc.not_equal(term, pc.scalar(pa.scalar(Decimal(0) if types.is_decimal(source) else 0, source)))
     if types.is_decimal(target):
         return _by_value(term, source, target) if pa.types.is_floating(source) else _to_decimal(term, source, target)
     if pa.types.is_floating(target):
@@ -65,7 +68,9 @@ def cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Ex
             term.cast(pa.float64(), safe=False).cast(target, safe=False) if pa.types.is_integer(source) else term.cast(target, safe=False)
         )
     if pa.types.is_integer(target):
-        return (term if pa.types.is_integer(source) or pa.types.is_boolean(source) else pc.trunc(term)).cast(target)
+        if pa.types.is_integer(source) or pa.types.is_boolean(source):
+            return term.cast(target)
+        return pc.trunc(_with_room(term, source) if types.is_decimal(source) else term).cast(target)
     if pa.types.is_date(target):
         return pc.floor_temporal(term, unit="day").cast(target)
     return term.cast(target)
@@ -80,13 +85,16 @@ def _to_decimal(term: pc.Expression, source: pa.DataType, target: pa.DataType) -
         term, source = term.cast(pa.int8()), pa.int8()
     if types.is_decimal(source):
         if source.scale > target.scale:
-            # Rounding up may need one digit more.
-            term = term.cast(types.decimal(source.precision + 1, source.scale))
-            term = pc.round(term, ndigits=target.scale, round_mode="half_towards_infinity")
+            term = pc.round(_with_room(term, source), ndigits=target.scale, round_mode="half_towards_infinity")
         return term.cast(target)
     # Arrow wants room for every integer of the type before it looks at the values.
     digits, _ = types.decimal_parts(source)
     return term.cast(types.decimal(digits + target.scale, target.scale)).cast(target)
+
+
+def _with_room(term: pc.Expression, source: pa.DataType) -> pc.Expression:
+    """Room for one digit more: rounding up may need it, and Arrow wants it for rounding at all."""
+    return term.cast(types.decimal(source.precision + 1, source.scale))
 
 
 def decimal_result(

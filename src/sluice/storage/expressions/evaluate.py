@@ -16,9 +16,10 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from ..errors import PredicateError
-from . import casts, types
+from . import casts, elementwise, types
 from .functions import FUNCTIONS
 from .nodes import (
+    FLIPPED,
     And,
     Arithmetic,
     Call,
@@ -92,7 +93,7 @@ def compile_expression(node: Node, guard: pc.Expression | None = None) -> pc.Exp
     """The Arrow expression of `node`; where `guard` is false it never raises, and its value is of no importance."""
     match node:
         case Column():
-            return pc.field(*node.path) if len(node.path) > 1 else pc.field(node.path[0])
+            return pc.field(*node.path)
         case Literal():
             return _scalar(node.value, node.type)
         case And() | Or():
@@ -116,9 +117,7 @@ def compile_expression(node: Node, guard: pc.Expression | None = None) -> pc.Exp
         case Call(name="coalesce"):
             return _first(node, guard)
         case Call():
-            function = FUNCTIONS[node.name]
-            terms = [compile_expression(arg, guard) for arg in node.args]
-            return function.run([_shielded(terms[0], node.args[0].type, guard), *terms[1:]] if function.fails else terms, node.args)
+            return _called(node, guard)
     raise TypeError(f"not a node: {node!r}")
 
 
@@ -198,33 +197,35 @@ def _compared(op: str, left: pc.Expression, right: pc.Expression, node: Compare)
     plain = _COMPARISONS[op](left, right)
     if not pa.types.is_floating(node.at):
         return plain
-    return _with_nan(op, plain, *(None if _is_number(side) else pc.is_nan(term) for term, side in ((left, node.left), (right, node.right))))
+    if op == "<>":
+        return pc.invert(_compared("=", left, right, node))
+    if op in (">", ">="):
+        op, left, right, first, second = FLIPPED[op], right, left, node.right, node.left
+    else:
+        first, second = node.left, node.right
+    return _with_nan(
+        op, plain, *(None if _is_number(side) else elementwise.is_nan(term, node.at) for term, side in ((left, first), (right, second)))
+    )
 
 
 def _is_number(node: Node) -> bool:
     """Whether `node` is surely not NaN."""
-    return isinstance(node, Literal) and node.value == node.value
+    return isinstance(node, Literal) and node.value is not None and node.value == node.value
 
 
 def _with_nan(op: str, plain: pc.Expression, left: pc.Expression | None, right: pc.Expression | None) -> pc.Expression:
-    """Spark's answer from Arrow's, which follows IEEE 754: beside a NaN all but <> are false. `left` and `right` say where a NaN is.
+    """Spark's answer for = < <= from Arrow's, which follows IEEE 754: beside a NaN all of them are false.
 
-    `_or` and `_and`, unlike their Kleene twins, keep the answer null where an operand is null.
+    `left` and `right` say where a NaN is, None where never. They are named also where Arrow agrees, because that keeps Arrow from taking
+    the answer from Parquet's statistics. `_or` and `_and`, unlike their Kleene twins, keep the answer null where an operand is null.
     """
-    if op in (">", ">="):
-        op, left, right = ("<" if op == ">" else "<="), right, left
-    if op == "<=":
-        return plain if right is None else _or(plain, right)
-    if op == "<":
-        if right is None:
-            return plain
-        return _or(plain, right if left is None else _and(right, pc.invert(left)))
+    if left is None and right is None:
+        return plain
     if left is None or right is None:
-        # For <> the NaN is named although Arrow agrees: Parquet's statistics leave NaN out, and pruning by them must not.
         nan = right if left is None else left
-        return plain if op == "=" or nan is None else _or(plain, nan)
-    both = _and(left, right)
-    return _or(plain, both) if op == "=" else _and(plain, pc.invert(both))
+        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else _or(plain, nan)
+    true = _and(left, right) if op == "=" else right if op == "<=" else _and(right, pc.invert(left))
+    return _or(plain, true)
 
 
 def _contained(node: In, term: pc.Expression) -> pc.Expression:
@@ -292,13 +293,21 @@ def _chosen(node: Case, guard: pc.Expression | None) -> pc.Expression:
         if _may_fail(node):
             guard = _both(guard, pc.invert(conditions[-1]))
     result = _at(node.otherwise, node.type, guard)
-    for condition_, value_ in zip(reversed(conditions), reversed(chosen)):
+    for condition_, value_ in zip(reversed(conditions), reversed(chosen), strict=True):
         result = pc.if_else(condition_, value_, result)
     return result
 
 
 def _needs_guard(value: Node, kind: pa.DataType) -> bool:
     return _may_fail(value) or casts.may_fail(value.type, kind)
+
+
+def _called(node: Call, guard: pc.Expression | None) -> pc.Expression:
+    function = FUNCTIONS[node.name]
+    terms = [compile_expression(arg, guard) for arg in node.args]
+    if function.fails:
+        terms[0] = _shielded(terms[0], node.args[0].type, guard)
+    return function.run(terms, node.args)
 
 
 def _first(node: Call, guard: pc.Expression | None) -> pc.Expression:

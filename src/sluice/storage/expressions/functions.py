@@ -1,13 +1,13 @@
 """The SQL functions sluice evaluates exactly as Spark does. Dates and hours are those of UTC.
 
-A function is one row of `FUNCTIONS`; what is only another way of writing an expression (`nvl`, `if`, `mod`) is in `build.call`.
+A function is one row of `FUNCTIONS`; what is only another way of writing an expression (`nvl`, `if`, `mod`) is in `calls.call`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,19 +23,23 @@ Run: TypeAlias = Callable[[Sequence[pc.Expression], Sequence[Node]], pc.Expressi
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`takes` gives the argument types by their number (None: any number); `run` gets them compiled and as nodes; `fails` for some rows."""
+    """One function.
+
+    `takes` gives the argument types by their number (None: any numeric type), `gives` the type of the result. `run` gets the arguments
+    compiled and as nodes. The arguments at the places `constant` must be constants. `fails` says that it raises for some rows.
+    """
 
     arity: Sequence[int]
     takes: Callable[[int], Sequence[pa.DataType | None]]
     gives: Callable[[Sequence[Node]], pa.DataType]
     run: Run
     fails: bool = False
+    constant: Sequence[int] = ()
 
 
-def _constant(node: Node, what: str) -> str | int:
-    if isinstance(node, Literal) and isinstance(node.value, (str, int)):
-        return node.value
-    raise PredicateError(f"the {what} must be a constant that is not NULL")
+def _constant(node: Node) -> Any:
+    """The value of an argument that `calls.call` has seen to be a constant."""
+    return node.value if isinstance(node, Literal) else None
 
 
 def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[pc.Expression], pc.Expression]) -> Function:
@@ -71,28 +75,28 @@ def _slice(term: pc.Expression, position: int, length: int | None) -> pc.Express
 
 
 def _substring(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
-    position, *length = (int(_constant(node, "position and length of substring")) for node in nodes[1:])
+    position, *length = (_constant(node) for node in nodes[1:])
     return _slice(terms[0], position, length[0] if length else None)
 
 
 def _left(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
-    return _slice(terms[0], 1, int(_constant(nodes[1], "length of left")))
+    return _slice(terms[0], 1, _constant(nodes[1]))
 
 
 def _right(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
-    length = int(_constant(nodes[1], "length of right"))
+    length = _constant(nodes[1])
     return _slice(terms[0], -length if length > 0 else 1, max(length, 0))
 
 
 def _days(sign: int) -> Function:
-    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    def run(terms: Sequence[pc.Expression], _: Sequence[Node]) -> pc.Expression:
         change = pc.add_checked if sign > 0 else pc.subtract_checked
         return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
     return Function((2,), lambda _: (pa.date32(), pa.int32()), lambda _: pa.date32(), run, fails=True)
 
 
-def _date_difference(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _date_difference(terms: Sequence[pc.Expression], _: Sequence[Node]) -> pc.Expression:
     return pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32()))
 
 
@@ -109,7 +113,7 @@ _UNITS: Final = {
 
 
 def _truncated(term: pc.Expression, unit: Node, units: Sequence[str]) -> pc.Expression:
-    text = str(_constant(unit, "unit to truncate to"))
+    text = _constant(unit)
     known = _UNITS.get(text.upper())
     if known not in units:
         raise PredicateError(f"cannot truncate to {text!r}: use one of {', '.join(key for key, unit in _UNITS.items() if unit in units)}")
@@ -131,12 +135,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "trim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_trim(term, characters=" ")),
     "ltrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_ltrim(term, characters=" ")),
     "rtrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_rtrim(term, characters=" ")),
-    "substring": Function((2, 3), lambda n: (pa.string(), pa.int32(), pa.int32())[:n], lambda _: pa.string(), _substring),
-    "left": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _left),
-    "right": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _right),
+    "substring": Function((2, 3), lambda n: (pa.string(), pa.int32(), pa.int32())[:n], lambda _: pa.string(), _substring, constant=(1, 2)),
+    "left": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _left, constant=(1,)),
+    "right": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _right, constant=(1,)),
     "concat": Function(range(1, 100), _strings, lambda _: pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
     "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
-    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(pc.is_nan(term), pc.scalar(False))),
+    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pc.scalar(False))),
     "year": _calendar(pc.year),
     "quarter": _calendar(pc.quarter),
     "month": _calendar(pc.month),
@@ -156,12 +160,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda _: (pa.date32(), pa.string()),
         lambda _: pa.date32(),
         lambda terms, nodes: _truncated(terms[0], nodes[1], ("year", "quarter", "month", "week")),
+        constant=(1,),
     ),
     "date_trunc": Function(
         (2,),
         lambda _: (pa.string(), types.TIMESTAMP),
         lambda _: types.TIMESTAMP,
         lambda terms, nodes: _truncated(terms[1], nodes[0], tuple(_UNITS.values())),
+        constant=(0,),
     ),
 }
 
@@ -181,7 +187,9 @@ ALIASES: Final[dict[str, str]] = {
 }
 
 NOT_DETERMINISTIC: Final = frozenset(
-    ("rand", "random", "randn", "uuid", "shuffle", "now", "current_date", "curdate", "current_timestamp", "localtimestamp")
-    + ("current_timezone", "current_user", "user", "session_user", "current_database", "monotonically_increasing_id")
-    + ("spark_partition_id", "input_file_name", "unix_timestamp")
+    {
+        *("rand", "random", "randn", "uuid", "shuffle", "monotonically_increasing_id", "spark_partition_id", "input_file_name"),
+        *("now", "current_date", "curdate", "current_timestamp", "localtimestamp", "current_timezone", "unix_timestamp"),
+        *("current_user", "user", "session_user", "current_database"),
+    }
 )

@@ -40,12 +40,21 @@ __all__ = [
 ]
 
 # Timestamps are datetimes in UTC, timestamps without time zone are naive datetimes, a float may be NaN, None is NULL.
-Value: TypeAlias = None | bool | int | float | Decimal | str | bytes | date | datetime
+Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime | None
 
 OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<=", "<=>": "<=>"}
 
-BOOLEAN: Final = pa.bool_()
+
+class _Condition:
+    """A node whose value is TRUE, FALSE or null."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> pa.DataType:
+        """BOOLEAN."""
+        return pa.bool_()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +67,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A constant; `value` is of the Python type that belongs to `type`."""
+
     value: Value
     type: pa.DataType
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(_Condition):
     """`op` is one of = <> < <= > >= <=>; both sides are cast to `at` first."""
 
     op: str
@@ -71,44 +82,30 @@ class Compare:
     right: Node
     at: pa.DataType
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Condition):
     """Two or more terms, none of them an And."""
 
     terms: tuple[Node, ...]
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Condition):
     """Two or more terms, none of them an Or."""
 
     terms: tuple[Node, ...]
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Condition):
+    """NOT term."""
+
     term: Node
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class In:
+class In(_Condition):
     """`options` are literals of type `at`, none of them null; `with_null` says that the list held NULL too."""
 
     term: Node
@@ -116,30 +113,20 @@ class In:
     with_null: bool
     at: pa.DataType
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(_Condition):
+    """`term` IS NULL; the term may be of any type."""
+
     term: Node
 
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
-
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Like(_Condition):
     """`parts` is the pattern taken apart: a string stands for itself, True for `%` and False for `_`."""
 
     term: Node
     parts: tuple[str | bool, ...]
-
-    @property
-    def type(self) -> pa.DataType:
-        return BOOLEAN
 
     @property
     def prefix(self) -> str:
@@ -149,6 +136,8 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """CAST(term AS type)."""
+
     term: Node
     type: pa.DataType
 
@@ -185,6 +174,7 @@ Node: TypeAlias = Column | Literal | Compare | And | Or | Not | In | IsNull | Li
 
 
 def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right below `node`, from left to right."""
     match node:
         case Compare() | Arithmetic():
             return (node.left, node.right)

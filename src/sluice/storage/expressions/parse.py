@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
 import sqlglot
@@ -12,7 +12,8 @@ from sqlglot.dialects.spark import Spark
 
 from ..errors import PredicateError
 from . import build, types
-from .nodes import Literal, Node
+from .calls import call
+from .nodes import Node
 
 __all__ = ["parse"]
 
@@ -20,10 +21,11 @@ __all__ = ["parse"]
 class _Dialect(Spark):
     """Spark's grammar with functions kept as they are written: sqlglot would rewrite `year(x)` and the like."""
 
-    class Parser(Spark.Parser):
-        FUNCTIONS: dict[str, Any] = {}
-        FUNCTION_PARSERS = {name: parser for name, parser in Spark.Parser.FUNCTION_PARSERS.items() if name == "CAST"}
-        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}
+    class Parser(Spark.Parser):  # type: ignore[misc,valid-type]
+        # sqlglot gives its dialects' parsers their names at run time.
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
 def parse(text: str, schema: pa.Schema) -> Node:
@@ -31,10 +33,11 @@ def parse(text: str, schema: pa.Schema) -> Node:
     try:
         found = sqlglot.parse(text, dialect=_Dialect)
     except sqlglot.errors.SqlglotError as error:
-        where = next(iter(getattr(error, "errors", ())), {})
+        where: dict[str, Any] = next(iter(getattr(error, "errors", ())), {})
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
+        what = where.get("description", str(error))
         raise PredicateError(
-            f"the predicate {text!r} does not parse: {where.get('description', str(error))} at line {line}, column {column} (near {near!r});"
+            f"the predicate {text!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
             " write it as in a WHERE clause of Spark SQL",
             predicate=text,
             line=line,
@@ -48,7 +51,7 @@ def parse(text: str, schema: pa.Schema) -> Node:
         raise PredicateError(f"the predicate {text!r} cannot be used: {error.message}", predicate=text, **error.details) from None
 
 
-_COMPARISONS: Final[dict[type[exp.Expression], str]] = {
+_COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -57,7 +60,7 @@ _COMPARISONS: Final[dict[type[exp.Expression], str]] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
 }
-_ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
+_ARITHMETIC: Final[dict[type[Any], str]] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
@@ -142,7 +145,7 @@ class _Translator:
             return build.is_null(term)
         if isinstance(kind, exp.Boolean):
             return build.compare("<=>", build.require_boolean(term), self.node(kind))
-        self._unknown(tree)
+        return self._unknown(tree)
 
     def _nullsafeneq(self, tree: exp.NullSafeNEQ) -> Node:
         return build.not_(build.compare("<=>", self.node(tree.this), self.node(tree.expression)))
@@ -154,7 +157,7 @@ class _Translator:
         return build.and_(build.compare(">=", term, low), build.compare("<=", term, high))
 
     def _in(self, tree: exp.In) -> Node:
-        if set(key for key, value in tree.args.items() if value) - {"this", "expressions", "negate"}:
+        if {key for key, value in tree.args.items() if value} - {"this", "expressions", "negate"}:
             self._unknown(tree.args.get("query") or tree)
         return build.in_(self.node(tree.this), [self.node(option) for option in tree.expressions])
 
@@ -188,13 +191,13 @@ class _Translator:
         return self._cast(tree)
 
     def _dpipe(self, tree: exp.DPipe) -> Node:
-        return build.call("concat", [self.node(tree.this), self.node(tree.expression)])
+        return call("concat", [self.node(tree.this), self.node(tree.expression)])
 
     def _concat(self, tree: exp.Concat) -> Node:
-        return build.call("concat", [self.node(part) for part in tree.expressions])
+        return call("concat", [self.node(part) for part in tree.expressions])
 
     def _anonymous(self, tree: exp.Anonymous) -> Node:
-        return build.call(str(tree.this), [self.node(arg) for arg in tree.expressions])
+        return call(str(tree.this), [self.node(arg) for arg in tree.expressions])
 
     def _if(self, tree: exp.If) -> Node:
         otherwise = tree.args.get("false")
@@ -212,5 +215,5 @@ class _Translator:
 
 def _type(tree: exp.DataType) -> pa.DataType:
     name = str(getattr(tree.this, "value", tree.this)).upper()
-    sizes = [int(size.this.this) for size in tree.expressions if isinstance(getattr(size, "this", None), Literal | exp.Literal)]
+    sizes = [int(size.this.this) for size in tree.expressions if isinstance(getattr(size, "this", None), exp.Literal)]
     return types.parse(_TYPES.get(name, name), *sizes[:2])

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
+from sqlglot.dialects.spark import Spark
 
 from . import types
 from .nodes import (
@@ -62,7 +63,9 @@ def to_sql(node: Node) -> str:
             return _like_sql(node, "LIKE")
         case Cast():
             return f"CAST({to_sql(node.term)} AS {types.name(node.type)})"
-        case Arithmetic(op="-", left=Literal(value=0, type=kind), right=right) if kind == (right.type if types.is_decimal(kind) else pa.int8()):
+        case Arithmetic(op="-", left=Literal(value=0, type=kind), right=right) if kind == (
+            right.type if types.is_decimal(kind) else pa.int8()
+        ):
             return f"-{_inner(right)}"
         case Arithmetic():
             return f"{_inner(node.left)} {node.op.upper()} {_inner(node.right)}"
@@ -75,180 +78,20 @@ def to_sql(node: Node) -> str:
 
 
 def name_sql(path: tuple[str, ...]) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" if not _is_plain(name) else name for name in path)
+    """A column's name, in backquotes where it needs them."""
+    return ".".join(name if _is_plain(name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name is safe without backquotes; keywords are short and many, so only lower-case names with an underscore or digit pass."""
-    return name.isascii() and name.isidentifier() and name.lower() not in _RESERVED
+    return name.isascii() and name.isidentifier() and name.lower() not in _KEYWORDS
 
 
-_RESERVED: Final = frozenset(
-    [
-        "all",
-        "and",
-        "any",
-        "as",
-        "between",
-        "binary",
-        "both",
-        "by",
-        "case",
-        "cast",
-        "count",
-        "cross",
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "date",
-        "decimal",
-        "describe",
-        "distinct",
-        "div",
-        "else",
-        "end",
-        "escape",
-        "except",
-        "exists",
-        "extract",
-        "false",
-        "filter",
-        "float",
-        "for",
-        "from",
-        "full",
-        "function",
-        "group",
-        "having",
-        "ilike",
-        "in",
-        "index",
-        "inner",
-        "int",
-        "interval",
-        "intersect",
-        "into",
-        "is",
-        "join",
-        "key",
-        "kill",
-        "lateral",
-        "left",
-        "like",
-        "limit",
-        "map",
-        "natural",
-        "not",
-        "null",
-        "on",
-        "or",
-        "order",
-        "outer",
-        "over",
-        "overlaps",
-        "partition",
-        "primary",
-        "r",
-        "regexp",
-        "replace",
-        "right",
-        "rlike",
-        "row",
-        "rows",
-        "select",
-        "session_user",
-        "set",
-        "show",
-        "similar",
-        "some",
-        "struct",
-        "substring",
-        "table",
-        "then",
-        "time",
-        "timestamp",
-        "timestamp_ltz",
-        "timestamp_ntz",
-        "to",
-        "trim",
-        "true",
-        "union",
-        "unique",
-        "unknown",
-        "user",
-        "using",
-        "values",
-        "view",
-        "when",
-        "where",
-        "window",
-        "with",
-        "x",
-        "array",
-        "b",
-        "n",
-        "bigint",
-        "boolean",
-        "double",
-        "long",
-        "short",
-        "byte",
-        "tinyint",
-        "smallint",
-        "string",
-        "void",
-        "year_month",
-        "day_time",
-        "default",
-        "desc",
-        "asc",
-        "delete",
-        "update",
-        "insert",
-        "merge",
-        "alter",
-        "create",
-        "drop",
-        "execute",
-        "explain",
-        "fetch",
-        "format",
-        "if",
-        "let",
-        "load",
-        "lock",
-        "object",
-        "offset",
-        "pivot",
-        "pragma",
-        "qualify",
-        "range",
-        "sort",
-        "start",
-        "tablesample",
-        "top",
-        "truncate",
-        "unnest",
-        "unpivot",
-        "use",
-        "xor",
-        "e",
-        "u",
-        "glob",
-        "anti",
-        "semi",
-        "asof",
-        "cluster",
-        "commit",
-        "rollback",
-        "constraint",
-        "copy",
-        "cube",
-        "rollup",
-        "grouping",
-        "sets",
-    ]
+# All that the tokenizer knows (`show`, `order by`, ...), and what the parser treats as a function without parentheses.
+_KEYWORDS: Final = frozenset(
+    word.lower()
+    for known in (Spark.Tokenizer.KEYWORDS, Spark.Parser.NO_PAREN_FUNCTION_PARSERS)
+    for words in known
+    for word in words.split()
 )
 
 

@@ -69,10 +69,12 @@ def parse(text: str, precision: int | None = None, scale: int | None = None) -> 
 
 
 def is_decimal(kind: pa.DataType) -> bool:
+    """Whether the type is a decimal of any width."""
     return bool(pa.types.is_decimal(kind))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
+    """Whether the type is an integer, a float or a decimal."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -82,6 +84,7 @@ def is_atomic(kind: pa.DataType) -> bool:
 
 
 def integer_bounds(kind: pa.DataType) -> tuple[int, int]:
+    """The smallest and the largest value of an integer type."""
     half = 1 << (kind.bit_width - 1)
     return -half, half - 1
 

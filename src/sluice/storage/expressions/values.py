@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
@@ -75,10 +74,9 @@ def parse_text(text: str, target: pa.DataType) -> Value:
             return _number(float(bare), target)
     if types.is_decimal(target) and _NUMBER.fullmatch(bare):
         return _number(Decimal(bare), target)
-    if pa.types.is_date(target) and (match := _DATE.fullmatch(bare)):
-        return _checked(text, target, lambda: date(int(match[1]), int(match[2] or 1), int(match[3] or 1)))
-    if pa.types.is_timestamp(target) and (match := _TIMESTAMP.fullmatch(bare)):
-        return _checked(text, target, lambda: _timestamp(match, zoned=target.tz is not None))
+    shape = _DATE if pa.types.is_date(target) else _TIMESTAMP if pa.types.is_timestamp(target) else None
+    if shape is not None and (parts := shape.fullmatch(bare)) is not None:
+        return _parsed(text, parts, target)
     raise _cannot(text, target)
 
 
@@ -133,16 +131,13 @@ def _moment(value: date, target: pa.DataType) -> Value:
 
 
 def _timestamp(match: re.Match[str], *, zoned: bool) -> datetime:
-    year, month, day, hour, minute, second = (
-        int(part) if part else default for part, default in zip(match.groups()[:6], (1, 1, 1, 0, 0, 0))
-    )
-    fraction = (match[7] or "").ljust(6, "0")[:6]
-    wall = datetime(year, month, day, hour, minute, second, int(fraction))
-    if not zoned:
-        if match[8]:
-            raise ValueError("a timestamp without time zone has no zone")
-        return wall
-    return wall.replace(tzinfo=_zone(match[8])).astimezone(timezone.utc)
+    year, month, day = (int(part or 1) for part in match.groups()[:3])
+    hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
+    microsecond = int((match[7] or "").ljust(6, "0")[:6])
+    if not zoned and match[8]:
+        raise ValueError("a timestamp without time zone has no zone")
+    moment = datetime(year, month, day, hour, minute, second, microsecond, _zone(match[8])).astimezone(timezone.utc)
+    return moment if zoned else moment.replace(tzinfo=None)
 
 
 def _zone(text: str | None) -> timezone | ZoneInfo:
@@ -157,9 +152,11 @@ def _zone(text: str | None) -> timezone | ZoneInfo:
         raise ValueError(f"{text!r} is no time zone") from None
 
 
-def _checked(text: str, target: pa.DataType, make: Callable[[], Value]) -> Value:
+def _parsed(text: str, parts: re.Match[str], target: pa.DataType) -> Value:
     try:
-        return make()
+        if pa.types.is_date(target):
+            return date(*(int(part or 1) for part in parts.groups()))
+        return _timestamp(parts, zoned=target.tz is not None)
     except (ValueError, OverflowError) as error:
         raise PredicateError(f"{text!r} is no {types.name(target)}: {error}", value=text, type=types.name(target)) from None
 

@@ -1,0 +1,88 @@
+"""Function calls: other ways of writing an expression become that expression, the rest is looked up in `functions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ..errors import PredicateError
+from . import build, types
+from .functions import ALIASES, FUNCTIONS, NOT_DETERMINISTIC
+from .nodes import Call, Literal, Node
+
+__all__ = ["call"]
+
+_REWRITTEN = ("coalesce", "if", "nullif", "isnull", "isnotnull", "mod", "negative", "startswith", "endswith", "contains", "date")
+
+
+def call(name: str, args: Sequence[Node]) -> Node:
+    """A function by its SQL name; PredicateError for functions that sluice does not evaluate."""
+    known = ALIASES.get(name.lower(), name.lower())
+    match known, args:
+        case "coalesce", [_, *_]:
+            kind = build.common_of(args, "COALESCE")
+            return build.folded(Call("coalesce", tuple(build.as_literal(arg, kind) for arg in args), kind))
+        case "if", [condition, yes, no]:
+            return build.case([(condition, yes)], no)
+        case "nullif", [value, other]:
+            return build.case([(build.compare("=", value, other), build.NULL)], value)
+        case "isnull", [value]:
+            return build.is_null(value)
+        case "isnotnull", [value]:
+            return build.not_(build.is_null(value))
+        case "mod", [left, right]:
+            return build.arithmetic("%", left, right)
+        case "negative", [value]:
+            return build.negate(value)
+        case (("startswith" | "endswith" | "contains"), [term, text]):
+            return _search(known, term, text)
+        case (("date" | "timestamp" | "string" | "int" | "bigint" | "smallint" | "tinyint" | "double" | "float" | "boolean"), [value]):
+            return build.cast(value, types.parse(known.upper()))
+    function = FUNCTIONS.get(known)
+    if function is None:
+        raise PredicateError(_unknown(name), function=name)
+    if len(args) not in function.arity:
+        raise PredicateError(f"{name} takes {' or '.join(map(str, function.arity))} arguments, not {len(args)}", function=name)
+    coerced = tuple(_argument(arg, kind, name) for arg, kind in zip(args, function.takes(len(args)), strict=True))
+    for place, arg in enumerate(coerced):
+        if place in function.constant and (not isinstance(arg, Literal) or arg.value is None):
+            raise PredicateError(f"argument {place + 1} of {name} must be a constant that is not NULL", function=name)
+    return build.folded(Call(known, coerced, function.gives(coerced)))
+
+
+def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
+    """The argument at the type the function takes; None takes any number."""
+    if kind is None:
+        if not types.is_numeric(arg.type):
+            raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)
+        return arg
+    moments = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
+    fits = (
+        arg.type == kind
+        or pa.types.is_null(arg.type)
+        or (kind in moments and (arg.type in moments or pa.types.is_string(arg.type)))
+        or (pa.types.is_integer(kind) and pa.types.is_integer(arg.type))
+        or (pa.types.is_floating(kind) and types.is_numeric(arg.type))
+    )
+    if not fits:
+        raise PredicateError(f"{name} needs {types.name(kind)}, and this is {types.name(arg.type)}: CAST it", function=name)
+    return build.cast(arg, kind)
+
+
+def _unknown(name: str) -> str:
+    if name.lower() in NOT_DETERMINISTIC:
+        return f"{name} has no fixed value, and a predicate must mean the same to everybody: write the value itself"
+    known = ", ".join(sorted({*FUNCTIONS, *ALIASES, *_REWRITTEN}))
+    return f"sluice does not evaluate the function {name}: compute it in a column first; it knows {known}"
+
+
+def _search(name: str, term: Node, text: Node) -> Node:
+    """startswith, endswith and contains, which are patterns."""
+    if not isinstance(text, Literal) or not isinstance(text.value, (str, type(None))):
+        raise PredicateError(f"the text {name} looks for must be a string constant", function=name)
+    if text.value is None:
+        return Literal(None, pa.bool_())
+    part = (text.value,) if text.value else ()
+    before, after = (() if name == "startswith" else (True,)), (() if name == "endswith" else (True,))
+    return build.match(build.as_string(term, name), (*before, *part, *after) if part else (True,))
