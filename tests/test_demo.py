@@ -24,7 +24,7 @@ from sluice.demo.workspace import DemoOptions, workspace
 from sluice.storage.errors import InvalidRequest
 
 ROWS = 2_000
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 def start(temporary: Path, *arguments: str, error: int | None = None) -> subprocess.Popen[str]:
@@ -90,7 +90,7 @@ def test_a_run_out_of_time_has_failed(tmp_path: Path) -> None:
 @pytest.mark.zookeeper
 @pytest.mark.slow
 def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
-    """With a coordinator that takes the table's location for another one's, no job can open it."""
+    """The log is damaged before the jobs open the table."""
     home = tmp_path / "home"
     home.mkdir()
     with start(tmp_path, "--no-spark", "--location", str(home), "--keep") as process:
