@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlglot.dialects.spark import Spark
 
 from sluice.storage.errors import PredicateError
+from sluice.storage.partitions import decode_column
 from sluice.storage.predicate import Filter, Predicate
 from sluice.storage.schema import PrimitiveType, StructField, StructType, from_arrow
 
@@ -280,3 +281,33 @@ def test_a_filter_on_a_nested_field() -> None:
 def test_filters_that_cannot_be_used(filter_: Filter) -> None:
     with pytest.raises(PredicateError):
         Predicate.from_filters([filter_], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("float", ["0.1", "NaN", "-Infinity", None]),
+        ("double", ["0.1", "NaN", "1.5E300", None]),
+        ("decimal(38,18)", ["12345678901234567890.123456789012345678", "12345678901234567890.123456789012345679", None]),
+        ("string", ["it's", "a\\b", "日本", None]),
+        ("timestamp", ["2020-01-01T00:00:00.000001Z", "2020-01-01 00:00:00", None]),
+        ("timestamp_ntz", ["2020-01-01 00:00:00.000001", None]),
+        ("boolean", ["true", "false", None]),
+        ("byte", ["-128", "127", None]),
+        ("date", ["2020-01-01", None]),
+    ],
+)
+def test_partitions_are_told_apart_exactly(kind: str, texts: list[str | None]) -> None:
+    schema = StructType([StructField("p", PrimitiveType(kind)), StructField("q", PrimitiveType("integer"))])
+    table = pa.table({"p": decode_column(pa.array(texts, pa.string()), PrimitiveType(kind)), "q": pa.array([1] * len(texts), pa.int32())})
+    for number, text in enumerate(texts):
+        predicate = Predicate.in_partitions([{"p": text, "q": "1"}, {"p": text, "q": "1"}, {"p": text, "q": "2"}], schema)
+        for each in (predicate, Predicate.parse(predicate.to_sql(), schema)):
+            hits = [hit is True for hit in each.mask(table).to_pylist()]
+            assert hits == [n == number for n in range(len(texts))]
+
+
+def test_no_partitions_and_the_one_partition_of_a_table_without_columns() -> None:
+    table = pa.table({"i": pa.array([1], pa.int32())})
+    assert Predicate.in_partitions([], SCHEMA).mask(table).to_pylist() == [False]
+    assert Predicate.in_partitions([{}], SCHEMA).mask(table).to_pylist() == [True]

@@ -5,7 +5,7 @@ A predicate means what Spark SQL in ANSI mode says it means (see `expressions.ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -18,10 +18,11 @@ from .errors import PredicateError
 from .expressions import build
 from .expressions.calls import call
 from .expressions.evaluate import compile_expression, run
-from .expressions.nodes import And, Column, Node, columns, walk
+from .expressions.nodes import And, Column, Literal, Node, columns, walk
 from .expressions.parse import parse
 from .expressions.render import to_sql
-from .schema import StructType, to_arrow
+from .partitions import decode_value
+from .schema import PrimitiveType, StructType, to_arrow
 
 __all__ = ["Filter", "Predicate"]
 
@@ -59,6 +60,12 @@ class Predicate:
         """The conjunction of filters as Spark pushes them down; none is TRUE. Raises PredicateError for one that cannot be used."""
         arrow = to_arrow(schema)
         return cls(build.and_(*(_filter(each, arrow) for each in filters)))
+
+    @classmethod
+    def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
+        """True in exactly the partitions with these values, which are texts as the log has them; no places is FALSE."""
+        unique = dict.fromkeys(tuple(place.items()) for place in places)
+        return cls(build.or_(*(build.and_(*(_has_value(schema, *each) for each in place)) for place in unique)))
 
     @property
     def columns(self) -> frozenset[str]:
@@ -124,6 +131,16 @@ def _parse(sql: str, schema: StructType) -> Predicate:
         return Predicate(build.require_boolean(node))
     except PredicateError as error:
         raise PredicateError(f"the predicate {sql!r} cannot be used: {error.message}", predicate=sql) from None
+
+
+def _has_value(schema: StructType, name: str, text: str | None) -> Node:
+    """Equality at the column's own type: compared with a string, a DECIMAL or a FLOAT would be compared as a DOUBLE."""
+    column = build.column((name,), to_arrow(schema))
+    field = schema.get(name)
+    if field is None or not isinstance(field.type, PrimitiveType):
+        raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
+    value = decode_value(text, field.type)
+    return build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type))
 
 
 def _filter(each: Filter, schema: pa.Schema) -> Node:
