@@ -12,7 +12,7 @@ from .errors import ProtocolMismatch
 from .layout import CLIENTS, TABLES
 from .limits import NODE_PROTOCOL
 from .records import Head, Published
-from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost, Write
+from .store import ApplyRefused, Create, Node, NodeExists, Op, ReplyLost, Write
 
 __all__ = ["check_tree", "make_tree", "reopen_tree", "require_head"]
 
@@ -52,8 +52,12 @@ def make_tree(context: TableContext, head: Head) -> None:
 def check_tree(context: TableContext) -> bool:
     """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
     node = context.coordination.read(context.tree.root)
-    if node is None:
-        return False
+    if node is not None:
+        _check_protocol(context, node)
+    return node is not None
+
+
+def _check_protocol(context: TableContext, node: Node) -> None:
     try:
         found = orjson.loads(node.data).get("protocol")
     except (orjson.JSONDecodeError, AttributeError):
@@ -65,7 +69,6 @@ def check_tree(context: TableContext) -> bool:
             found=found,
             expected=NODE_PROTOCOL,
         )
-    return True
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -89,14 +92,18 @@ def reopen_tree(context: TableContext, start: Head) -> None:
 
 
 def require_head(context: TableContext) -> Head:
-    """The head of a table that must have a tree. Raises NotATable when the coordinator does not know the location."""
-    if not check_tree(context):
+    """The head of a table that must have a tree.
+
+    Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
+    """
+    root, head = context.read_root_and_head()
+    if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
             "or check that this is the coordinator its writers use",
             location=context.tree.location,
         )
-    state = context.read_head()
-    if state is None:
+    _check_protocol(context, root)
+    if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
-    return state[0]
+    return Head.decode(head.data)

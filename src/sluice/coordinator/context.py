@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..storage.objects import ObjectStore
 from .clock import Clock, SystemClock
@@ -14,6 +15,8 @@ from .records import ClientName, Head, Published
 from .store import CoordinationStore, Node
 
 __all__ = ["TableContext"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,17 @@ class TableContext:
         node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
+    def read_root_and_head(self) -> tuple[Node | None, Node | None]:
+        """The table's own node and its head, in one round trip."""
+        root, head = self._alive(lambda session: session.read_many([self.tree.root, self.tree.head]))
+        return root, head
+
     def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
-        """Read in a live session: nothing that is read here hangs on one, so an expired one is simply replaced."""
+        return self._alive(lambda session: session.read(path, watch))
+
+    def _alive(self, look: Callable[[CoordinationStore], _T]) -> _T:
+        """Look in a live session: nothing that is read here hangs on one, so an expired one is simply replaced."""
         try:
-            return self.coordination.read(path, watch)
+            return look(self.coordination)
         except SessionLost:
-            return self.coordination.read(path, watch)
+            return look(self.coordination)

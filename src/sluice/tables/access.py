@@ -157,9 +157,8 @@ class Access:
         return self.committer
 
     def head(self) -> Head:
-        """The decided state of the table, as of now."""
-        state = self.ours.context.read_head()
-        self._head = require_head(self.ours.context) if state is None else state[0]
+        """The decided state of the table, as of now. Raises ProtocolMismatch when writers of another node protocol took over."""
+        self._head = require_head(self.ours.context)
         return self._head
 
     def known_head(self) -> Head:
