@@ -17,6 +17,7 @@ from sluice.coordinator.connect import release
 from sluice.storage.conform import adapt
 from sluice.storage.schema import StructType
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -38,7 +38,9 @@ VALUES: dict[str, list[Any]] = {
         dt.datetime(1900, 1, 1, tzinfo=UTC),
         dt.datetime(9999, 12, 1, tzinfo=UTC),
     ],
-    "timestamp_ntz": [dt.datetime(2013, 3, 10, 2, 30, 0, 1), dt.datetime(1900, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)],
+    "timestamp_ntz": [
+        dt.datetime.fromisoformat(text) for text in ("2013-03-10T02:30:00.000001", "1900-01-01", "9999-12-31T23:59:59.999999")
+    ],
     "decimal(5,2)": [decimal.Decimal("0.00"), decimal.Decimal("-999.99"), decimal.Decimal("1.50")],
     "decimal(38,18)": [decimal.Decimal("0.000000000000000001"), decimal.Decimal("-12345678901234567890.500000000000000000")],
 }

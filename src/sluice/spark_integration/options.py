@@ -4,7 +4,7 @@
 both ways
 ``path``                        the table's location; what `load` and `save` are given
 ``coordinator``                 `zk://...` or `embedded://`; without it SLUICE_COORDINATOR, then `embedded://`
-``application``                 how the job is called in the table's history; without it SLUICE_APPLICATION
+``application``                 how the job is called in the table's history; without it SLUICE_APPLICATION, then `pyspark`
 ``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.s3_options`); what is not
                                 given comes from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
 reading
@@ -198,7 +198,9 @@ class _Texts:
                 "a table of Spark's own catalog does not tell it to a Python data source",
                 option="path",
             )
-        return TableAddress.of(path, self.get("coordinator"), self.storage, self.get("application"))
+        # the program's name, which it would be otherwise, is that of Spark's worker processes here
+        application = self.get("application") or os.environ.get("SLUICE_APPLICATION") or "pyspark"
+        return TableAddress.of(path, self.get("coordinator"), self.storage, application)
 
     def choice(self, name: str, *allowed: str) -> str:
         """One of `allowed`, the first by default."""

@@ -8,6 +8,7 @@ else than the log says, the data source reads instead; the rows are the same.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -45,7 +46,7 @@ _LISTING_BY_JOB: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold
 
 def read(
     spark: SparkSession,
-    location: str,
+    location: str | os.PathLike[str],
     version: int | None = None,
     timestamp: int | str | None = None,
     columns: Sequence[str] | None = None,

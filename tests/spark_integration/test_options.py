@@ -1,0 +1,125 @@
+"""Options are read from texts; what is not known or cannot be is refused by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+import sluice
+from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ReadOptions, WriteOptions, parse_timestamp
+
+PLACE = {"path": "/data/t"}
+
+
+def test_all_that_a_write_may_be_told() -> None:
+    told = {
+        "path": "/data/t",
+        "COORDINATOR": "zk://h1/x",
+        "application": "job",
+        "PartitionBy": " a , b",
+        "properties": '{"delta.appendOnly": "false"}',
+        "mergeschema": "TRUE",
+        "replacewhere": "a = 1",
+        "readversion": "7",
+        "txnappid": "app",
+        "txnVersion": "42",
+        "ack": "ratified",
+        "commitTimeout": "1.5",
+        "s3.endpoint_url": "http://localhost:1",
+        "region": "eu-1",
+    }
+    options = WriteOptions.parse(told, overwrite=True)
+    assert options.address.location == "file:///data/t"
+    assert (options.address.coordinator, options.address.application) == ("zk://h1/x", "job")
+    assert options.address.storage_options == {"endpoint_url": "http://localhost:1", "region": "eu-1"}
+    assert (options.partition_by, options.properties) == (("a", "b"), {"delta.appendOnly": "false"})
+    assert (options.mode, options.where, options.merge_schema, options.read_version) == ("overwrite", "a = 1", True, 7)
+    assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
+
+
+def test_names_with_commas_are_given_as_json() -> None:
+    assert WriteOptions.parse({**PLACE, "partitionBy": '["a,b", "c"]'}, overwrite=False).partition_by == ("a,b", "c")
+
+
+@pytest.mark.parametrize(("told", "mode"), [("dynamic", "dynamic"), ("static", "overwrite")])
+def test_the_mode_of_an_overwrite(told: str, mode: str) -> None:
+    assert WriteOptions.parse({**PLACE, "partitionOverwriteMode": told}, overwrite=True).mode == mode
+    assert WriteOptions.parse({**PLACE, "partitionOverwriteMode": told}, overwrite=False).mode == "append"
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({"replaceWere": "a = 1"}, "replaceWere"),
+        ({"versionAsOf": "1"}, "versionAsOf"),
+        ({"paths": '["/a","/b"]'}, "several paths"),
+        ({"mergeSchema": "yes"}, "mergeSchema"),
+        ({"txnAppId": "a"}, "txnVersion"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion"),
+        ({"properties": "{"}, "properties"),
+        ({"properties": '{"a": 1}'}, "properties"),
+        ({"partitionBy": "[1]"}, "partitionBy"),
+        ({"partitionBy": "[1"}, "partitionBy"),
+        ({"commitTimeout": "0"}, "commitTimeout"),
+        ({"commitTimeout": "soon"}, "commitTimeout"),
+        ({"ack": "never"}, "published or ratified"),
+        ({"partitionOverwriteMode": "dynamic", "replaceWhere": "a = 1"}, "give one of them"),
+        ({"path": "ftp://x/y"}, "ftp"),
+        ({"path": ""}, "no path"),
+    ],
+)
+def test_what_a_write_refuses(told: dict[str, str], names: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=names):
+        WriteOptions.parse({**PLACE, **told}, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["replaceWhere", "readVersion"])
+def test_an_append_replaces_nothing(name: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=name):
+        WriteOptions.parse({**PLACE, name: "1"}, overwrite=False)
+
+
+def test_all_that_a_read_may_be_told() -> None:
+    options = ReadOptions.parse({**PLACE, "versionasof": "3", "consistency": "published", "where": "a = 1 OR b = 2"})
+    assert (options.version, options.timestamp_ms, options.consistency, options.where) == (3, None, "published", "a = 1 OR b = 2")
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({"versionAsOf": "1", "timestampAsOf": "2020"}, "give one of them"),
+        ({"versionAsOf": "latest"}, "versionAsOf"),
+        ({"timestampAsOf": "yesterday"}, "timestampAsOf"),
+        ({"consistency": "eventual"}, "latest or published"),
+        ({"mergeSchema": "true"}, "not for reading"),
+        ({"header": "true"}, "header"),
+    ],
+)
+def test_what_a_read_refuses(told: dict[str, str], names: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=names):
+        ReadOptions.parse({**PLACE, **told})
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("1577836800000", "2020-01-01T00:00:00+00:00"),
+        ("2020-01-01", "2020-01-01T00:00:00+00:00"),
+        ("2020-01-01 12:30:00", "2020-01-01T12:30:00+00:00"),
+        ("2020-01-01T12:30:00.250Z", "2020-01-01T12:30:00.250+00:00"),
+        ("2020-01-01 12:30:00 +02:00", "2020-01-01T10:30:00+00:00"),
+        ("2020", "2020-01-01T00:00:00+00:00"),
+    ],
+)
+def test_times_are_utc_where_no_zone_is_written(text: str, utc: str) -> None:
+    assert parse_timestamp(text) == int(dt.datetime.fromisoformat(utc).timestamp() * 1000)
+
+
+def test_storage_options_come_from_the_environment_and_are_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"endpoint_url": "http://a", "region": "eu-1"}')
+    assert ReadOptions.parse({**PLACE, "region": "us-1"}).address.storage_options == {"endpoint_url": "http://a", "region": "us-1"}
+    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, '{"secret_access_key": "hush')
+    with pytest.raises(sluice.InvalidRequest) as refused:
+        ReadOptions.parse(PLACE)
+    assert "hush" not in str(refused.value)

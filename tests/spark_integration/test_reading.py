@@ -1,0 +1,295 @@
+"""Reading through Spark: versions, columns, filters, and Spark's own scan next to the data source."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+import sluice
+from sluice.spark_integration import original
+from sluice.spark_integration.options import ReadOptions
+from sluice.spark_integration.reader import FilesPartition, SluiceReader, balanced
+from sluice.storage.schema import from_arrow
+from tests.storage.strategies import rows_of
+
+from .conftest import Place, arrow, is_native
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("n", pa.int32()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("m", pa.decimal128(10, 2)),
+        ("b", pa.binary()),
+        ("s", pa.struct([("x", pa.int64())])),
+    ]
+)
+START = dt.datetime(2013, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def rows(first: int, last: int) -> pa.Table:
+    """One row for each number, every seventh full of nulls; NaN and infinities among the floats."""
+    special = [float("nan"), float("inf"), -0.0, 0.5]
+    made: list[dict[str, Any]] = []
+    for i in range(first, last):
+        if i % 7 == 6:
+            made.append({"id": i})
+            continue
+        made.append(
+            {
+                "id": i,
+                "k": ["a", "b%", "é_", "", "A"][i % 5],
+                "n": i % 4,
+                "d": special[i % 4] if i % 3 else i / 4,
+                "f": special[i % 4],
+                "t": START + dt.timedelta(hours=i),
+                "day": START.date() + dt.timedelta(days=i),
+                "m": i,
+                "b": bytes([i]),
+                "s": None if i % 5 == 0 else {"x": i},
+            }
+        )
+    return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """Four files of ten rows, in four versions, partitioned by n."""
+    table = place.create(SCHEMA, partition_by=["n"])
+    for number in range(4):
+        table.append(rows(number * 10, number * 10 + 10))
+    return place
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row["id"] for row in frame.select("id").collect())
+
+
+def refused(read: Any) -> sluice.SluiceError:
+    with pytest.raises(PySparkException) as failed:
+        read()
+    error = original(failed.value)
+    assert error is not None
+    assert error.message in str(failed.value)
+    return error
+
+
+FILTERS = [
+    "id = 5",
+    "id <=> null",
+    "id > 5 AND id <= 12",
+    "NOT (id = 5)",
+    "id IN (1, 2, 35, 99)",
+    "id IN (1, null)",
+    "id NOT IN (1, 2)",
+    "id NOT IN (1, null)",
+    "k IS NULL",
+    "k IS NOT NULL AND n = 2",
+    "n IS NULL",
+    "n <> 1",
+    "k LIKE 'b%'",
+    "k LIKE '%_'",
+    "k LIKE '%\\\\%'",
+    "startswith(k, 'é')",
+    "k > 'A'",
+    "d = double('NaN')",
+    "d > 1e300",
+    "d <= 0",
+    "f = 0.5",
+    "f >= float('NaN')",
+    "d <> double('NaN')",
+    "t > TIMESTAMP '2013-01-01 12:00:00'",
+    "t = TIMESTAMP '2013-01-01T05:00:00Z'",
+    "day BETWEEN DATE '2013-01-05' AND DATE '2013-01-09'",
+    "m = 7.00",
+    "m < 3.5",
+    "b = X'05'",
+    "s.x = 8",
+    "s IS NULL",
+    "NOT (s.x > 8)",
+    "id + 1 = 5",
+    "id = 3 OR n = 1",
+    "n = 1 AND id % 2 = 1 AND k = 'a'",
+]
+
+
+def test_filters_pushed_down_select_what_spark_selects(filled: Place) -> None:
+    everything = filled.spark.createDataFrame(filled.load().collect(), filled.load().schema)
+    wrong = {
+        text: (found, expected)
+        for text in FILTERS
+        if (found := ids(filled.load().where(text))) != (expected := ids(everything.where(text)))
+    }
+    assert wrong == {}
+
+
+def test_filters_exclude_files_and_are_not_evaluated_again(filled: Place) -> None:
+    plan: Any = filled.load().where("n = 1 AND id > 30")._jdf
+    assert "Filter (" not in plan.queryExecution().executedPlan().toString(), "what is taken is not checked again"
+    read = filled.load().where("n = 1 AND id > 30").rdd
+    assert read.getNumPartitions() == 1 < filled.load().rdd.getNumPartitions(), "one file remains of sixteen"
+    assert ids(filled.load().where("n = 1 AND id > 30")) == [33, 37]
+
+
+def test_without_pushdown_spark_filters(filled: Place) -> None:
+    filled.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert ids(filled.load().where("n = 1 AND id > 25")) == [29, 33, 37]
+    finally:
+        filled.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_a_condition_with_or_skips_files_too(filled: Place) -> None:
+    options = {"path": filled.location, "coordinator": filled.coordinator, "where": "id = 3 OR id = 30"}
+    reader = SluiceReader(ReadOptions.parse(options), filled.load().schema)
+    files = [part.files.num_rows for part in reader.partitions() if isinstance(part, FilesPartition)]
+    assert sum(files) == 4, "of sixteen: those whose bounds do not exclude it"
+    assert ids(filled.load(where="id = 3 OR id = 30")) == [3, 30]
+    assert isinstance(refused(lambda: filled.load(where="nix = 3").collect()), sluice.PredicateError)
+
+
+def test_versions_and_times(filled: Place) -> None:
+    times = [filled.table().snapshot(version).timestamp for version in range(5)]
+    assert ids(filled.load(versionAsOf=0)) == []
+    assert ids(filled.load(versionAsOf=2)) == list(range(20))
+    assert ids(filled.load(timestampAsOf=times[1])) == list(range(10))
+    utc = dt.datetime.fromtimestamp(times[3] / 1000, dt.timezone.utc)
+    assert ids(filled.load(timestampAsOf=utc.strftime("%Y-%m-%d %H:%M:%S.%f"))) == list(range(30))
+    assert ids(filled.scan(version=2)) == list(range(20))
+    assert ids(filled.scan(timestamp=times[1])) == list(range(10))
+    assert ids(filled.scan(timestamp=utc.isoformat())) == list(range(30))
+    assert isinstance(refused(lambda: filled.load(versionAsOf=9)), sluice.VersionNotFound)
+    assert isinstance(refused(lambda: filled.load(timestampAsOf="2001-01-01")), sluice.VersionNotFound)
+    assert isinstance(refused(lambda: filled.load(timestampAsOf="9000-01-01")), sluice.VersionNotFound)
+
+
+def test_a_schema_chooses_columns(filled: Place) -> None:
+    chosen = filled.load("N int, id bigint").where("id < 4")
+    assert sorted(chosen.collect()) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    for schema, named in {"id int": "id", "nix string": "nix", "id bigint NOT NULL": "id", "s struct<x: int>": "s"}.items():
+        error = refused(lambda schema=schema: filled.load(schema).collect())
+        assert isinstance(error, sluice.SchemaMismatch)
+        assert named in error.message
+
+
+def test_errors_of_reading(place: Place, tmp_path: Path) -> None:
+    assert isinstance(refused(place.load), sluice.TableNotFound)
+    with pytest.raises(sluice.TableNotFound):
+        place.scan()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("x")
+    assert isinstance(refused(Place(place.spark, str(tmp_path / "folder"), place.coordinator).load), sluice.NotATable)
+    assert isinstance(refused(Place(place.spark, "ftp://x/y", place.coordinator).load), sluice.UnknownScheme)
+
+
+def test_a_missing_data_file_is_named(filled: Place) -> None:
+    [gone, *_] = sorted(Path(filled.location).rglob("*.parquet"))
+    gone.unlink()
+    error = refused(lambda: filled.load().collect())
+    assert isinstance(error, sluice.MissingObject)
+    assert gone.name in error.message
+    with pytest.raises(sluice.MissingObject, match=gone.name):
+        filled.scan()
+
+
+@pytest.mark.parametrize(
+    ("columns", "where"),
+    [
+        (None, None),
+        (["t", "n", "id"], None),
+        (["n"], None),
+        (["ID"], "k = 'a' OR n = 2 AND id > 30"),
+        (None, "n IS NULL"),
+        (["id"], "day > DATE '2013-01-20' AND d > 1e300"),
+        (["id"], "id > 1000"),
+    ],
+)
+def test_sparks_own_scan_reads_what_arrow_reads(filled: Place, columns: list[str] | None, where: str | None) -> None:
+    snapshot = filled.table().snapshot()
+    expected = snapshot.to_arrow(columns, where)
+    scanned = filled.scan(columns=columns, where=where)
+    assert rows_of(arrow(scanned, from_arrow(expected.schema))) == rows_of(expected)
+    assert is_native(scanned) or not snapshot.files(where).num_rows
+
+
+def test_a_condition_on_times_means_utc_whatever_the_sessions_zone(filled: Place) -> None:
+    where = "t >= TIMESTAMP '2013-01-02 00:00:00'"
+    expected = [i for i in range(24, 40) if i % 7 != 6]
+    elsewhere = filled.scan(where=where)
+    assert not is_native(elsewhere)
+    assert ids(elsewhere) == expected == ids(filled.load(where=where))
+    zone = filled.spark.conf.get("spark.sql.session.timeZone")
+    filled.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        here = filled.scan(where=where)
+        assert is_native(here)
+        assert ids(here) == expected
+    finally:
+        filled.spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+def test_sparks_own_scan_excludes_partitions(filled: Place) -> None:
+    scanned = filled.scan().where("n = 1")
+    plan: Any = scanned._jdf
+    text = plan.queryExecution().executedPlan().toString()
+    assert "PartitionFilters: [" in text
+    assert "PartitionFilters: []" not in text
+    assert ids(scanned) == [i for i in range(40) if i % 4 == 1 and i % 7 != 6]
+
+
+def test_a_dataframe_of_sparks_own_scan_stays_with_its_version(filled: Place) -> None:
+    scanned = filled.scan()
+    filled.table().delete("id < 20")
+    assert ids(scanned) == list(range(40))
+    assert ids(filled.scan()) == list(range(20, 40))
+
+
+@pytest.mark.parametrize("folder", ["with space", "100%25", "é=1", "a[b]*{c}?"])
+def test_locations_with_special_characters(place: Place, tmp_path: Path, folder: str) -> None:
+    odd = Place(place.spark, str(tmp_path / folder / "t"), place.coordinator)
+    odd.write(place.spark.createDataFrame([(1, "x/y"), (2, None)], "id long, p string"), partitionBy="p")
+    assert sorted(odd.load().collect()) == [(1, "x/y"), (2, None)]
+    scanned = odd.scan()
+    assert sorted(scanned.collect()) == [(1, "x/y"), (2, None)]
+    assert is_native(scanned) == ("*" not in folder)
+
+
+def test_a_table_of_another_writer_is_read_without_a_coordinator(place: Place) -> None:
+    data = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "p": ["é b", "x", None]})
+    deltalake.write_deltalake(place.location, data, partition_by=["p"])
+    expected = [(1, "é b"), (2, "x"), (3, None)]
+    assert sorted(place.load(consistency="published").collect()) == expected
+    assert sorted(place.scan(consistency="published").collect()) == expected
+    assert isinstance(refused(place.load), sluice.NotATable)
+
+
+def test_columns_that_came_later_are_null_in_older_files(place: Place) -> None:
+    place.write(place.spark.sql("SELECT 1L AS id, named_struct('x', 1L) AS s"))
+    place.write(place.spark.sql("SELECT 2L AS id, named_struct('x', 2L, 'y', 'new') AS s, 'z' AS w"), mergeSchema="true")
+    expected = [(1, (1, None), None), (2, (2, "new"), "z")]
+    assert sorted(place.load().collect()) == expected
+    assert sorted(place.scan().collect()) == expected
+
+
+def test_files_are_dealt_out_by_size() -> None:
+    mib = 1024 * 1024
+    files = pa.table({"path": [str(i) for i in range(9)], "size": pa.array([200, 1, 1, 90, 100, 1, 190, 1, 10], pa.int64())})
+    files = files.set_column(1, "size", pa.array([size * mib for size in files["size"].to_pylist()], pa.int64()))
+    parts = balanced(files)
+    assert sorted(path for part in parts for path in part["path"].to_pylist()) == sorted(files["path"].to_pylist())
+    assert max(sum(part["size"].to_pylist()) for part in parts) == 200 * mib
+    assert all(part["path"].to_pylist() == sorted(part["path"].to_pylist()) for part in parts)
+    assert len(balanced(files.slice(0, 0))) == 1

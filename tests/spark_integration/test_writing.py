@@ -1,0 +1,184 @@
+"""Append and overwrite through Spark, with everything that can be said to them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import sluice
+from sluice.spark_integration import original, use_session
+from sluice.spark_integration.options import WriteOptions
+from sluice.spark_integration.writer import SluiceWriter
+
+from .conftest import Place
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(place: Place, *values: tuple[Any, ...], columns: str = "k string, v long") -> DataFrame:
+    return place.spark.createDataFrame(list(values), columns)
+
+
+def held(place: Place) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in place.rows()), key=repr)
+
+
+def refused(place: Place, frame: DataFrame, mode: str = "append", **options: Any) -> sluice.SluiceError:
+    """The error a write ends with, as sluice raised it; Spark's own text must show it too."""
+    with pytest.raises(PySparkException) as failed:
+        place.write(frame, mode, **options)
+    error = original(failed.value)
+    assert error is not None
+    assert type(error).__name__ in str(failed.value)
+    assert error.message in str(failed.value)
+    return error
+
+
+def test_the_first_write_creates_the_table_with_its_rows(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k", properties='{"delta.appendOnly": "true"}', application="first job")
+    table = place.table()
+    assert table.version == 0
+    assert table.partition_columns == ("k",)
+    assert table.properties["delta.appendOnly"] == "true"
+    assert held(place) == [("a", 1), ("b", 2)]
+    [entry] = table.history()
+    assert (entry.operation, entry.application) == ("CREATE TABLE AS SELECT", "first job")
+    # saying again what is so is no mistake: a job that runs daily says it each day
+    place.write(numbers(place, ("c", 3)), partitionBy="k", properties='{"delta.appendOnly": "true"}')
+    assert held(place) == [("a", 1), ("b", 2), ("c", 3)]
+    assert "partitioned by k" in refused(place, numbers(place, ("c", 3)), partitionBy="v").message
+    assert "delta.appendOnly" in refused(place, numbers(place, ("c", 3)), properties='{"delta.appendOnly": "false"}').message
+    assert "append-only" in refused(place, numbers(place, ("c", 3)), "overwrite").message
+
+
+def test_overwriting(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2), ("c", 3)), "overwrite", partitionBy="k")
+    place.write(numbers(place, ("b", 20), ("b", 21)), "overwrite", replaceWhere="k = 'b'")
+    assert held(place) == [("a", 1), ("b", 20), ("b", 21), ("c", 3)]
+    error = refused(place, numbers(place, ("b", 1), ("z", 2)), "overwrite", replaceWhere="k = 'b'")
+    assert isinstance(error, sluice.ConstraintViolated)
+    place.write(numbers(place, ("a", 10), ("d", 4)), "overwrite", partitionOverwriteMode="dynamic")
+    assert held(place) == [("a", 10), ("b", 20), ("b", 21), ("c", 3), ("d", 4)]
+    place.write(numbers(place, ("x", 0)), "overwrite")
+    assert held(place) == [("x", 0)]
+    assert place.table().version == 3
+
+
+def test_an_overwrite_keeps_what_came_after_the_version_it_was_made_on(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k")
+    table = place.table()
+    doubled = place.load(versionAsOf=0).where("k = 'a'").withColumn("v", F.col("v") * 2)
+    table.append(pa.table({"k": ["b"], "v": pa.array([3], pa.int64())}))
+    place.write(doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0)
+    assert held(place) == [("a", 2), ("b", 2), ("b", 3)]
+    table.append(pa.table({"k": ["a"], "v": pa.array([4], pa.int64())}))
+    error = refused(place, doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0)
+    assert isinstance(error, sluice.ConcurrentModification)
+    assert error.retryable
+    assert held(place) == [("a", 2), ("a", 4), ("b", 2), ("b", 3)], "a commit that fails leaves nothing"
+
+
+def test_columns_are_checked_before_anything_is_written(place: Place) -> None:
+    place.create(pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64())]))
+    for columns, named in {"k string, v string": "v", "k string": "v", "k string, v long, w long": "w"}.items():
+        rows = [("1",) * len(columns.split(","))] if "long" not in columns else [("1", 1, 1)]
+        error = refused(place, numbers(place, *rows, columns=columns))
+        assert isinstance(error, sluice.SchemaMismatch)
+        assert repr(named) in error.message
+    error = refused(place, numbers(place, (None, 1)))
+    assert isinstance(error, sluice.SchemaMismatch)
+    assert "'k'" in error.message
+    assert isinstance(refused(place, place.spark.sql("SELECT '1' AS k, INTERVAL 1 DAY AS v")), sluice.UnsupportedFeature)
+    assert held(place) == []
+    assert place.table().version == 0
+    # a narrower type and another spelling fit
+    place.write(place.spark.sql("SELECT CAST(7 AS SMALLINT) AS V, 'x' AS K"))
+    assert held(place) == [("x", 7)]
+
+
+def test_merge_schema_adds_columns(place: Place) -> None:
+    place.write(numbers(place, ("a", 1)))
+    place.write(numbers(place, ("b", 2, 2.5), columns="k string, v long, w double"), mergeSchema="true")
+    assert held(place) == [("a", 1, None), ("b", 2, 2.5)]
+    place.write(numbers(place, (3,), columns="v long"), mergeSchema="true")
+    assert held(place) == [("a", 1, None), ("b", 2, 2.5), (None, 3, None)]
+    assert sorted(map(tuple, place.scan().collect()), key=repr) == held(place)
+    assert isinstance(refused(place, numbers(place, ("b", "x"), columns="k string, v string"), mergeSchema="true"), sluice.SchemaMismatch)
+
+
+def test_an_applications_transaction_is_written_once(place: Place) -> None:
+    for version in (1, 1, 2, 1):
+        place.write(numbers(place, ("a", version)), txnAppId="app", txnVersion=version)
+    assert held(place) == [("a", 1), ("a", 2)]
+    assert place.table().version == 1
+
+
+def test_a_second_creator_at_the_same_time_appends(place: Place) -> None:
+    plans = [
+        SluiceWriter(WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False), numbers(place).schema)
+        for _ in range(3)
+    ]
+    for number, writer in enumerate(plans):
+        batch = pa.record_batch([pa.array(["a"]), pa.array([number], pa.int64())], names=["k", "v"])
+        writer.commit([writer.write(iter([batch]))])
+    assert held(place) == [("a", 0), ("a", 1), ("a", 2)]
+    assert [entry.operation for entry in place.table().history()] == ["WRITE", "WRITE", "CREATE TABLE AS SELECT"]
+
+
+def test_a_creator_with_another_schema_is_told(place: Place) -> None:
+    options = WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False)
+    writer = SluiceWriter(options, numbers(place).schema)
+    place.write(numbers(place, (1.5,), columns="w double"))
+    with pytest.raises(sluice.SchemaMismatch, match="created by somebody else"):
+        writer.commit([writer.write(iter([pa.record_batch([["a"], pa.array([1], pa.int64())], names=["k", "v"])]))])
+    assert held(place) == [(1.5,)]
+
+
+def test_committing_twice_commits_once(place: Place) -> None:
+    place.write(numbers(place, ("a", 1)))
+    writer = SluiceWriter(
+        WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False), numbers(place).schema
+    )
+    messages = [writer.write(iter([pa.record_batch([["b"], pa.array([2], pa.int64())], names=["k", "v"])])), None]
+    writer.commit(messages)
+    writer.commit(messages)
+    writer.abort(messages)
+    assert held(place) == [("a", 1), ("b", 2)]
+
+
+def test_sql_writes_through_a_view(place: Place) -> None:
+    place.write(numbers(place, ("a", 1)))
+    spark = place.spark
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW flights USING sluice OPTIONS (path '{place.location}', coordinator '{place.coordinator}')")
+    spark.sql("INSERT INTO flights SELECT 'b', 2")
+    assert sorted(map(tuple, spark.sql("SELECT * FROM flights").collect())) == [("a", 1), ("b", 2)]
+
+
+def test_a_thread_of_its_own_needs_the_session(place: Place) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            use_session(place.spark)
+            place.write(numbers(place, ("a", 1)))
+        except BaseException as error:  # noqa: BLE001 -- told to the test below
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failures == []
+    assert held(place) == [("a", 1)]
+
+
+def test_options_spark_passes_on_are_checked(place: Place) -> None:
+    error = refused(place, numbers(place, ("a", 1)), mergeSchemas="true")
+    assert isinstance(error, sluice.InvalidRequest)
+    assert "mergeschemas" in error.message.lower()
+    assert isinstance(refused(place, numbers(place, ("a", 1)), partitionBy="nix"), sluice.InvalidRequest)
