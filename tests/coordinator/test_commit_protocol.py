@@ -191,6 +191,21 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault, limits: Limits) ->
         world.check()
 
 
+def test_the_slot_of_a_lost_reply_is_found_by_its_guid(world: World) -> None:
+    client = world.client()
+    world.coordination.inject(Fault.REPLY_LOST, verb="create")
+    commit = client.append("x.parquet")
+    assert not commit.repeated
+    assert world.coordination.calls["create"] == 1
+
+
+def test_a_ratification_whose_reply_was_lost_is_recognised(world: World) -> None:
+    """Without waiting out any patience: the record in the tree is the client's own."""
+    client = world.client(QUICK.but(patience_s=30.0, patience_s_max=30.0))
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply")
+    assert client.append("x.parquet").published
+
+
 def test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed(world: World) -> None:
     """The create takes effect, its reply is lost, and another client commits and cleans up before the owner looks."""
     owner, other = world.client(), world.client()
@@ -481,3 +496,14 @@ def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> 
         world.objects.disk.faults.clear()
         client.committer.publisher.publish_pending()
     assert len(world.log()) == 2
+
+
+def test_a_batch_on_top_of_an_unpublished_direct_version_waits_for_it(world: World) -> None:
+    direct, queued = world.client(DIRECT), world.client()
+    direct.append("old.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=1)
+    direct.commit(append_intent(direct.head(), "x.parquet"), ack="ratified")
+    direct.committer.background.drain(0.0)
+    commit = queued.commit(rewrite_intent(queued.head(), "old.parquet", "new.parquet"))
+    assert commit.version == 2
+    assert world.files() == {"x.parquet", "new.parquet"}

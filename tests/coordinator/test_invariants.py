@@ -16,7 +16,7 @@ from sluice.coordinator import resolve as resolving
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.content import Member
-from sluice.coordinator.errors import ConcurrentDeleteReadException
+from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
@@ -121,6 +121,41 @@ def test_i6_a_version_is_published_only_after_the_one_before(world: World) -> No
     assert len(world.log()) == 1
 
 
+def test_i6_published_only_moves_up(world: World) -> None:
+    """A publisher that slept over others' progress does not move `published` back."""
+    slow, fast = world.client(), world.client()
+    stale = slow.context.read_published()
+    assert stale is not None
+    fast.append("first.parquet")
+    name = VerdictName(0, 0, 0, False)
+    node = slow.session.read(world.tree.verdict(name))
+    assert node is not None
+    fast.append("second.parquet")
+    assert not slow.committer.publisher.publish(name, BatchRecord.decode(node.data), *stale)
+    now = slow.context.read_published()
+    assert now is not None
+    assert now[0].version == 1
+
+
+def test_i6_who_lost_the_session_stops_publishing(world: World) -> None:
+    client = world.client()
+    state = client.context.read_published()
+    assert state is not None
+    world.objects.disk.fail_before("put_if_absent", times=1)
+    client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
+    client.committer.background.drain(0.0)
+    name = VerdictName(0, 0, 0, False)
+    node = client.session.read(world.tree.verdict(name))
+    assert node is not None
+    before = len(world.objects.disk.calls)
+    client.session.disconnect()
+    with pytest.raises(SessionLost):
+        client.committer.publisher.publish(name, BatchRecord.decode(node.data), *state)
+    assert not [verb for verb, _ in world.objects.disk.calls[before:] if verb == "put_if_absent"]
+    client.session.reconnect()
+    client.committer.publisher.publish_pending()
+
+
 def test_i7_nothing_is_deleted_when_a_commit_fails(world: World) -> None:
     """Refused, lost or unanswered: what was uploaded stays, somebody may still commit it."""
     client = world.client()
@@ -144,6 +179,19 @@ def test_i8_no_step_waits_for_another_client_to_be_alive(world: World) -> None:
     b.session.close()
     c.append("c.parquet")
     assert world.files() == {"a.parquet", "b.parquet", "c.parquet"}
+
+
+def test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits(world: World) -> None:
+    waiting, dying = world.client(), world.client()
+    intent = append_intent(waiting.head(), "mine.parquet")
+    claim_slot(waiting.context, intent, waiting.head(), soon())
+    world.objects.disk.fail_before("put_if_absent", times=1)
+    dying.commit(append_intent(dying.head(), "theirs.parquet"), ack="ratified")
+    dying.committer.background.drain(0.0)
+    dying.session.close()
+    outcome = waiting.committer.outcome(intent.transaction_id, soon())
+    assert outcome.commit is not None
+    assert outcome.commit.published
 
 
 def test_i10_every_outcome_can_be_asked_for_by_anyone(world: World) -> None:

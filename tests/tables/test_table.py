@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 
 import deltalake
@@ -296,3 +297,17 @@ def test_a_refused_plan_stays_refused(place: Place) -> None:
     for _ in range(2):
         with pytest.raises(sluice.ConcurrentDeleteReadException):
             table.commit_write(plan, files)
+        assert all((Path(place.location) / f.path).exists() for f in files), "only garbage collection may delete them"
+
+
+def test_dynamic_overwrite_of_partitions_of_any_type(place: Place) -> None:
+    """Values that are equal only as doubles are different partitions; a float partition is found again."""
+    schema = pa.schema([("exact", pa.decimal128(20, 2)), ("rough", pa.float32()), ("n", pa.int64())])
+    table = sluice.Table.create(place.location, schema, partition_by=["exact", "rough"], coordinator=place.coordinator)
+    near = [Decimal("100000000000000000.01"), Decimal("100000000000000000.02")]
+    rows = pa.table([pa.array(near, schema.types[0]), pa.array([0.1, 0.1], pa.float32()), pa.array([1, 2])], schema=schema)
+    table.append(rows)
+    table.overwrite(rows.slice(0, 1).set_column(2, "n", pa.array([10])), dynamic=True)
+    assert sorted(table.snapshot().to_arrow()["n"].to_pylist()) == [2, 10]
+    table.overwrite(rows.slice(0, 1).set_column(0, "exact", pa.array([None], schema.types[0])), dynamic=True)
+    assert table.snapshot().to_arrow().num_rows == 3

@@ -19,7 +19,7 @@ from ..storage.schema import StructType, from_arrow, merge, parse_schema, schema
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, new_table
-from .operations import Deletion, delete_rows, partitions_predicate, remove_all, row_count
+from .operations import Deletion, delete_rows, remove_all, row_count
 from .transactions import (
     Change,
     Reads,
@@ -241,10 +241,12 @@ def _replaced(access: Access, snapshot: Snapshot, plan: WritePlan, files: Sequen
         return Deletion()
     if plan.mode == "overwrite" and plan.where is None:
         return remove_all(snapshot, clock)
-    where = plan.where if plan.mode == "overwrite" else partitions_predicate(files, snapshot.partition_columns)
-    if not where:
+    if plan.where is not None:
+        predicate = Predicate.parse(plan.where, plan.schema)
+    elif files:
+        predicate = Predicate.in_partitions((f.partition_values for f in files), plan.schema)
+    else:
         return Deletion()
-    predicate = Predicate.parse(where, plan.schema)
     return delete_rows(access.store, snapshot, plan.schema, predicate, transaction_id=plan.transaction_id, clock=clock)
 
 

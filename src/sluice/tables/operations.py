@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import orjson
@@ -20,7 +20,7 @@ from ..storage.snapshot import Snapshot
 from .transactions import Reads
 from .writing import file_size_of, indexed_columns_of
 
-__all__ = ["Deletion", "delete_rows", "partitions_predicate", "remove_all", "row_count"]
+__all__ = ["Deletion", "delete_rows", "remove_all", "row_count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,3 @@ def _adds(snapshot: Snapshot, candidates: pa.Table) -> Iterable[AddFile]:
     """The AddFiles of some rows of the snapshot's file table."""
     wanted = pc.index_in(candidates["path"], value_set=snapshot.files["path"].combine_chunks()).to_pylist()
     return snapshot.add_files(wanted)
-
-
-def partitions_predicate(adds: Sequence[AddFile], partition_columns: Sequence[str]) -> str:
-    """SQL that is true in exactly the partitions these files lie in."""
-    places = sorted({tuple(a.partition_values.get(c) for c in partition_columns) for a in adds}, key=repr)
-    return " OR ".join("(" + " AND ".join(_equal(c, v) for c, v in zip(partition_columns, place, strict=True)) + ")" for place in places)
-
-
-def _equal(column: str, value: str | None) -> str:
-    name = "`" + column.replace("`", "``") + "`"
-    if value is None:
-        return f"{name} IS NULL"
-    return f"{name} = " + "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
