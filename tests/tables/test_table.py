@@ -311,3 +311,13 @@ def test_dynamic_overwrite_of_partitions_of_any_type(place: Place) -> None:
     assert sorted(table.snapshot().to_arrow()["n"].to_pylist()) == [2, 10]
     table.overwrite(rows.slice(0, 1).set_column(0, "exact", pa.array([None], schema.types[0])), dynamic=True)
     assert table.snapshot().to_arrow().num_rows == 3
+
+
+def test_a_dynamic_overwrite_of_many_partitions_is_one_commit(place: Place) -> None:
+    table = place.create()
+    many = flights(*((f"airport-{n}", 1, n) for n in range(300)))
+    table.append(many)
+    commit = table.overwrite(flights(*((f"airport-{n}", 1, -n) for n in range(300))), dynamic=True)
+    assert commit is not None
+    assert commit.version == 2
+    assert sum(r[2] for r in rows_of(table.snapshot().to_arrow())) == -sum(range(300))

@@ -22,6 +22,7 @@ from .access import Access
 __all__ = ["Change", "Reads", "check_application_transaction", "commit_change", "new_transaction_id", "repeated_application_transaction"]
 
 DEFAULT_TIMEOUT_S = 120.0
+_PREDICATE_CHARACTERS_MAX = 8 * 1024
 
 
 def new_transaction_id() -> str:
@@ -91,7 +92,7 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
     blind = change.reads is None and not removes and not metadata and not protocol and not domains
     reads = change.reads or Reads()
     return Footprint(
-        predicates=reads.predicates,
+        predicates=tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in reads.predicates),
         partition_types=_partition_types(change),
         read_files=reads.files if len(reads.files) <= files_max else None,
         whole_table=reads.whole_table,
