@@ -92,7 +92,10 @@ class Committer:
         Raises the conflict (ConcurrentModification) or Refused; CoordinatorUnavailable when no slot could be claimed;
         OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
         """
-        commit = self._directly(intent, ack)
+        try:
+            commit = self._directly(intent, ack)
+        except ReplyLost:
+            commit, intent = None, replace(intent, filed_again=True)  # if it took effect, the decision finds it in the log
         if commit is None:
             claim = claim_slot(self.context, intent, head, deadline)
             commit = self._await(claim, intent, deadline, ack)

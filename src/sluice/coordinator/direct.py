@@ -38,7 +38,8 @@ class Direct:
 def ratify_directly(context: TableContext, log: RatifiedLog, intent: Intent) -> Direct | None:
     """Ratify the intent in one multi, or None when it has to queue: then nothing was written.
 
-    Raises OutcomeUnknown when the coordinator went away before it was known whether the multi took effect.
+    Raises ReplyLost when it cannot be told here whether the multi took effect, OutcomeUnknown when the coordinator went away
+    before even that was known.
     """
     head_state, published_state = context.read_head(), context.read_published()
     if head_state is None or published_state is None or intent.staged:
@@ -98,5 +99,7 @@ def _apply(context: TableContext, ops: list[Op], verdict_path: str, record: Batc
                 transaction_id=transaction_id,
                 stage="intent",
             ) from error
-        return node is not None and BatchRecord.decode(node.data).batch_id == record.batch_id
+        if node is None:
+            raise  # it never took effect, or so much was committed since then that its record is pruned
+        return BatchRecord.decode(node.data).batch_id == record.batch_id
     return True
