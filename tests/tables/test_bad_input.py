@@ -195,6 +195,7 @@ def test_data_that_does_not_fit_the_schema(table: sluice.Table, refused: Refused
     good = flights(("JFK", 1, 1))
     cases: list[tuple[pa.Table, list[str]]] = [
         (good.append_column("carrier", pa.array(["UA"])), ["'carrier'"]),
+        (good.append_column("ORIGIN", pa.array(["EWR"])), ["'ORIGIN' twice", "leave one out"]),
         (good.drop_columns(["delay"]), ["'delay'", "add it", "merge_schema"]),
         (good.set_column(2, "delay", pa.array(["late"])), ["'delay'", "string"]),
         (good.set_column(2, "delay", pa.array([0.5])), ["'delay'", "double"]),

@@ -67,6 +67,7 @@ class Overtaker:
 @pytest.mark.parametrize("verb", ["apply", "create", "read", "children"])
 def test_one_who_is_overtaken_at_any_step(place: Place, verb: str) -> None:
     seen: list[str] = []
+    mine = ""
     for number in range(1, 50):
         here = Place(f"{place.location}-{number}", place.coordinator)
         overtaker = Overtaker(here, verb, number)
