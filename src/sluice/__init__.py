@@ -55,7 +55,7 @@ from .tables.writing import WritePlan
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .spark_integration import configure, read
+    from .spark_integration import configure, read, use_session
 
 __all__ = [
     "AccessDenied",
@@ -103,15 +103,18 @@ __all__ = [
     "__version__",
     "configure",
     "read",
+    "use_session",
 ]
 
-_NEED_PYSPARK = ("configure", "read")
+_NEED_PYSPARK = ("configure", "read", "use_session")
 
 
 def __getattr__(name: str) -> Any:
     """Names that need PySpark are imported when they are first used, so that plain Python programs need none."""
     if name in _NEED_PYSPARK:
-        from . import spark_integration
-
+        try:
+            from . import spark_integration
+        except ModuleNotFoundError as error:
+            raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
         return getattr(spark_integration, name)
     raise AttributeError(f"module 'sluice' has no attribute {name!r}")

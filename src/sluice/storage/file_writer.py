@@ -80,7 +80,7 @@ def _file_schema(schema: StructType, partition_columns: tuple[str, ...]) -> pa.S
 
 
 @lru_cache(maxsize=256)
-def _with_bounds(schema: StructType, partition_columns: tuple[str, ...]) -> list[str]:
+def _with_bounds(schema: StructType, partition_columns: tuple[str, ...]) -> Any:
     """The columns whose bounds are stored: not floats, for Parquet's bounds leave NaN out, and Spark, to which NaN is the
     largest number, would skip row groups that hold it."""
     return list(_leaves(_file_schema(schema, partition_columns), ""))
