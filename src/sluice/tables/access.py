@@ -29,6 +29,7 @@ from ..storage.snapshot import Snapshot
 __all__ = ["Access", "TableAddress", "this_client"]
 
 _RELOAD_BEYOND_VERSIONS = 200
+_SNAPSHOTS_KEPT = 8
 
 
 def _first_published(context: TableContext) -> Snapshot:
@@ -91,7 +92,9 @@ class TableAddress:
 
 
 class Access:
-    """A table as this process sees it: a committer (None when read-only) and the newest snapshot it has.
+    """A table as this process sees it: a committer (None when read-only) and the newest snapshots it has.
+
+    The last few are kept, for an operation may be made on one that others have moved on from; they share what is alike.
 
     Safe for several threads.
     """
@@ -100,7 +103,7 @@ class Access:
         self.address = address
         self.store = store
         self.committer = committer
-        self._snapshot: Snapshot | None = None
+        self._snapshots: dict[int, Snapshot] = {}
         self._head: Head | None = None
         self._lock = threading.Lock()
 
@@ -141,7 +144,7 @@ class Access:
         context = context or address.context(limits)
         head = require_head(context)
         access = Access(address, store, Committer(context))
-        access._snapshot = snapshot
+        access._keep(snapshot)
         access._refuse_foreign(snapshot, head)
         if snapshot.version < head.version:
             access.latest()  # raises LogGap when what was published is not there any more
@@ -167,9 +170,7 @@ class Access:
 
     def current(self) -> Snapshot:
         """The newest snapshot this process has, read from the log when there is none yet."""
-        with self._lock:
-            known = self._snapshot
-        return known if known is not None else self.latest()
+        return self._newest() or self.latest()
 
     def latest(self) -> Snapshot:
         """The newest ratified version; without a coordinator, the newest published one."""
@@ -182,12 +183,11 @@ class Access:
         if self.committer is None:
             if version is not None:
                 return Snapshot.load(self.store, version=version)
-            known = self._snapshot
+            known = self._newest()
             fresh = Snapshot.load(self.store) if known is None else known.refresh(self.store)
             return self._keep(fresh)
-        with self._lock:
-            known = self._snapshot
-        if known is not None and known.version == version:
+        known = None if version is None else self._snapshots.get(version)
+        if known is not None:
             return known
         head = self.head()
         if version is not None and version < head.version:
@@ -210,8 +210,7 @@ class Access:
         return state[0].version if state is not None and state[0].version >= 0 else self.ours.publisher.publish_pending().version
 
     def _advanced(self, version: int) -> Snapshot:
-        with self._lock:
-            known = self._snapshot
+        known = self._newest()
         if known is None or version < known.version or version - known.version > _RELOAD_BEYOND_VERSIONS:
             # never what lies beyond: a version that was not ratified is none
             known = Snapshot.load(self.store, version=min(version, self._published_version()))
@@ -220,9 +219,14 @@ class Access:
 
     def _keep(self, fresh: Snapshot) -> Snapshot:
         with self._lock:
-            if self._snapshot is None or fresh.version > self._snapshot.version:
-                self._snapshot = fresh
+            self._snapshots[fresh.version] = fresh
+            while len(self._snapshots) > _SNAPSHOTS_KEPT:
+                del self._snapshots[min(self._snapshots)]
         return fresh
+
+    def _newest(self) -> Snapshot | None:
+        with self._lock:
+            return self._snapshots[max(self._snapshots)] if self._snapshots else None
 
     def _refuse_foreign(self, snapshot: Snapshot, head: Head) -> None:
         """A version in the log beyond the head was not ratified: somebody writes past the coordinator."""
