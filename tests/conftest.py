@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.coordinator.connect import close_all
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,13 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
 
 
 _isolate(os.environ)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_session_is_kept() -> Iterator[None]:
+    """Sessions with coordinators that go with a test's module would try to reach them for ever."""
+    yield
+    close_all()
 
 
 @pytest.fixture(scope="session", autouse=True)
