@@ -199,6 +199,15 @@ def test_the_slot_of_a_lost_reply_is_found_by_its_guid(world: World) -> None:
     assert world.coordination.calls["create"] == 1
 
 
+def test_a_session_that_expires_while_a_lost_reply_is_looked_into(world: World) -> None:
+    for limits in (QUICK, DIRECT):
+        client = world.client(limits)
+        world.coordination.inject(Fault.REPLY_LOST, verb="create" if limits is QUICK else "apply")
+        world.coordination.inject(Fault.EXPIRED_BEFORE, verb="barrier")
+        assert not client.append().repeated
+    assert len(world.transactions()) == 2
+
+
 def test_a_ratification_whose_reply_was_lost_is_recognised(world: World) -> None:
     """Without waiting out any patience: the record in the tree is the client's own."""
     client = world.client(QUICK.but(patience_s=30.0, patience_s_max=30.0))

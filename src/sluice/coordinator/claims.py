@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..storage.errors import InvariantBroken, NotATable
 from .clock import Deadline
 from .context import TableContext
-from .errors import CoordinatorUnavailable, OutcomeUnknown
+from .errors import CoordinatorUnavailable
 from .faults import point
 from .layout import SlotName, TableTree
 from .records import Head, Intent, Published
@@ -80,7 +81,7 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
             point("after-claim")
             return _claim(intent.transaction_id, head.generation, path)
         except ReplyLost:
-            found = _look_after_lost_reply(context, intent.transaction_id, head)
+            found = context.after_lost_reply(intent.transaction_id, partial(find_slot, context, intent.transaction_id, head))
             if found is not None:
                 point("after-claim")
                 return found
@@ -104,18 +105,6 @@ def _newer_head(context: TableContext, head: Head) -> Head:
     if state is None or state[0] == head:
         raise NotATable(f"the coordinator's tree of {context.tree.location} is gone or incomplete", location=context.tree.location)
     return state[0]
-
-
-def _look_after_lost_reply(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
-    try:
-        context.coordination.barrier()
-        return find_slot(context, transaction_id, head)
-    except CoordinatorUnavailable as error:
-        raise OutcomeUnknown(
-            f"the coordinator went away while transaction {transaction_id} was filed ({error}); ask for its outcome when it is back",
-            transaction_id=transaction_id,
-            stage="intent",
-        ) from error
 
 
 def _claim(transaction_id: str, generation: int, path: str) -> Claim:

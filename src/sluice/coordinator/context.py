@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..storage.objects import ObjectStore
 from .clock import Clock, SystemClock
-from .errors import SessionLost
+from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost
 from .layout import TableTree
 from .limits import Limits
 from .records import ClientName, Head, Published
@@ -17,6 +17,7 @@ from .store import CoordinationStore, Node
 __all__ = ["TableContext"]
 
 _T = TypeVar("_T")
+_SESSIONS_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,25 @@ class TableContext:
             return look(self.coordination)
         except SessionLost:
             return look(self.coordination)
+
+    def after_lost_reply(self, transaction_id: str, look: Callable[[], _T]) -> _T:
+        """Find out what became of a request whose reply was lost: a barrier, then `look`.
+
+        A session that expired meanwhile is replaced by a new one: nothing that the old one sent takes effect after that
+        one was opened. Raises OutcomeUnknown when the coordinator cannot be asked.
+        """
+        trouble: CoordinatorUnavailable | None = None
+        for _ in range(_SESSIONS_MAX):
+            try:
+                self.coordination.barrier()
+                return look()
+            except SessionLost as lost:
+                trouble = lost
+            except CoordinatorUnavailable as away:
+                trouble = away
+                break
+        raise OutcomeUnknown(
+            f"the coordinator went away while transaction {transaction_id} was filed ({trouble}); ask for its outcome when it is back",
+            transaction_id=transaction_id,
+            stage="intent",
+        ) from trouble

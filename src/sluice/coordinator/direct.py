@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from .claims import undecided
 from .content import Member, render, version_digest
 from .context import TableContext
-from .errors import CoordinatorUnavailable, OutcomeUnknown
 from .faults import point
 from .layout import VerdictName
 from .ratified import RatifiedLog
@@ -90,15 +89,7 @@ def _apply(context: TableContext, ops: list[Op], verdict_path: str, record: Batc
     except ApplyRefused:
         return False
     except ReplyLost:
-        try:
-            context.coordination.barrier()
-            node = context.coordination.read(verdict_path)
-        except CoordinatorUnavailable as error:
-            raise OutcomeUnknown(
-                f"the coordinator went away while transaction {transaction_id} was ratified ({error}); ask for its outcome when it is back",
-                transaction_id=transaction_id,
-                stage="intent",
-            ) from error
+        node = context.after_lost_reply(transaction_id, lambda: context.coordination.read(verdict_path))
         if node is None:
             raise  # it never took effect, or so much was committed since then that its record is pruned
         return BatchRecord.decode(node.data).batch_id == record.batch_id
