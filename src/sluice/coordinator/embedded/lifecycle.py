@@ -49,6 +49,7 @@ START_ATTEMPTS = 3
 
 _POLL_S = 0.03
 _KEEP_S = 1.0
+_PORTS_PATIENCE_S = 1.0
 _KEEP_S_MAX = 15.0
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -132,7 +133,7 @@ class Membership:
         for pid in last["java"]:
             _end_server(pid, self.directory)
         known: list[int] = last["ports"]
-        usable = self._starts == 0 and len(known) > 0 and ports_are_free(known)
+        usable = self._starts == 0 and len(known) > 0 and ports_are_free(known, patience_s=_PORTS_PATIENCE_S)
         ports = known if usable else choose_ports(settled)
         prepare(self.directory, servers=settled, ports=ports, jars=self._jars)
         self._starts += 1

@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from .java import find_jars, find_java
 
 __all__ = ["LINGER_S", "choose_ports", "mark_of", "ports_are_free", "prepare"]
+
+_POLL_S = 0.03
 
 PORTS_PER_SERVER = 3
 """One for clients, one for the data between the servers, one for their elections."""
@@ -92,14 +95,19 @@ def choose_ports(servers: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in listeners]
 
 
-def ports_are_free(ports: Collection[int]) -> bool:
-    """Whether all of them could be listened on just now."""
-    try:
-        for port in ports:
-            _listener(port).close()
-    except OSError:
-        return False
-    return True
+def ports_are_free(ports: Collection[int], *, patience_s: float = 0.0) -> bool:
+    """Whether all of them can be listened on, now or within a patience: a process that is dying gives its ports up last."""
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            for port in ports:
+                _listener(port).close()
+        except OSError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_POLL_S)
+        else:
+            return True
 
 
 def _listener(port: int) -> socket.socket:
