@@ -62,5 +62,9 @@ def nothing_is_left_running() -> Iterator[None]:
     left = processes.wait_for_end(os.environ[processes.MARK], patience_s=20.0)
     for process in left:
         process.kill()
-    shutil.rmtree(HOME, ignore_errors=True)
     assert not left, "processes that the tests started and did not end: " + "; ".join(process.command for process in left)
+
+
+def pytest_unconfigure() -> None:
+    """Also the process that only directs the workers has made itself a home."""
+    shutil.rmtree(HOME, ignore_errors=True)
