@@ -23,8 +23,9 @@ from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.records import BatchRecord, Footprint, Head, VersionPlan
 from sluice.coordinator.resolve import Queued, resolve
 from sluice.storage.errors import InvariantBroken
+from sluice.storage.paths import commit_path
 
-from .world import Client, World, append_intent, rewrite_intent
+from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
 
 
 @pytest.fixture
@@ -43,9 +44,10 @@ def queued(slot: int, client: Client, **changes: Any) -> Queued:
     return Queued(slot, intent.transaction_id, Member(intent, intent.actions.encode()))
 
 
-def test_i1_a_version_is_ratified_at_most_once(world: World) -> None:
+@pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+def test_i1_a_version_is_ratified_at_most_once(world: World, limits: Limits) -> None:
     """A decision computed on an old head is not recorded: head moves only by compare-and-set."""
-    slow, fast = world.client(), world.client()
+    slow, fast = world.client(limits), world.client()
 
     def overtake(call: Call) -> Fault | None:
         if call.verb == "apply" and call.session_id == slow.session.session_id:
@@ -56,6 +58,7 @@ def test_i1_a_version_is_ratified_at_most_once(world: World) -> None:
     world.coordination.before = overtake
     slow.append("slow.parquet")
     assert world.files() == {"fast.parquet", "slow.parquet"}
+    assert sorted(world.transactions()) == sorted({*world.transactions()})
     assert slow.head().version == len(world.log()) - 1
 
 
@@ -131,6 +134,7 @@ def test_i6_published_only_moves_up(world: World) -> None:
     node = slow.session.read(world.tree.verdict(name))
     assert node is not None
     fast.append("second.parquet")
+    slow.committer.log.remember(0, world.objects.get(commit_path(0)))  # it was about to publish this when it fell asleep
     assert not slow.committer.publisher.publish(name, BatchRecord.decode(node.data), *stale)
     now = slow.context.read_published()
     assert now is not None
@@ -185,10 +189,11 @@ def test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits(world: World)
     waiting, dying = world.client(), world.client()
     intent = append_intent(waiting.head(), "mine.parquet")
     claim_slot(waiting.context, intent, waiting.head(), soon())
-    world.objects.disk.fail_before("put_if_absent", times=1)
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
     dying.commit(append_intent(dying.head(), "theirs.parquet"), ack="ratified")
-    dying.committer.background.drain(0.0)
+    assert not dying.committer.background.drain(5.0)
     dying.session.close()
+    world.objects.disk.faults.clear()
     outcome = waiting.committer.outcome(intent.transaction_id, soon())
     assert outcome.commit is not None
     assert outcome.commit.published
