@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from ..storage.errors import InvalidRequest
-from .isolation import IsolationLevel
+from .isolation import ConflictPolicy, IsolationLevel
+from .kinds import Kind
 
 __all__ = [
     "NO_SLOT",
@@ -62,6 +64,13 @@ def _typed(value: object, kind: type[_T], what: str) -> _T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise MalformedRecord(f"{what} is {value!r}, not of type {kind.__name__}", kind=what)
     return value
+
+
+def _one_of(kinds: type[Enum], value: object, what: str) -> str:
+    named = _typed(value, str, what)
+    if named not in {each.value for each in kinds}:
+        raise MalformedRecord(f"{what} is {named!r}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
+    return named
 
 
 def _strings(value: object, what: str) -> tuple[str, ...]:
@@ -139,10 +148,15 @@ class ClientName:
 class Footprint:
     """What a transaction read and writes, as far as conflicts are concerned.
 
-    `predicates` are the partition predicates under which it read files (SQL text; "" is the whole table as a filter),
-    `read_files` the log paths of the files it read (None: too many to list, then every removal counts as read),
-    `whole_table` whether it depends on the complete table, `read_apps` the application ids whose `txn` it read.
-    `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change`, `file_actions` restate its own actions.
+    `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
+    table's partition columns with their types, `column_types` the data columns that the conditions name, with their types
+    as in Delta's schema JSON. `read_files` are the log paths of the files it read for good (None: too many to list, then
+    every removal counts as read), `whole_table` says whether it depends on the complete table, `read_apps` are the
+    application ids whose `txn` it read. `kind` is what sort of operation it is, `policy` the table's conflict policy,
+    `row_level` whether deletion vectors may be merged and carried over, `partitions` those it touches, as compact JSON
+    objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite replaces: "" the table, a
+    condition, None where it does not matter.
+    `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions.
     """
 
     predicates: tuple[str, ...] = ()
@@ -157,6 +171,12 @@ class Footprint:
     protocol: bool = False
     data_change: bool = True
     blind_append: bool = False
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    kind: str = Kind.OTHER.value
+    policy: str = ConflictPolicy.DELTA.value
+    row_level: bool = False
+    partitions: tuple[str, ...] | None = None
+    scope: str | None = None
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Footprint:
@@ -164,6 +184,8 @@ class Footprint:
         files, removes = fields.get("read_files", []), fields.get("removes", [])
         apps = _typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
         types = _typed(fields.get("partition_types", {}), dict, "footprint.partition_types")
+        columns = _typed(fields.get("column_types", {}), dict, "footprint.column_types")
+        partitions, scope = fields.get("partitions"), fields.get("scope")
         return Footprint(
             predicates=_strings(fields.get("predicates", []), "footprint.predicates"),
             partition_types={str(k): _typed(v, str, "footprint.partition_types") for k, v in types.items()},
@@ -177,6 +199,12 @@ class Footprint:
             protocol=bool(fields.get("protocol", False)),
             data_change=bool(fields.get("data_change", True)),
             blind_append=bool(fields.get("blind_append", False)),
+            column_types={str(k): _typed(v, str, "footprint.column_types") for k, v in columns.items()},
+            kind=_one_of(Kind, fields.get("kind", Kind.OTHER.value), "footprint.kind"),
+            policy=_one_of(ConflictPolicy, fields.get("policy", ConflictPolicy.DELTA.value), "footprint.policy"),
+            row_level=bool(fields.get("row_level", False)),
+            partitions=None if partitions is None else _strings(partitions, "footprint.partitions"),
+            scope=None if scope is None else _typed(scope, str, "footprint.scope"),
         )
 
 

@@ -10,6 +10,7 @@ from ..coordinator.clock import Deadline
 from ..coordinator.conflicts import check, refusal
 from ..coordinator.faults import point
 from ..coordinator.isolation import IsolationLevel, table_isolation
+from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit, refusal_error
 from ..coordinator.records import Footprint, Head, Intent, digest
 from ..storage.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, encode_all
@@ -44,7 +45,11 @@ def check_application_transaction(transaction: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What an operation read: partition predicates as SQL ("" for the whole table as a filter), files by log path."""
+    """What an operation read: conditions as SQL ("" for the whole table as a filter), files by log path.
+
+    `files` are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a table with deletion
+    vectors lists none, for there the rows themselves are compared.
+    """
 
     predicates: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -70,6 +75,11 @@ class Change:
     detach: bool = False
     claimed_ms: int | None = None
     filed_again: bool = False
+    kind: Kind = Kind.OTHER
+    scope: str | None = None
+    """What an overwrite replaces: "" the table, or a partition condition."""
+    isolation: IsolationLevel | None = None
+    """A stricter level than the table's."""
 
 
 def _partition_types(change: Change) -> dict[str, str]:
