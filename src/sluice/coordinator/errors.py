@@ -6,7 +6,8 @@
       NotCommitted                          certainly not in the log
         ConcurrentModification              Delta's names below it
           ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
-          MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException
+          MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException,
+          PolicyConflictException
         Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
       Unavailable
@@ -16,7 +17,7 @@
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
 
 The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name goes on
-to work.
+to work; PolicyConflictException alone is ours, for tables with a policy that Delta does not have.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = [
     "MetadataChangedException",
     "NotCommitted",
     "OutcomeUnknown",
+    "PolicyConflictException",
     "ProtocolChangedException",
     "ProtocolMismatch",
     "Refused",
@@ -75,6 +77,10 @@ class ProtocolChangedException(ConcurrentModification):
 
 class ConcurrentTransactionException(ConcurrentModification):
     """Raised when the winner wrote the application transaction (or metadata domain) this transaction relied on."""
+
+
+class PolicyConflictException(ConcurrentModification):
+    """Raised when the table's conflict policy (MaxCompute's matrices) refuses this operation after the winner's."""
 
 
 class Refused(NotCommitted):
