@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -152,25 +150,22 @@ def test_two_transactions_meet_where_both_touch_a_partition(
     assert common_partition(Footprint(partitions=mine), adds, removed) == common
 
 
-@dataclass(frozen=True)
-class Came:
-    """A winner as far as policies ask for it."""
-
-    kind: Kind
-    adds: tuple[AddFile, ...] = ()
-    removed: Mapping[str, RemoveFile] = field(default_factory=dict[str, RemoveFile])
-
-
-def told(policy: ConflictPolicy, later: Kind, partitions: tuple[str, ...] | None, winner: Came) -> str | None:
-    return conflicting_class(policy, Footprint(kind=later.value, partitions=partitions), cast("Winner", cast("Any", winner)))
+def told(policy: ConflictPolicy, later: Kind, partitions: tuple[str, ...] | None, winner: Winner) -> str | None:
+    return conflicting_class(policy, Footprint(kind=later.value, partitions=partitions), winner)
 
 
 def test_a_refusal_names_what_came_first_and_where() -> None:
-    insert = Came(Kind.APPEND, (add("f", {"p": "1"}),))
+    insert = Winner(7, kind=Kind.APPEND, adds=(add("f", {"p": "1"}),))
     assert told(DELTA, Kind.APPEND, (P1,), insert) == "INSERT, which came first in partition p=1"
     assert told(DELTA, Kind.APPEND, (P2,), insert) is None
     assert told(DELTA, Kind.OVERWRITE, (P1,), insert) is None
     assert told(ConflictPolicy.MAXCOMPUTE_TABLE, Kind.APPEND, (P1,), insert) is None
-    emptied = Came(Kind.OVERWRITE, (), {"g": remove("g", {})})
+    emptied = Winner(7, kind=Kind.OVERWRITE, removed={"g": remove("g", {})})
     assert told(DELTA, Kind.CHANGE, ("{}",), emptied) == "OVERWRITE, which came first in the table"
     assert told(ConflictPolicy.MAXCOMPUTE_TABLE, Kind.MAJOR, None, emptied) == "OVERWRITE, which came first in the table"
+
+
+def test_a_winner_that_does_not_say_its_kind_is_judged_by_what_it_did() -> None:
+    foreign = Winner(7, "OPTIMIZE", adds=(add("f", {"p": "1"}, data_change=False),))
+    assert told(DELTA, Kind.APPEND, (P1,), foreign) is None
+    assert told(DELTA, Kind.MINOR, (P1,), foreign) == "MINOR_COMPACT, which came first in partition p=1"
