@@ -15,7 +15,7 @@ from . import build, types
 from .calls import call
 from .nodes import Node
 
-__all__ = ["parse"]
+__all__ = ["parse", "parse_widely"]
 
 
 class _Dialect(Spark):
@@ -30,8 +30,24 @@ class _Dialect(Spark):
 
 def parse(text: str, schema: pa.Schema) -> Node:
     """The expression `text` over the columns of `schema`; PredicateError tells what cannot be parsed or evaluated, and where."""
+    found = _trees(text)
     try:
-        found = sqlglot.parse(text, dialect=_Dialect)
+        return _Translator(schema).node(_only(found))
+    except PredicateError as error:
+        raise PredicateError(f"the predicate {text!r} cannot be used: {error.message}", predicate=text, **error.details) from None
+
+
+def parse_widely(text: str, schema: pa.Schema) -> Node:
+    """A condition that is TRUE wherever `text` is: what cannot be evaluated, under ANDs and ORs, is taken for TRUE.
+
+    PredicateError when the text is no expression at all.
+    """
+    return _Translator(schema).widened(_only(_trees(text)))
+
+
+def _trees(text: str) -> list[Any]:
+    try:
+        return sqlglot.parse(text, dialect=_Dialect)
     except sqlglot.errors.SqlglotError as error:
         where: dict[str, Any] = next(iter(getattr(error, "errors", ())), {})
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
@@ -43,12 +59,12 @@ def parse(text: str, schema: pa.Schema) -> Node:
             line=line,
             column=column,
         ) from None
-    try:
-        if len(found) != 1 or found[0] is None:
-            raise PredicateError("it must be exactly one expression")
-        return _Translator(schema).node(found[0])
-    except PredicateError as error:
-        raise PredicateError(f"the predicate {text!r} cannot be used: {error.message}", predicate=text, **error.details) from None
+
+
+def _only(trees: list[Any]) -> Any:
+    if len(trees) != 1 or trees[0] is None:
+        raise PredicateError("it must be exactly one expression")
+    return trees[0]
 
 
 _COMPARISONS: Final[dict[type[Any], str]] = {
@@ -91,6 +107,20 @@ class _Translator:
         translate: Callable[[Any], Node] = getattr(self, f"_{kind.__name__.lower()}", self._unknown)
         node = translate(tree)
         return build.not_(node) if tree.args.get("negate") else node
+
+    def widened(self, tree: Any) -> Node:
+        """See `parse_widely`."""
+        match tree:
+            case exp.Paren():
+                return self.widened(tree.this)
+            case exp.And():
+                return build.and_(*map(self.widened, tree.flatten()))
+            case exp.Or():
+                return build.or_(*map(self.widened, tree.flatten()))
+        try:
+            return build.require_boolean(self.node(tree))
+        except PredicateError:
+            return build.TRUE
 
     def _unknown(self, tree: Any) -> NoReturn:
         what = _NAMES.get(type(tree).__name__, type(tree).__name__.upper())
