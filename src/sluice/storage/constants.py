@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CHANGE_DATA_FOLDER",
     "CHECKPOINT_PART_DIGITS",
     "DELETED_FILE_RETENTION_DEFAULT_MS",
     "DELETED_FILE_RETENTION_KEY",
@@ -29,6 +30,9 @@ SIDECAR_FOLDER: Final = LOG_FOLDER + "_sidecars/"
 PROBE_PREFIX: Final = LOG_FOLDER + "_sluice_probe-"
 STAGED_FOLDER: Final = LOG_FOLDER + "_staged_commits/"
 LAST_CHECKPOINT: Final = LOG_FOLDER + "_last_checkpoint"
+
+# "Change Data Files"
+CHANGE_DATA_FOLDER: Final = "_change_data/"
 
 # Versions are zero-padded so that the order of names is the order of versions.
 VERSION_DIGITS: Final = 20

@@ -55,17 +55,19 @@ def write_files(
     check: Check | None = None,
     max_open_partitions: int = MAX_OPEN_PARTITIONS,
     indexed_columns: int = INDEXED_COLUMNS_DEFAULT,
+    root: str = "",
 ) -> list[AddFile]:
     """Write rows as data files and return what describes them; no rows make no files.
 
     Each batch is fitted to the schema (SchemaMismatch) and given to `check` before any of its rows is written. Files end once they have
     reached `target_file_bytes`. Memory stays bounded however many rows and partitions there are: beyond `max_open_partitions` the
     partition that has waited longest gets its file. `label` tells several calls under one transaction apart (tasks, attempts).
-    When this raises, the files it wrote are gone again.
+    `root` is the folder below the table's that the partitions' folders are in, "" or ending in "/". When this raises, the files it
+    wrote are gone again.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
-    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes)
+    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
     try:
         for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):

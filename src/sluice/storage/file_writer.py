@@ -37,13 +37,17 @@ _ROW_GROUP_BYTES_MIN: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """What all files of one write have in common; sizes are bytes, `row_group_bytes` those of the rows in memory."""
+    """What all files of one write have in common; sizes are bytes, `row_group_bytes` those of the rows in memory.
+
+    `root` is the folder that partitions lie in, "" or ending in "/".
+    """
 
     schema: StructType
     partition_columns: tuple[str, ...]
     compression: str
     indexed_columns: int
     target_file_bytes: int
+    root: str = ""
 
     def __post_init__(self) -> None:
         if self.compression not in _SUFFIXES:
@@ -104,7 +108,7 @@ class OpenFile:
         self._format = layout
         self._partition = dict(zip(layout.partition_columns, partition, strict=True))
         below = folder(layout.partition_columns, self._partition)
-        self.key = f"{below}/{name}" if below else name
+        self.key = layout.root + (f"{below}/{name}" if below else name)
         self.pending_bytes = 0
         self._pending: list[pa.Table] = []
         self._rows = 0
