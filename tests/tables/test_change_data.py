@@ -29,8 +29,10 @@ def test_every_change_is_in_a_file_of_its_partition(tmp_path: Path) -> None:
     files = {each.partition_values["origin"]: each for each in changes.finish()}
     found = {}
     for origin, each in files.items():
-        assert each.path.startswith(f"_change_data/origin={origin}/part-") and "3f2a" in each.path
-        assert each.size == (tmp_path / each.path).stat().st_size and not each.data_change
+        assert each.path.startswith(f"_change_data/origin={origin}/part-")
+        assert "3f2a" in each.path
+        assert each.size == (tmp_path / each.path).stat().st_size
+        assert not each.data_change
         table = pq.ParquetFile(tmp_path / each.path).read()
         assert table.column_names == ["month", "delay", "_change_type"]
         found[origin] = rows_of(table)

@@ -34,7 +34,7 @@ from .layout import SlotName, VerdictName
 from .limits import Limits
 from .outcomes import Commit, Outcome, Verdicts, settle
 from .publisher import Publisher
-from .ratified import RatifiedLog, staged_actions
+from .ratified import RatifiedLog, staged_actions, store_objects
 from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published
 from .resolve import Queued, groupable, resolve, window_start
 from .store import ApplyRefused, Create, Node, NoNode, Op, ReplyLost, Write
@@ -82,6 +82,8 @@ class Committer:
         self.publisher = Publisher(context, self.log)
         self.verdicts = Verdicts(context, self.log)
         self.background = Background(self._see_published)
+        self.last_committed = -1
+        """The highest version a caller was told of here."""
         self._alone = True
 
     # -- the caller's side -------------------------------------------------------------------------------------------
@@ -101,6 +103,7 @@ class Committer:
             commit = self._await(claim, intent, deadline, ack)
         if not commit.published:
             self.background.note(commit.version)
+        self.last_committed = max(self.last_committed, commit.version)
         point("before-ack")
         return commit
 
@@ -158,6 +161,17 @@ class Committer:
             return Outcome.committed(self._await(claim, intent, deadline, "published"))
         except NotCommitted as refused:
             return Outcome.refused(refused)
+
+    def settle_queue(self, deadline: Deadline) -> None:
+        """Return when every slot that exists now is decided; who waits for a dead owner does so for a patience (I8).
+
+        Raises OutcomeUnknown when the deadline passes before that.
+        """
+        self.context.barrier()
+        head, _ = self._head(None)
+        names = undecided(self.context.coordination.children(self.context.tree.slots(head.generation)) or (), head)
+        if names:  # whoever sees the last one decided has seen the others decided before it (I3)
+            self.outcome(names[-1].transaction_id, deadline, after=head.version)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -308,10 +322,11 @@ class Committer:
         queue = self._queue(head)
         if not queue or room <= 0:
             return None
-        winners = {v: self.log.winner(v) for v in range(window_start(head, queue) + 1, head.version + 1)}
-        decision = resolve(head, queue, winners, limits, room=room)
+        winners = {w.version: w for w in self.log.winners(range(window_start(head, queue) + 1, head.version + 1))}
+        decision = resolve(head, queue, winners, limits, room=room, lookup=self.log.rows)
         if not decision.verdicts:
             return None
+        store_objects(self.context, decision.objects)
         ratified_ms = self.context.clock.now_ms()
         contents = {p.version: render(p, decision.members[p.version], ratified_ms) for p in decision.versions}
         record = BatchRecord(

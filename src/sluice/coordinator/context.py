@@ -55,6 +55,10 @@ class TableContext:
         root, head = self._alive(lambda session: session.read_many([self.tree.root, self.tree.head]))
         return root, head
 
+    def barrier(self) -> None:
+        """What is read after this shows every change acknowledged to anybody before it."""
+        self._alive(lambda session: session.barrier())
+
     def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
         return self._alive(lambda session: session.read(path, watch))
 

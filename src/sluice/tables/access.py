@@ -6,28 +6,45 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ..coordinator.bootstrap import check_tree, require_head
+from ..coordinator.clock import Deadline
 from ..coordinator.committer import Committer
 from ..coordinator.connect import connect
 from ..coordinator.context import TableContext
+from ..coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
 from ..coordinator.presence import announce
 from ..coordinator.records import ClientName, Head
-from ..storage.errors import CorruptLogFile, ForeignCommit, InvalidRequest, LogGap, NotATable, TableNotFound, VersionNotFound
+from ..storage.actions import Action, decode_commit
+from ..storage.errors import (
+    CorruptLogFile,
+    ForeignCommit,
+    InvalidRequest,
+    LogGap,
+    NotATable,
+    ObjectNotFound,
+    TableNotFound,
+    Unavailable,
+    VersionNotFound,
+)
 from ..storage.features import SLUICE_FEATURE
 from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
+from ..storage.paths import commit_path
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 
-__all__ = ["Access", "TableAddress", "this_client"]
+__all__ = ["CONSISTENCIES", "Access", "TableAddress", "check_consistency", "this_client"]
 
+CONSISTENCIES: Final = ("latest", "published", "serial", "session")
+_SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
 
@@ -47,6 +64,21 @@ def _first_published(context: TableContext) -> Snapshot:
             location=context.tree.location,
             version=version,
         ) from missing
+
+
+def check_consistency(consistency: str) -> str:
+    """The level itself. Raises InvalidRequest for one there is not.
+
+    =============  ==================================================================================================
+    ``latest``     never older than the last commit acknowledged to anybody before the call
+    ``published``  what the object store shows, without asking the coordinator: works while that is away
+    ``serial``     like ``latest``, after everything that is queued now was decided, whoever filed it and may be dead
+    ``session``    at least what was committed through this table object; no round trip when that is in hand
+    =============  ==================================================================================================
+    """
+    if consistency not in CONSISTENCIES:
+        raise InvalidRequest(f"consistency is {consistency!r}; use one of {', '.join(CONSISTENCIES)}", consistency=consistency)
+    return consistency
 
 
 def this_client(application: str | None = None) -> ClientName:
@@ -99,24 +131,26 @@ class Access:
     Safe for several threads.
     """
 
-    def __init__(self, address: TableAddress, store: ObjectStore, committer: Committer | None) -> None:
+    def __init__(self, address: TableAddress, store: ObjectStore, committer: Committer | None, consistency: str = "latest") -> None:
         self.address = address
         self.store = store
         self.committer = committer
+        self.consistency = check_consistency(consistency)
         self._snapshots: dict[int, Snapshot] = {}
+        self._shown: Snapshot | None = None
         self._head: Head | None = None
         self._lock = threading.Lock()
 
     @staticmethod
     def published(address: TableAddress) -> Access:
         """Read-only, without a coordinator: any Delta table."""
-        access = Access(address, address.store(), None)
+        access = Access(address, address.store(), None, "published")
         access.latest()
         return access
 
     @staticmethod
-    def coordinated(address: TableAddress, limits: Limits | None = None) -> Access:
-        """A table that sluice manages.
+    def coordinated(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> Access:
+        """A table that sluice manages; `consistency` is what its reads go by where they do not say.
 
         Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
         """
@@ -143,7 +177,7 @@ class Access:
             )
         context = context or address.context(limits)
         head = require_head(context)
-        access = Access(address, store, Committer(context))
+        access = Access(address, store, Committer(context), consistency)
         access._keep(snapshot)
         access._refuse_foreign(snapshot, head)
         if snapshot.version < head.version:
@@ -168,6 +202,48 @@ class Access:
         """The head as this client saw it last, which is enough for what only asks whether anything changed since."""
         return self._head or self.head()
 
+    def fresh_head(self) -> Head:
+        """The decided state, not older than what anybody was told before this call.
+
+        One round trip more than `head`, which a server that is behind may answer: only reads need it, for a write that was
+        made on an old state is compared with what came since.
+        """
+        self.ours.context.barrier()
+        return self.head()
+
+    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> Snapshot:
+        """The snapshot a reader gets, by a level of `check_consistency` (None: the table's); `version` asks for that one.
+
+        `timeout_s` bounds the wait for undecided transactions ("serial"). Raises InvalidRequest for an unknown level and, in a
+        table without a coordinator, for every level but "published"; VersionNotFound; Unavailable.
+        """
+        level = check_consistency(consistency or self.consistency)
+        if level == "published" or self.committer is None:
+            if level != "published":
+                raise InvalidRequest(
+                    f"{self.address.location} was opened with consistency='published', so consistency={level!r} cannot be given: "
+                    "open it without that",
+                    consistency=level,
+                )
+            return self._read_published(version)
+        try:
+            if version is not None:
+                return self.at(version)
+            if level == "session":
+                return self._read_session()
+            if level == "serial":
+                self.committer.settle_queue(Deadline.after(timeout_s, self.committer.context.clock))
+            return self._decided(self.fresh_head())
+        except OutcomeUnknown as undecided:
+            raise Unavailable(
+                f"what is queued for {self.address.location} could not be decided within {timeout_s:g} s (transaction "
+                f"{undecided.transaction_id} is the last of it): repeat the read, or read with consistency='latest'",
+                location=self.address.location,
+            ) from undecided
+        except CoordinatorUnavailable as away:
+            advice = "consistency='published' reads what is published without the coordinator"
+            raise type(away)(f"{away.message}; {advice}", **away.details) from away
+
     def current(self) -> Snapshot:
         """The newest snapshot this process has, read from the log when there is none yet."""
         return self._newest() or self.latest()
@@ -178,8 +254,7 @@ class Access:
 
     def at(self, version: int | None) -> Snapshot:
         """The snapshot of a version. Raises VersionNotFound when there is no such version (any more), InvalidRequest for no number."""
-        if version is not None and type(version) is not int:
-            raise InvalidRequest(f"version {version!r} is no version: give a whole number, 0 or more", version=version)
+        self._require_number(version)
         if self.committer is None:
             if version is not None:
                 return Snapshot.load(self.store, version=version)
@@ -193,8 +268,7 @@ class Access:
         if version is not None and version < head.version:
             return self._advanced(version)
         if version is not None and version > head.version:
-            self.ours.context.coordination.barrier()  # whoever was told of the version finds it
-            head = self.head()
+            head = self.fresh_head()  # whoever was told of the version finds it
             if version > head.version:
                 raise VersionNotFound(
                     f"version {version} of {self.address.location} is not available: the latest version is {head.version}",
@@ -202,7 +276,59 @@ class Access:
                     version=version,
                     latest=head.version,
                 )
-        return self._keep(self._advanced(head.version))
+        return self._decided(head)
+
+    def _decided(self, head: Head) -> Snapshot:
+        known = self._snapshots.get(head.version)
+        return known if known is not None else self._keep(self._advanced(head.version))
+
+    def _read_session(self) -> Snapshot:
+        """The newest snapshot in hand where it holds all that was committed here, else one that does."""
+        known, mine = self._newest(), self.ours.last_committed
+        if known is None:
+            return self.latest()
+        if mine <= known.version:
+            return known
+        if mine - known.version > _RELOAD_BEYOND_VERSIONS:
+            return self._keep(self._advanced(mine))
+        versions = range(known.version + 1, mine + 1)
+        return self._keep(known.advance([(version, self._commit(version)) for version in versions]))
+
+    def _commit(self, version: int) -> Sequence[Action]:
+        """A ratified version: as this client made it, else from its file, else (it is not published yet) from the coordinator."""
+        content = self.ours.log.known(version)
+        try:
+            return decode_commit(content or self.store.get(commit_path(version)), name=commit_path(version))
+        except ObjectNotFound:
+            return self.ours.log.actions(version)
+
+    def _read_published(self, version: int | None) -> Snapshot:
+        if self.committer is None:
+            return self.at(version)
+        if version is not None:
+            self._require_number(version)
+            return Snapshot.load(self.store, version=version)
+        # Kept apart from the others: nobody vouches for what the log shows but the head, which is not asked here.
+        known = self._shown or self._newest_published()
+        self._shown = Snapshot.load(self.store) if known is None else known.refresh(self.store)
+        return self._shown
+
+    def _newest_published(self) -> Snapshot | None:
+        """The newest snapshot in hand that the log has too; a ratified one may be ahead of it."""
+        with self._lock:
+            kept = sorted(self._snapshots.values(), key=lambda each: each.version, reverse=True)
+        for each in kept:
+            try:
+                self.store.head(commit_path(each.version))
+            except ObjectNotFound:
+                continue
+            return each
+        return None
+
+    @staticmethod
+    def _require_number(version: object) -> None:
+        if version is not None and type(version) is not int:
+            raise InvalidRequest(f"version {version!r} is no version: give a whole number, 0 or more", version=version)
 
     def _published_version(self) -> int:
         """How far the log goes; the first version is published here when nobody has done so yet."""

@@ -16,8 +16,9 @@ from ..storage.errors import InvalidRequest
 from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.timetravel import version_at
 from . import creation
-from .access import Access, TableAddress
+from .access import Access, TableAddress, check_consistency
 from .commits import commit_write, commit_write_once, delete, plan_write
+from .compaction import compact
 from .history import HistoryEntry, history
 from .maintenance import Checkpointer
 from .transactions import DEFAULT_TIMEOUT_S
@@ -27,7 +28,6 @@ from .writing import Rows, WritePlan, schema_of
 __all__ = ["Table"]
 
 _ACKS = ("published", "ratified")
-_CONSISTENCIES = ("latest", "published")
 
 
 class Table:
@@ -87,14 +87,15 @@ class Table:
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
+        `consistency` is what reads see where they do not say it themselves: "latest" (never older than the last commit that anybody
+        was told of), "serial" (what is undecided is decided first) or "session" (at least what was committed through this object).
         `ack` says when a write returns: "published" (every engine finds it) or "ratified" (decided for good, one
         object-store write earlier). `timeout_s` bounds each commit. Raises TableNotFound, NotATable, UnsupportedFeature,
         ForeignCommit, CoordinatorUnavailable.
         """
-        if consistency not in _CONSISTENCIES:
-            raise InvalidRequest(f"consistency is {consistency!r}; use one of {', '.join(_CONSISTENCIES)}")
+        check_consistency(consistency)
         address = TableAddress.of(location, coordinator, storage_options, application)
-        access = Access.published(address) if consistency == "published" else Access.coordinated(address, limits)
+        access = Access.published(address) if consistency == "published" else Access.coordinated(address, limits, consistency)
         return cls(access, ack=ack, timeout_s=timeout_s)
 
     @classmethod
@@ -147,9 +148,9 @@ class Table:
         """The table's properties."""
         return self._access.current().configuration
 
-    def refresh(self) -> Table:
-        """Read up to the newest ratified version; returns the table."""
-        self._access.latest()
+    def refresh(self, consistency: str | None = None) -> Table:
+        """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
+        self._access.read(None, consistency, timeout_s=self._timeout_s)
         return self
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -191,6 +192,32 @@ class Table:
     def delete(self, where: str, *, timeout_s: float | None = None) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none."""
         commit = delete(self._access, where, ack=self._ack, timeout_s=timeout_s or self._timeout_s)
+        return self._note(commit)
+
+    def compact(
+        self,
+        mode: str = "minor",
+        where: str | None = None,
+        *,
+        target_file_size: int | str | None = None,
+        z_order_by: str | Sequence[str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Commit | None:
+        """Write files again as fewer, larger ones; no row changes. None, and no version, when there is nothing to do.
+
+        "minor" merges small files; "major" also writes those with deleted rows again, so that these are physically gone.
+        `where` names partition columns only; files get `target_file_size` (bytes, or a text like "128mb"; the property
+        delta.targetFileSize by default). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
+        """
+        commit = compact(
+            self._access,
+            mode,
+            where,
+            target_file_size=target_file_size,
+            z_order_by=z_order_by,
+            ack=self._ack,
+            timeout_s=timeout_s or self._timeout_s,
+        )
         return self._note(commit)
 
     def plan_write(
@@ -245,10 +272,11 @@ class Table:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def snapshot(self, version: int | None = None, timestamp: int | None = None) -> TableSnapshot:
+    def snapshot(self, version: int | None = None, timestamp: int | None = None, *, consistency: str | None = None) -> TableSnapshot:
         """The latest version, or that of a number, or the one that was current at a time (ms since the epoch, UTC).
 
-        Raises VersionNotFound for what is beyond the latest version or was cleaned up.
+        What is the latest one is up to `consistency`: "latest", "published", "serial" or "session", as `open` explains them; the
+        table's own when None. Raises VersionNotFound for what is beyond the latest version or was cleaned up.
         """
         if version is not None and timestamp is not None:
             raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
@@ -259,7 +287,7 @@ class Table:
                     timestamp=timestamp,
                 )
             version = version_at(self._access.store, timestamp)
-        return TableSnapshot(self._access.store, self._access.at(version))
+        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._timeout_s))
 
     def history(self, limit: int | None = 20) -> list[HistoryEntry]:
         """The latest transactions, newest first."""
