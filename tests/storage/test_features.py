@@ -10,12 +10,15 @@ from sluice.storage.actions import DomainMetadata, Metadata, Protocol
 from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
 from sluice.storage.features import (
     SLUICE_FEATURE,
+    asked_features,
+    check_asked_features,
     check_readable,
     check_writable,
     downgrade_for_detach,
     in_commit_timestamps,
     new_protocol,
     upgrade_for_attach,
+    with_features,
 )
 from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -73,6 +76,12 @@ def test_writable(protocol: Protocol) -> None:
     check_writable(protocol, metadata())
 
 
+def test_writable_while_in_use() -> None:
+    check_writable(writer("changeDataFeed"), metadata({"delta.enableChangeDataFeed": "true"}))
+    check_writable(Protocol(1, 4), metadata({"delta.enableChangeDataFeed": "true"}))
+    check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
+
+
 @pytest.mark.parametrize("name", ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
 def test_writable_for_readers_too(name: str) -> None:
     check_writable(both(name), metadata())
@@ -84,16 +93,9 @@ DOMAIN = {"delta.clustering": DomainMetadata("delta.clustering", "{}", False)}
 @pytest.mark.parametrize(
     ("feature", "legacy", "used", "idle"),
     [
-        (
-            "changeDataFeed",
-            Protocol(1, 4),
-            metadata({"delta.enableChangeDataFeed": "true"}),
-            metadata({"delta.enableChangeDataFeed": "false"}),
-        ),
         ("generatedColumns", Protocol(1, 4), metadata(column={"delta.generationExpression": "id + 1"}), metadata(column={"comment": "x"})),
         ("identityColumns", Protocol(1, 6), metadata(column={"delta.identity.start": 1}), metadata()),
         ("allowColumnDefaults", None, metadata(column={"CURRENT_DEFAULT": "1"}), metadata()),
-        ("rowTracking", None, metadata(), metadata({"delta.rowTrackingSuspended": "true"})),
     ],
 )
 def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None, used: Metadata, idle: Metadata) -> None:
@@ -131,6 +133,47 @@ def test_a_new_table_is_for_every_reader() -> None:
     check_writable(protocol, metadata())
     constrained = new_protocol(schema(PrimitiveType("long")), {"delta.constraints.positive": "a > 0"})
     assert "checkConstraints" in (constrained.writer_features or ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "features"),
+    [
+        ({}, set[str]()),
+        ({"delta.appendOnly": "true"}, {"appendOnly"}),
+        ({"delta.enableChangeDataFeed": "TRUE"}, {"changeDataFeed"}),
+        ({"delta.enableChangeDataFeed": "false", "delta.enableRowTracking": "false", "delta.columnMapping.mode": "none"}, set[str]()),
+        ({"delta.enableRowTracking": "true"}, {"domainMetadata", "rowTracking"}),
+        ({"delta.feature.rowTracking": "supported"}, {"domainMetadata", "rowTracking"}),
+        ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
+        ({"delta.constraints.positive": "a > 0"}, {"checkConstraints"}),
+        ({"mine": "true"}, set[str]()),
+    ],
+)
+def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) -> None:
+    assert asked_features(asked) == features
+    check_asked_features(asked)
+    always = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE}
+    assert set(new_protocol(schema(PrimitiveType("long")), asked).writer_features or ()) == always | features
+
+
+def test_what_sluice_lacks_is_named() -> None:
+    with pytest.raises(UnsupportedFeature, match="ask for columnMapping, identityColumns, which") as caught:
+        check_asked_features({"delta.columnMapping.mode": "id", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"})
+    assert caught.value.features == ["columnMapping", "identityColumns"]
+
+
+@pytest.mark.parametrize(
+    ("before", "added", "after"),
+    [
+        (writer("sluice"), ["changeDataFeed"], writer("changeDataFeed", "sluice")),
+        (writer("sluice"), ["vacuumProtocolCheck"], Protocol(3, 7, ("vacuumProtocolCheck",), ("sluice", "vacuumProtocolCheck"))),
+        (both("timestampNtz"), ["domainMetadata"], Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
+        (Protocol(3, 7, (), ("sluice",)), ["sluice"], Protocol(3, 7, (), ("sluice",))),
+        (Protocol(1, 3), ["domainMetadata"], writer("appendOnly", "checkConstraints", "domainMetadata", "invariants")),
+    ],
+)
+def test_features_come_to_those_there_are(before: Protocol, added: list[str], after: Protocol) -> None:
+    assert with_features(before, added) == after
 
 
 @pytest.mark.parametrize(

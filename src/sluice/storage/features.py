@@ -17,7 +17,9 @@ from .jsontext import loads
 from .records import DomainMetadata, Metadata, Protocol
 
 __all__ = [
+    "FEATURE_PREFIX",
     "SLUICE_FEATURE",
+    "asked_features",
     "check_asked_features",
     "check_readable",
     "check_writable",
@@ -26,6 +28,7 @@ __all__ = [
     "new_protocol",
     "reader_features",
     "upgrade_for_attach",
+    "with_features",
     "writer_features",
 ]
 
@@ -47,7 +50,16 @@ _LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
 }
 
 _READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-_WRITABLE: Final = _READABLE | {"appendOnly", "invariants", "checkConstraints", "inCommitTimestamp", "domainMetadata", SLUICE_FEATURE}
+_WRITABLE: Final = _READABLE | {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "invariants",
+    "rowTracking",
+    SLUICE_FEATURE,
+}
 
 _Domains = Mapping[str, DomainMetadata] | None
 
@@ -64,11 +76,6 @@ def _maps_columns(metadata: Metadata, _: _Domains) -> bool:
     return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
 
 
-def _tracks_rows(metadata: Metadata, _: _Domains) -> bool:
-    """A table that names the feature wants row ids for every file, even while they are not enabled, unless suspended."""
-    return metadata.configuration.get("delta.rowTrackingSuspended", "false").lower() != "true"
-
-
 def _is_clustered(_: Metadata, domains: _Domains) -> bool:
     return domains is None or "delta.clustering" in domains
 
@@ -76,18 +83,17 @@ def _is_clustered(_: Metadata, domains: _Domains) -> bool:
 # Features whose demands rest while nothing uses them; a table that names any other unsupported one is refused.
 _IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
     "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
-    "changeDataFeed": _switched_on("delta.enableChangeDataFeed"),
     "clustering": _is_clustered,
     "columnMapping": _maps_columns,
     "generatedColumns": _on_a_column("delta.generationExpression"),
     "identityColumns": _on_a_column("delta.identity."),
-    "rowTracking": _tracks_rows,
 }
 
 
-# Properties that switch a feature on in a new table ("Table Properties" of Delta); `delta.feature.<name>` does so by name.
-_FEATURE_PREFIX: Final = "delta.feature."
+# Properties that need a feature once they are on ("Table Properties" of Delta); `delta.feature.<name>` asks for it by name.
+FEATURE_PREFIX: Final = "delta.feature."
 _ASKED_BY: Final = {
+    "delta.appendOnly": "appendOnly",
     "delta.columnMapping.mode": "columnMapping",
     "delta.enableChangeDataFeed": "changeDataFeed",
     "delta.enableDeletionVectors": "deletionVectors",
@@ -96,6 +102,8 @@ _ASKED_BY: Final = {
     "delta.enableRowTracking": "rowTracking",
     "delta.enableTypeWidening": "typeWidening",
 }
+_CONSTRAINT_PREFIX: Final = "delta.constraints."
+_REQUIRES: Final = {"rowTracking": "domainMetadata"}
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -143,20 +151,38 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
 
     Reader version 1 unless a type needs a reader feature, so that every Delta reader can read the table.
     """
-    features = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE}
-    if any(key.startswith("delta.constraints.") for key in configuration or {}):
-        features.add("checkConstraints")
+    features = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE, *asked_features(configuration or {})}
     if "timestamp_ntz" in _nodes(loads(schema_to_json(schema).encode())):
         features.add("timestampNtz")
-        return Protocol(FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, ("timestampNtz",), tuple(sorted(features)))
-    return Protocol(1, FEATURE_WRITER_VERSION, None, tuple(sorted(features)))
+    return with_features(Protocol(1, FEATURE_WRITER_VERSION, None, ()), features)
+
+
+def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
+    """The features that properties need, by what they switch on or by name (`delta.feature.<name>`), and what those require."""
+    asked = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    asked |= {key[len(FEATURE_PREFIX) :] for key in configuration if key.startswith(FEATURE_PREFIX)}
+    if any(key.lower().startswith(_CONSTRAINT_PREFIX) for key in configuration):
+        asked.add("checkConstraints")
+    return frozenset(asked | {_REQUIRES[name] for name in asked if name in _REQUIRES})
+
+
+def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
+    """The protocol with these features too, by name; what version numbers implied is named now."""
+    readers = reader_features(protocol) | _READABLE.intersection(features)
+    writers = writer_features(protocol) | readers | frozenset(features)
+    named = bool(readers) or protocol.min_reader_version >= FEATURE_READER_VERSION
+    return replace(
+        protocol,
+        min_reader_version=FEATURE_READER_VERSION if named else protocol.min_reader_version,
+        min_writer_version=FEATURE_WRITER_VERSION,
+        reader_features=tuple(sorted(readers)) if named else None,
+        writer_features=tuple(sorted(writers)),
+    )
 
 
 def check_asked_features(configuration: Mapping[str, str]) -> None:
-    """Raise UnsupportedFeature, naming the features, when the properties of a new table ask for what sluice lacks."""
-    asked = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
-    asked |= {key[len(_FEATURE_PREFIX) :] for key in configuration if key.startswith(_FEATURE_PREFIX)}
-    if lacking := asked - _WRITABLE:
+    """Raise UnsupportedFeature, naming the features, when properties ask for what sluice lacks."""
+    if lacking := asked_features(configuration) - _WRITABLE:
         raise UnsupportedFeature(
             f"the properties ask for {', '.join(sorted(lacking))}, which sluice does not support; leave them out, or make the table "
             "with an engine that does",
@@ -167,15 +193,7 @@ def check_asked_features(configuration: Mapping[str, str]) -> None:
 
 def upgrade_for_attach(protocol: Protocol) -> Protocol:
     """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now."""
-    readers = reader_features(protocol)
-    writers = writer_features(protocol) | readers | {"inCommitTimestamp", SLUICE_FEATURE}
-    return replace(
-        protocol,
-        min_reader_version=FEATURE_READER_VERSION if readers else protocol.min_reader_version,
-        min_writer_version=FEATURE_WRITER_VERSION,
-        reader_features=tuple(sorted(readers)) if readers or protocol.min_reader_version >= FEATURE_READER_VERSION else None,
-        writer_features=tuple(sorted(writers)),
-    )
+    return with_features(protocol, {"inCommitTimestamp", SLUICE_FEATURE})
 
 
 def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> Protocol:
