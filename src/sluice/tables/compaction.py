@@ -1,0 +1,213 @@
+"""Compaction: a table's files written again as fewer, larger ones, or without the rows that are dead; no row changes.
+
+What reads the table sees the same rows before and after. The commit says of every file it replaces where its live rows went,
+so that a delete which runs at the same time is carried over to the new file; only a z-order, which shuffles rows, cannot say so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from ..coordinator.errors import NotCommitted
+from ..coordinator.kinds import Kind
+from ..coordinator.outcomes import Commit
+from ..storage.actions import AddFile, RemoveFile
+from ..storage.errors import InvalidRequest
+from ..storage.features import check_writable, reader_features, writer_features
+from ..storage.file_writer import FileFormat
+from ..storage.lineage import with_moves
+from ..storage.predicate import Predicate
+from ..storage.schema import StructType, parse_schema
+from ..storage.snapshot import Snapshot
+from .access import Access
+from .bins import Bin, plan_bins
+from .operations import removal
+from .rewriting import Output, Rewriter
+from .transactions import Change, Reads, commit_change, new_transaction_id
+from .writing import file_size_of, indexed_columns_of
+from .zorder import z_columns
+
+__all__ = ["compact"]
+
+_log = logging.getLogger(__name__)
+_MODES: Final = ("minor", "major")
+_COMPRESSION: Final = "zstd"
+# Bins that are written at once; each holds a row group in memory.
+_WRITERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A checked call."""
+
+    mode: str
+    where: str | None
+    predicate: Predicate | None
+    target_bytes: int
+    z_order: tuple[str, ...]
+
+
+def compact(
+    access: Access,
+    mode: str,
+    where: str | None,
+    *,
+    target_file_size: int | str | None,
+    z_order_by: str | Sequence[str] | None,
+    ack: str,
+    timeout_s: float,
+) -> Commit | None:
+    """Compact the latest version (see `Table.compact`); None when there is nothing to do.
+
+    Raises InvalidRequest and its kinds before anything is read, ConcurrentModification when somebody else replaced the
+    files meanwhile; then nothing of it stays.
+    """
+    snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    asked = _request(snapshot, schema, mode, where, target_file_size, z_order_by)
+    bins = plan_bins(
+        snapshot.files,
+        _in_scope(snapshot, schema, asked),
+        snapshot.partition_columns,
+        target_bytes=asked.target_bytes,
+        base=asked.mode == "major",
+        reorder=bool(asked.z_order),
+    )
+    if not bins:
+        _log.info("%s has nothing to compact (%s): no version was made", access.address.location, asked.mode)
+        return None
+    layout = FileFormat(schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes)
+    rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(), asked.z_order)
+    outputs = _written(rewriter, bins)
+    change = _change(access, snapshot, schema, asked, rewriter, bins, outputs)
+    try:
+        return commit_change(access, change, ack=ack, timeout_s=timeout_s)
+    except NotCommitted:
+        rewriter.discard()
+        raise
+
+
+def _request(
+    snapshot: Snapshot,
+    schema: StructType,
+    mode: str,
+    where: str | None,
+    target_file_size: int | str | None,
+    z_order_by: str | Sequence[str] | None,
+) -> _Request:
+    if mode not in _MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(_MODES)}")
+    predicate = None
+    if where is not None:
+        predicate = Predicate.parse(where, schema)
+        _, rest = predicate.split(snapshot.partition_columns)
+        if rest is not None:
+            columns = ", ".join(snapshot.partition_columns)
+            remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
+            raise InvalidRequest(
+                f"where={where!r}: a compaction takes whole files, and {rest.to_sql()} asks for the rows in them; {remedy}", where=where
+            )
+    z_order = () if z_order_by is None else z_columns(z_order_by, schema, snapshot.partition_columns)
+    return _Request("major" if z_order else mode, where, predicate, _target(target_file_size, snapshot.configuration), z_order)
+
+
+def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
+    """The size of new files in bytes."""
+    if asked is None:
+        return file_size_of(configuration)
+    if type(asked) is int and asked > 0:
+        return asked
+    try:
+        return file_size_of({"delta.targetFileSize": asked if isinstance(asked, str) else "not a text"})
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"target_file_size is {asked!r}; give a number of bytes, 1 or more, or a size like 128mb", target_file_size=asked
+        ) from None
+
+
+def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request) -> pa.BooleanArray | None:
+    if asked.predicate is None:
+        return None
+    return asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
+
+
+def _written(rewriter: Rewriter, bins: Sequence[Bin]) -> list[Output]:
+    """The bins' new files; none of them stays when one cannot be written."""
+    try:
+        with ThreadPoolExecutor(min(_WRITERS, len(bins)), thread_name_prefix="sluice-compact") as pool:
+            try:
+                return list(pool.map(rewriter.rewrite, range(len(bins)), bins))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    except BaseException:
+        rewriter.discard()
+        raise
+
+
+def _change(
+    access: Access,
+    snapshot: Snapshot,
+    schema: StructType,
+    asked: _Request,
+    rewriter: Rewriter,
+    bins: Sequence[Bin],
+    outputs: Sequence[Output],
+) -> Change:
+    """The commit: every source removed, saying where its rows went, and the new files added."""
+    now_ms = access.ours.context.clock.now_ms()
+    sources: list[AddFile] = []
+    actions: list[RemoveFile | AddFile] = []
+    for one, output in zip(bins, outputs, strict=True):
+        for number, add in enumerate(snapshot.add_files(one.indices)):
+            remove = replace(removal(add, now_ms), data_change=False)
+            actions.append(remove if output.moves is None else with_moves(remove, output.moves[number]))
+            sources.append(add)
+        actions.extend(output.adds)
+    return Change(
+        transaction_id=rewriter.transaction_id,
+        operation="OPTIMIZE",
+        snapshot=snapshot,
+        actions=actions,
+        reads=Reads(files=() if _is_row_level(snapshot) else tuple(add.path for add in sources)),
+        parameters={
+            "predicate": json.dumps([] if asked.where is None else [asked.where]),
+            "zOrderBy": json.dumps(list(asked.z_order)),
+            "auto": "false",
+            "mode": asked.mode,
+        },
+        metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
+        schema=schema,
+        kind=Kind.MAJOR if asked.mode == "major" else Kind.MINOR,
+    )
+
+
+def _is_row_level(snapshot: Snapshot) -> bool:
+    """Whether deletes leave files in place, so that they are told apart from a compaction by their rows."""
+    protocol = snapshot.protocol
+    enabled = snapshot.configuration.get("delta.enableDeletionVectors", "").lower() == "true"
+    return enabled and "deletionVectors" in reader_features(protocol) & writer_features(protocol)
+
+
+def _metrics(removed: Sequence[AddFile], added: Sequence[AddFile]) -> dict[str, str]:
+    """Delta's names; the sizes are those of the new files, in bytes."""
+    sizes = sorted(add.size for add in added)
+    counted = {
+        "numRemovedFiles": len(removed),
+        "numAddedFiles": len(added),
+        "numRemovedBytes": sum(add.size for add in removed),
+        "numAddedBytes": sum(sizes),
+        "numDeletionVectorsRemoved": sum(add.deletion_vector is not None for add in removed),
+    }
+    places = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+    if sizes:
+        counted |= {name: sizes[round(place * (len(sizes) - 1))] for name, place in places.items()}
+    return {name: str(value) for name, value in counted.items()}
