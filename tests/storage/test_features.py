@@ -14,6 +14,7 @@ from sluice.storage.features import (
     check_asked_features,
     check_readable,
     check_writable,
+    deletion_vectors,
     downgrade_for_detach,
     in_commit_timestamps,
     new_protocol,
@@ -44,7 +45,7 @@ def writer(*features: str) -> Protocol:
 @pytest.mark.parametrize(
     "protocol",
     [Protocol(1, 1), Protocol(1, 6), Protocol(2, 5), writer("anything", "rowTracking"), Protocol(3, 7, (), ("anything",))]
-    + [both(name) for name in ("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping")]
+    + [both(name) for name in ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping")]
     + [Protocol(1, 9)],
 )
 def test_readable(protocol: Protocol) -> None:
@@ -55,7 +56,7 @@ def test_readable(protocol: Protocol) -> None:
 @pytest.mark.parametrize(
     ("protocol", "configuration", "named"),
     [
-        (both("deletionVectors"), {}, ["deletionVectors"]),
+        (both("deletionVectors", "variantType"), {}, ["variantType"]),
         (both("catalogManaged", "timestampNtz", "typeWidening"), {}, ["catalogManaged", "typeWidening"]),
         (Protocol(2, 5), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
         (both("columnMapping"), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
@@ -82,7 +83,7 @@ def test_writable_while_in_use() -> None:
     check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
 
 
-@pytest.mark.parametrize("name", ["timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
+@pytest.mark.parametrize("name", ["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
 def test_writable_for_readers_too(name: str) -> None:
     check_writable(both(name), metadata())
 
@@ -194,6 +195,51 @@ def test_a_new_table_with_local_timestamps_names_the_feature_for_readers(kind: D
 def test_a_column_that_is_only_named_like_a_type_needs_nothing() -> None:
     protocol = new_protocol(StructType((StructField("timestamp_ntz", PrimitiveType("long"), True),)))
     assert protocol.min_reader_version == 1
+
+
+DV_ON = {"delta.enableDeletionVectors": "true"}
+
+
+@pytest.mark.parametrize("asking", [DV_ON, {"delta.enableDeletionVectors": "TRUE"}, {"delta.feature.deletionVectors": "supported"}])
+def test_a_new_table_with_deletion_vectors_names_them_for_readers(asking: dict[str, str]) -> None:
+    check_asked_features(asking)
+    protocol = new_protocol(schema(PrimitiveType("long")), asking)
+    assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == (3, 7, ("deletionVectors",))
+    assert "deletionVectors" in (protocol.writer_features or ())
+    check_writable(protocol, metadata(asking))
+    local = new_protocol(schema(PrimitiveType("timestamp_ntz")), asking)
+    assert local.reader_features == ("deletionVectors", "timestampNtz")
+    assert new_protocol(schema(PrimitiveType("long")), {"delta.enableDeletionVectors": "false"}).min_reader_version == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "allowed"),
+    [
+        (both("deletionVectors"), DV_ON, True),
+        (both("deletionVectors"), {"delta.enableDeletionVectors": "false"}, False),
+        (both("deletionVectors"), {}, False),
+        (writer("deletionVectors"), DV_ON, False),
+        (Protocol(3, 7, ("deletionVectors",), ()), DV_ON, False),
+        (Protocol(1, 2), DV_ON, False),
+    ],
+)
+def test_vectors_are_written_where_feature_and_property_say_so(protocol: Protocol, configuration: dict[str, str], allowed: bool) -> None:
+    assert deletion_vectors(protocol, metadata(configuration)) is allowed
+
+
+@pytest.mark.parametrize(
+    ("before", "features", "after"),
+    [
+        (writer("sluice"), {"domainMetadata"}, writer("domainMetadata", "sluice")),
+        (writer("sluice"), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "sluice"))),
+        (both("timestampNtz"), {"deletionVectors"}, both("deletionVectors", "timestampNtz")),
+        (both("timestampNtz"), {"domainMetadata"}, Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
+        (Protocol(1, 2), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants"))),
+    ],
+)
+def test_readers_are_asked_for_more_only_where_they_must(before: Protocol, features: set[str], after: Protocol) -> None:
+    assert with_features(before, features) == after
+    assert with_features(after, features) == after
 
 
 FOUR = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}

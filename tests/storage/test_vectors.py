@@ -122,7 +122,7 @@ def test_sparks_own_form_is_read() -> None:
     assert decode_payload(native([])) == Rows()
     whole = native([BitMap([1, 5]), BitMap([7])])
     for end in range(4, len(whole)):
-        with pytest.raises(ValueError, match="ends|no roaring bitmap"):
+        with pytest.raises(ValueError, match=r"ends|no roaring bitmap"):
             decode_payload(whole[:end])
 
 
@@ -156,7 +156,7 @@ def test_every_damage_of_a_stored_vector_is_noticed() -> None:
             read_vector(store, vector)
     for end in (0, 1, 5, len(content) - 1):
         store.put(key, content[:end])
-        with pytest.raises(Corrupt, match="ends before|begins with nothing"):
+        with pytest.raises(Corrupt, match=r"ends before|begins with nothing"):
             read_vector(store, vector)
     store.put(key, content)
     for wrong in (
@@ -171,7 +171,7 @@ def test_every_damage_of_a_stored_vector_is_noticed() -> None:
     with pytest.raises(BadChecksum, match="checksum"):
         read_vector(store, vector)
     store.delete(key)
-    with pytest.raises(MissingObject, match="deletion_vector_.* is gone"):
+    with pytest.raises(MissingObject, match=r"deletion_vector_.* is gone"):
         read_vector(store, vector)
 
 

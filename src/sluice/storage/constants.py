@@ -9,6 +9,7 @@ __all__ = [
     "CHECKPOINT_PART_DIGITS",
     "DELETED_FILE_RETENTION_DEFAULT_MS",
     "DELETED_FILE_RETENTION_KEY",
+    "DELETION_VECTORS_KEY",
     "ICT_ENABLED_KEY",
     "ICT_ENABLEMENT_TIMESTAMP_KEY",
     "ICT_ENABLEMENT_VERSION_KEY",
@@ -52,3 +53,6 @@ ICT_ENABLEMENT_TIMESTAMP_KEY: Final = "delta.inCommitTimestampEnablementTimestam
 # How long a tombstone outlives the removal of its file; one week where the table does not say.
 DELETED_FILE_RETENTION_KEY: Final = "delta.deletedFileRetentionDuration"
 DELETED_FILE_RETENTION_DEFAULT_MS: Final = 7 * 24 * 3600 * 1000
+
+# "Deletion Vectors": whether new ones may be written.
+DELETION_VECTORS_KEY: Final = "delta.enableDeletionVectors"

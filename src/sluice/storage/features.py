@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from .constants import ICT_ENABLED_KEY
+from .constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
 from .datatypes import StructType, schema_to_json
 from .errors import CorruptLogFile, UnsupportedFeature
 from .jsontext import loads
@@ -23,6 +23,7 @@ __all__ = [
     "check_asked_features",
     "check_readable",
     "check_writable",
+    "deletion_vectors",
     "downgrade_for_detach",
     "in_commit_timestamps",
     "new_protocol",
@@ -49,7 +50,7 @@ _LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
     6: ("identityColumns",),
 }
 
-_READABLE: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_READABLE: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _WRITABLE: Final = _READABLE | {
     "appendOnly",
     "changeDataFeed",
@@ -96,7 +97,7 @@ _ASKED_BY: Final = {
     "delta.appendOnly": "appendOnly",
     "delta.columnMapping.mode": "columnMapping",
     "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableDeletionVectors": "deletionVectors",
+    DELETION_VECTORS_KEY: "deletionVectors",
     "delta.enableIcebergCompatV1": "icebergCompatV1",
     "delta.enableIcebergCompatV2": "icebergCompatV2",
     "delta.enableRowTracking": "rowTracking",
@@ -205,6 +206,12 @@ def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> P
 def in_commit_timestamps(metadata: Metadata) -> bool:
     """Whether the commits of the table carry their own time."""
     return _switched_on(ICT_ENABLED_KEY)(metadata, None)
+
+
+def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether new deletion vectors may be written; those that are there are applied in any case."""
+    named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
+    return named and _switched_on(DELETION_VECTORS_KEY)(metadata, None)
 
 
 def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[str]:
