@@ -20,7 +20,7 @@ from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile, RemoveFile
 from ..storage.errors import InvalidRequest
-from ..storage.features import check_writable, reader_features, writer_features
+from ..storage.features import check_writable, deletion_vectors
 from ..storage.file_writer import FileFormat
 from ..storage.lineage import with_moves
 from ..storage.predicate import Predicate
@@ -164,6 +164,8 @@ def _change(
 ) -> Change:
     """The commit: every source removed, saying where its rows went, and the new files added."""
     now_ms = access.ours.context.clock.now_ms()
+    # With vectors a delete leaves its file in place, and is told from what happens to other rows of the file.
+    is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     sources: list[AddFile] = []
     actions: list[RemoveFile | AddFile] = []
     for one, output in zip(bins, outputs, strict=True):
@@ -177,7 +179,7 @@ def _change(
         operation="OPTIMIZE",
         snapshot=snapshot,
         actions=actions,
-        reads=Reads(files=() if _is_row_level(snapshot) else tuple(add.path for add in sources)),
+        reads=Reads(files=() if is_row_level else tuple(add.path for add in sources)),
         parameters={
             "predicate": json.dumps([] if asked.where is None else [asked.where]),
             "zOrderBy": json.dumps(list(asked.z_order)),
@@ -188,13 +190,6 @@ def _change(
         schema=schema,
         kind=Kind.MAJOR if asked.mode == "major" else Kind.MINOR,
     )
-
-
-def _is_row_level(snapshot: Snapshot) -> bool:
-    """Whether deletes leave files in place, so that they are told apart from a compaction by their rows."""
-    protocol = snapshot.protocol
-    enabled = snapshot.configuration.get("delta.enableDeletionVectors", "").lower() == "true"
-    return enabled and "deletionVectors" in reader_features(protocol) & writer_features(protocol)
 
 
 def _metrics(removed: Sequence[AddFile], added: Sequence[AddFile]) -> dict[str, str]:
