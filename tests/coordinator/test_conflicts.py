@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.coordinator.conflicts import RULES, check, refusal
+from sluice.coordinator.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
 from sluice.coordinator.content import Winner
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.isolation import IsolationLevel, table_isolation
+from sluice.coordinator.kinds import Kind
 from sluice.coordinator.outcomes import refusal_error
 from sluice.coordinator.records import Footprint
-from sluice.storage.actions import AddFile, Metadata, Protocol
+from sluice.storage.actions import AddFile, Metadata, Protocol, RemoveFile
 from sluice.storage.errors import InvalidRequest
 
 S, WS = IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE
@@ -25,16 +26,25 @@ def added(p: str | None, q: str | None = "x", *, data_change: bool = True) -> Ad
     return AddFile(f"p={p}/q={q}/f.parquet", {"p": p, "q": q}, 1, 1, data_change)
 
 
+def gone(*paths: str) -> dict[str, RemoveFile]:
+    return {path: RemoveFile(path, data_change=True) for path in paths}
+
+
 def mine(**changes: object) -> Footprint:
     return Footprint(**{"partition_types": TYPES, **changes})  # type: ignore[arg-type]
+
+
+def asked(footprint: Footprint, winner: Winner, level: IsolationLevel) -> Finding | None:
+    return check(Encounter(footprint, winner, effective_level(footprint, level, "UPDATE" if footprint.data_change else "OPTIMIZE")))
 
 
 BLIND = mine(blind_append=True)
 READS_P1 = mine(predicates=("p = 1",), read_files=("a",), removes=("a",))
 METADATA = Metadata("id", "{}", (), {})
+SWITCHED_ON = {"configuration": {"delta.enableDeletionVectors": [None, "true"]}, "schema": "same", "other": False}
 APPEND_P1 = Winner(7, "WRITE", blind_append=True, adds=(added("1"),))
 READING_APPEND_P1 = Winner(7, "MERGE", adds=(added("1"),))
-REMOVE_A = Winner(7, "DELETE", removes=frozenset({"a"}))
+REMOVE_A = Winner(7, "DELETE", removed=gone("a"))
 
 NEVER = (None, None)
 ALWAYS = "both"
@@ -43,7 +53,7 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
     # name, what I did, what the winner did, rule at Serializable, rule at WriteSerializable
     ("blind append after blind append", BLIND, APPEND_P1, None, None),
     ("blind append after delete", BLIND, REMOVE_A, None, None),
-    ("blind append after overwrite", BLIND, Winner(7, "WRITE", adds=(added("1"),), removes=frozenset({"a"})), None, None),
+    ("blind append after overwrite", BLIND, Winner(7, "WRITE", adds=(added("1"),), removed=gone("a")), None, None),
     ("blind append after metadata", BLIND, Winner(7, metadata=METADATA), "metadata-changed", "metadata-changed"),
     ("blind append after protocol", BLIND, Winner(7, protocol=Protocol(1, 7, None, ())), "protocol-changed", "protocol-changed"),
     (
@@ -101,12 +111,12 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
         "removed-what-i-read",
     ),
     ("a file I read was removed", READS_P1, REMOVE_A, "removed-what-i-read", "removed-what-i-read"),
-    ("another file was removed", READS_P1, Winner(7, removes=frozenset({"b"})), None, None),
-    ("any removal, whole table", mine(whole_table=True), Winner(7, removes=frozenset({"b"})), "removed-what-i-read", "removed-what-i-read"),
+    ("another file was removed", READS_P1, Winner(7, removed=gone("b")), None, None),
+    ("any removal, whole table", mine(whole_table=True), Winner(7, removed=gone("b")), "removed-what-i-read", "removed-what-i-read"),
     (
         "any removal, too many files read to list",
         mine(read_files=None),
-        Winner(7, removes=frozenset({"b"})),
+        Winner(7, removed=gone("b")),
         "removed-what-i-read",
         "removed-what-i-read",
     ),
@@ -114,19 +124,61 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
     (
         "any removal, too many removes to list",
         mine(removes=None),
-        Winner(7, removes=frozenset({"b"})),
+        Winner(7, removed=gone("b")),
         "removed-what-i-remove",
         "removed-what-i-remove",
     ),
     (
         "appended is asked before removed",
         READS_P1,
-        Winner(7, adds=(added("1"),), removes=frozenset({"a"})),
+        Winner(7, adds=(added("1"),), removed=gone("a")),
         "appended-what-i-read",
         "appended-what-i-read",
     ),
     ("application I read", mine(read_apps=("app",)), Winner(7, app_versions={"app": 3}), "application-advanced", "application-advanced"),
     ("application I did not read", mine(app_versions={"app": 3}), Winner(7, app_versions={"app": 3}), None, None),
+    (
+        "a protocol nobody here implements",
+        BLIND,
+        Winner(7, protocol=Protocol(3, 7, ("fromTheFuture",), ("fromTheFuture",)), protocol_change={"added": ["fromTheFuture"], "removed": []}),
+        "protocol-unsupported",
+        "protocol-unsupported",
+    ),
+    (
+        "a feature was added",
+        BLIND,
+        Winner(7, protocol=Protocol(1, 7, None, ("changeDataFeed",)), protocol_change={"added": ["changeDataFeed"], "removed": []}),
+        None,
+        None,
+    ),
+    (
+        "a feature was taken away",
+        BLIND,
+        Winner(7, protocol=Protocol(1, 7, None, ()), protocol_change={"added": [], "removed": ["appendOnly"]}),
+        "protocol-changed",
+        "protocol-changed",
+    ),
+    (
+        "deletion vectors were switched on",
+        BLIND,
+        Winner(7, metadata=METADATA, metadata_change=SWITCHED_ON),
+        None,
+        None,
+    ),
+    (
+        "deletion vectors were switched on, and I change metadata",
+        mine(metadata=True),
+        Winner(7, metadata=METADATA, metadata_change=SWITCHED_ON),
+        "metadata-changed",
+        "metadata-changed",
+    ),
+    (
+        "an INSERT after an INSERT into one partition, MaxCompute's Delta tables",
+        mine(blind_append=True, kind="append", policy="maxcompute-delta", partitions=('{"p":"1","q":"x"}',)),
+        Winner(7, "WRITE", blind_append=True, adds=(added("1"),), kind=Kind.APPEND),
+        "class-refused",
+        "class-refused",
+    ),
     ("the same domain", mine(domains=("d",)), Winner(7, domains=frozenset({"d"})), "same-domain", "same-domain"),
     ("another domain", mine(domains=("d",)), Winner(7, domains=frozenset({"e"})), None, None),
 ]
@@ -134,7 +186,7 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
 
 @pytest.mark.parametrize(("name", "footprint", "winner", "serializable", "write_serializable"), CASES, ids=[c[0] for c in CASES])
 def test_case(name: str, footprint: Footprint, winner: Winner, serializable: str | None, write_serializable: str | None) -> None:
-    found = {level: check(footprint, winner, level) for level in (S, WS)}
+    found = {level: asked(footprint, winner, level) for level in (S, WS)}
     assert [f and f.rule.name for f in (found[S], found[WS])] == [serializable, write_serializable]
 
 
@@ -144,7 +196,7 @@ def test_every_rule_has_a_case() -> None:
 
 
 def test_a_refusal_names_rule_winner_and_remedy() -> None:
-    finding = check(READS_P1, READING_APPEND_P1, WS)
+    finding = asked(READS_P1, READING_APPEND_P1, WS)
     assert finding is not None
     error = refusal_error(refusal(finding), "t-1")
     assert isinstance(error, ConcurrentModification)

@@ -25,7 +25,7 @@ from sluice.coordinator.resolve import Queued, resolve
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.paths import commit_path
 
-from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
+from .world import DIRECT, QUICK, Client, World, append_intent, no_vectors, rewrite_intent
 
 
 @pytest.fixture
@@ -66,23 +66,23 @@ def test_i2_versions_are_dense(world: World, monkeypatch: pytest.MonkeyPatch) ->
     """A decision that would leave a version out is not recorded."""
     honest = resolving._Group
 
-    def skipping(version: int, timestamp_ms: int, *, open: bool) -> Any:  # noqa: A002
+    def skipping(version: int, timestamp_ms: int, *, open: bool, first_row_id: int | None) -> Any:  # noqa: A002
         return honest(version + 1, timestamp_ms, open=open)
 
     client = world.client()
     queue = [queued(0, client)]
     monkeypatch.setattr(resolving, "_Group", skipping)
     with pytest.raises(InvariantBroken, match="I2"):
-        resolve(client.head(), queue, {}, Limits(), room=8)
+        resolve(client.head(), queue, {}, Limits(), room=8, lookup=no_vectors)
 
 
 def test_i3_slots_are_decided_in_slot_order_each_once(world: World) -> None:
     client = world.client()
     for slots in ([1, 0], [3, 3]):
         with pytest.raises(InvariantBroken, match="I3"):
-            resolve(client.head(), [queued(s, client) for s in slots], {}, Limits(), room=8)
+            resolve(client.head(), [queued(s, client) for s in slots], {}, Limits(), room=8, lookup=no_vectors)
     with pytest.raises(InvariantBroken, match="I3"):
-        resolve(replace(client.head(), slot=5), [queued(5, client)], {}, Limits(), room=8)
+        resolve(replace(client.head(), slot=5), [queued(5, client)], {}, Limits(), room=8, lookup=no_vectors)
 
 
 def test_i4_nothing_is_decided_without_the_history_it_depends_on(world: World) -> None:
@@ -92,7 +92,7 @@ def test_i4_nothing_is_decided_without_the_history_it_depends_on(world: World) -
     stale = rewrite_intent(replace(head, version=-1), "old.parquet", "new.parquet")
     queue = [Queued(head.slot + 1, stale.transaction_id, Member(stale, stale.actions.encode()))]
     with pytest.raises(InvariantBroken, match="I4"):
-        resolve(head, queue, {}, Limits(), room=8)
+        resolve(head, queue, {}, Limits(), room=8, lookup=no_vectors)
 
 
 def test_i5_what_is_published_is_what_was_ratified(world: World) -> None:

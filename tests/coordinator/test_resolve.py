@@ -15,7 +15,7 @@ from sluice.coordinator.records import Footprint, Head, Intent
 from sluice.coordinator.resolve import Decision, Queued, resolve, window_start
 from sluice.storage.actions import decode_commit
 
-from .world import add, app_intent, append_intent, intent_of, remove
+from .world import add, app_intent, append_intent, intent_of, no_vectors, remove
 
 FILES = [f"{n}.parquet" for n in range(4)]
 BASE = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0)
@@ -59,7 +59,7 @@ def _outcomes(decisions: Sequence[Decision]) -> list[tuple[int, str]]:
 @given(intents=queues, cuts=st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) -> None:
     queue = _queue(intents)
-    whole = resolve(BASE, queue, {}, Limits(), room=100)
+    whole = resolve(BASE, queue, {}, Limits(), room=100, lookup=no_vectors)
     assert [v.slot for v in whole.verdicts] == [q.slot for q in queue]
 
     head, rest, known, decisions = BASE, queue, dict[int, Winner](), []
@@ -68,7 +68,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
             break
         part = rest[:cut]
         needed = range(window_start(head, part) + 1, head.version + 1)
-        decision = resolve(head, part, {v: known[v] for v in needed}, Limits(), room=100)
+        decision = resolve(head, part, {v: known[v] for v in needed}, Limits(), room=100, lookup=no_vectors)
         known |= _winners(decision)
         decisions.append(decision)
         head, rest = decision.head, rest[len(decision.verdicts) :]
@@ -79,7 +79,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
 @settings(max_examples=100, deadline=None)
 @given(intents=queues, room=st.integers(1, 4))
 def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent], room: int) -> None:
-    decision = resolve(BASE, _queue(intents), {}, Limits(), room=room)
+    decision = resolve(BASE, _queue(intents), {}, Limits(), room=room, lookup=no_vectors)
     versions = [p.version for p in decision.versions]
     assert versions == list(range(1, len(versions) + 1))
     assert len(versions) <= room
@@ -90,7 +90,7 @@ def test_versions_are_dense_times_increase_and_room_is_kept(intents: list[Intent
 
 def test_appends_share_a_version_and_others_do_not() -> None:
     intents = [_intent(k, n) for n, k in enumerate(["append", "append", "rewrite", "append", "app", "append"])]
-    decision = resolve(BASE, _queue(intents), {}, Limits(), room=100)
+    decision = resolve(BASE, _queue(intents), {}, Limits(), room=100, lookup=no_vectors)
     assert [p.slots for p in decision.versions] == [(1, 2), (3,), (4, 5, 6)]
 
 
@@ -98,6 +98,6 @@ def test_a_clock_that_is_ahead_moves_time_only_forward() -> None:
     ahead = append_intent(BASE, claimed_ms=10_000_000)
     behind = append_intent(BASE, claimed_ms=5)
     rewrite = _intent("rewrite", 0)
-    decision = resolve(BASE, _queue([ahead, rewrite, behind]), {}, Limits(), room=100)
+    decision = resolve(BASE, _queue([ahead, rewrite, behind]), {}, Limits(), room=100, lookup=no_vectors)
     assert next(p.timestamp_ms for p in decision.versions) == 10_000_000
     assert [p.timestamp_ms for p in decision.versions] == sorted({p.timestamp_ms for p in decision.versions})

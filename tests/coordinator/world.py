@@ -19,14 +19,20 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.outcomes import Commit
 from sluice.coordinator.records import Footprint, Head, Intent, digest
-from sluice.storage.actions import Action, AddFile, RemoveFile, Txn, decode_commit, encode_all
+from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
 from sluice.storage.paths import commit_path
+from sluice.storage.vectors import Rows
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = QUICK.but(fast_path=True)
 PARTITIONED = Footprint(partition_types={"p": "string"})
+
+
+def no_vectors(vector: DeletionVector) -> Rows:
+    """A lookup where no file has a deletion vector."""
+    raise AssertionError(f"nobody should ask for {vector.unique_id}")
 
 
 class Client:

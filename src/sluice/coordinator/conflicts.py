@@ -1,43 +1,79 @@
-"""Which commits that came first stop a transaction: Delta's ordered checks, as a table of rules.
+"""Which commits that came first stop a transaction: Delta's ordered checks and MaxCompute's matrices, as a table of rules.
 
-A rule asks one question about (what I read and write, what the winner did) at some isolation levels. `check` asks them in
-the table's order, cheap and fatal first, and gives the first finding. Pure: no I/O, no clock.
+A rule asks one question about (what I read and write, what the winner did) at some isolation levels and under some conflict
+policies. `check` asks them in the table's order and gives the first finding. Pure: no I/O, no clock.
 
-Source: Delta Lake's ConflictChecker, restated as data. Two deliberate differences, both towards fewer refusals: a plain
-append reads nothing, so a winning delete or overwrite never stops it; and a winner's reorganised files (`dataChange` =
-false) hold no new rows, so they do not count as appended.
+Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
+Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
+files (`dataChange` = false) hold no new rows, so they do not count as appended, and where deletion vectors are on they do
+not count as removed from under a reader either; what both change is compared row by row there (see `rows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
-import pyarrow as pa
-
-from ..storage.actions import AddFile
-from ..storage.partitions import decode_column
-from ..storage.predicate import Predicate
-from ..storage.schema import PrimitiveType, StructField, StructType
+from ..storage.actions import AddFile, Metadata
+from ..storage.errors import UnsupportedFeature
+from ..storage.features import check_writable
+from ..storage.metadata_change import is_harmless
 from .content import Winner
-from .isolation import IsolationLevel
-from .records import Footprint, Refusal
+from .footprint import Footprint
+from .isolation import ConflictPolicy, IsolationLevel
+from .kinds import Kind
+from .policies import conflicting_class
+from .read_scope import ReadScope
+from .records import Refusal
+from .row_ids import ROW_TRACKING_DOMAIN
 
-__all__ = ["RULES", "Encounter", "Finding", "Rule", "check", "effective_level", "refusal"]
+__all__ = ["APPENDED", "CHANGING_OPERATIONS", "RULES", "Encounter", "Finding", "Rule", "check", "effective_level", "refusal", "replaces"]
 
+# A feature whose properties are not set with it is not in use.
+_NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
+_ANY: Final = frozenset(ConflictPolicy)
+_DELTA: Final = frozenset({ConflictPolicy.DELTA})
+_MATRICES: Final = _ANY - _DELTA
+
+APPENDED: Final = "appended-what-i-read"
+"""The rule that statistics decide: a look into the files may clear them."""
+CHANGING_OPERATIONS: Final = (
+    "WRITE",
+    "STREAMING UPDATE",
+    "DELETE",
+    "TRUNCATE",
+    "UPDATE",
+    "MERGE",
+    "CONVERT",
+    "CREATE TABLE AS SELECT",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE",
+    "RESTORE",
+    "CLONE",
+    "TRANSACTION",
+)
+"""Operations that change data by their nature (Delta's `changesData`), whatever their actions say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encounter:
-    """What a rule looks at: what I read and write, what the winner did, and the level at which both must stand."""
+    """What a rule looks at: what I read and write, what the winner did, and the level at which both must stand.
+
+    `strict` asks as Delta Lake does. `cleared` are added files that were looked into and hold nothing that was read;
+    `reconciled` are files that both changed, and whose changes go together row by row.
+    """
 
     mine: Footprint
     winner: Winner
     level: IsolationLevel
+    strict: bool = False
+    cleared: frozenset[str] = frozenset()
+    reconciled: frozenset[str] = frozenset()
+    shared_rows: Mapping[str, int] = field(default_factory=dict)
+    """How many rows both changed, by file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +88,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table: its name, the question it asks, the levels at which it is asked, the error, and the remedy.
+    """One row of the table: its name, the question it asks, where it is asked, the error, and the remedy.
 
     `detect` gives what is concerned, or None when the question's answer is no.
     """
@@ -60,6 +96,7 @@ class Rule:
     name: str
     asks: str
     levels: frozenset[IsolationLevel]
+    policies: frozenset[ConflictPolicy]
     detect: Callable[[Encounter], str | None]
     error: str
     advice: str
@@ -71,16 +108,40 @@ def _some(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(listed[:most]) + more
 
 
+def _protocol_unsupported(at: Encounter) -> str | None:
+    if at.winner.protocol is None:
+        return None
+    try:
+        check_writable(at.winner.protocol, at.winner.metadata or _NO_METADATA)
+    except UnsupportedFeature as refused:
+        return f"the table's protocol: {refused.message}"
+    return None
+
+
 def _protocol_changed(at: Encounter) -> str | None:
-    return "the table's protocol" if at.winner.protocol is not None else None
+    winner = at.winner
+    if winner.protocol is None:
+        return None
+    described = winner.protocol_change
+    taken = None if described is None else described.get("removed")
+    if at.mine.protocol or taken is None:
+        return "the table's protocol"
+    return f"the table's protocol, from which it took {_some(taken)}" if taken else None
 
 
 def _metadata_changed(at: Encounter) -> str | None:
-    return "the table's metadata" if at.winner.metadata is not None else None
+    winner = at.winner
+    if winner.metadata is None:
+        return None
+    described = winner.metadata_change
+    if not at.mine.metadata and described is not None and is_harmless(described):
+        return None
+    keys = [] if described is None else list(described.get("configuration", {}))
+    return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
 
 
 def _same_domain(at: Encounter) -> str | None:
-    common = at.winner.domains.intersection(at.mine.domains)
+    common = at.winner.domains.intersection(at.mine.domains) - {ROW_TRACKING_DOMAIN}
     return f"metadata domain {_some(common)}" if common else None
 
 
@@ -89,50 +150,74 @@ def _application_advanced(at: Encounter) -> str | None:
     return f"application transaction {_some(common)}" if common else None
 
 
+def _class_refused(at: Encounter) -> str | None:
+    return conflicting_class(ConflictPolicy(at.mine.policy), at.mine, at.winner)
+
+
 def _appended_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
         return None
-    candidates = [a for a in winner.adds if a.data_change]
+    candidates = [a for a in winner.adds if at.strict or (a.data_change and a.path not in at.cleared)]
     if not candidates:
         return None
-    if mine.whole_table or not mine.partition_types:
+    if mine.whole_table or not (mine.partition_types or (mine.predicates and not at.strict)):
         return f"files {_some(a.path for a in candidates)}"
-    hit = _in_partitions(candidates, mine)
-    return f"partitions {_some(_partition(a) for a in hit)}" if hit else None
+    scope = ReadScope.of(mine.predicates, mine.partition_types, mine.column_types)
+    hit = scope.touched(candidates, statistics=not at.strict)
+    if not hit:
+        return None
+    return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"
 
 
 def _removed_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
-    if mine.blind_append or not winner.removes:
+    if mine.blind_append or not winner.removed:
         return None
+    removed = winner.removes
+    if mine.row_level and not at.strict:
+        removed = {path: None for path, remove in winner.removed.items() if remove.data_change}.keys()
     if mine.whole_table or mine.read_files is None:
-        return f"files {_some(winner.removes)}"
-    common = winner.removes.intersection(mine.read_files)
+        return f"files {_some(removed)}" if removed else None
+    common = removed & set(mine.read_files)
     return f"files {_some(common)}" if common else None
 
 
 def _removed_what_i_remove(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.removes is None:
-        return f"files {_some(winner.removes)}" if winner.removes else None
-    common = winner.removes.intersection(mine.removes)
-    return f"files {_some(common)}" if common else None
+        return f"files {_some(winner.removes)}" if winner.removed else None
+    common = (winner.removes & set(mine.removes)) - at.reconciled
+    if not common:
+        return None
+    shared = [f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in at.shared_rows.items() if path in common]
+    return f"files {_some(common)}" if not shared else _some(shared)
 
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
-        "protocol-changed",
-        "Did the winner change the table's protocol?",
+        "protocol-unsupported",
+        "Did the winner change the protocol to one that this sluice does not implement?",
         _ALL,
+        _ANY,
+        _protocol_unsupported,
+        "ProtocolChangedException",
+        "use a newer sluice",
+    ),
+    Rule(
+        "protocol-changed",
+        "Did the winner change the protocol, and do I too, or did it take a feature away?",
+        _ALL,
+        _ANY,
         _protocol_changed,
         "ProtocolChangedException",
         "open the table again and repeat the operation; change the protocol when nobody writes",
     ),
     Rule(
         "metadata-changed",
-        "Did the winner change schema, partitioning or properties?",
+        "Did the winner change schema, partitioning or properties, other than by what concerns no writer?",
         _ALL,
+        _ANY,
         _metadata_changed,
         "MetadataChangedException",
         "refresh the table and repeat the operation; change schema and properties in one job only",
@@ -141,6 +226,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "same-domain",
         "Did the winner write a metadata domain that I write too?",
         _ALL,
+        _ANY,
         _same_domain,
         "ConcurrentTransactionException",
         "let one job write this metadata domain",
@@ -149,14 +235,25 @@ RULES: Final[tuple[Rule, ...]] = (
         "application-advanced",
         "Did the winner write the application transaction that I read?",
         _ALL,
+        _ANY,
         _application_advanced,
         "ConcurrentTransactionException",
         "run one instance of this application (or stream checkpoint) at a time",
     ),
     Rule(
-        "appended-what-i-read",
+        "class-refused",
+        "Does the policy's matrix refuse my kind of operation after the winner's in a partition that both touch?",
+        _ALL,
+        _MATRICES,
+        _class_refused,
+        "PolicyConflictException",
+        "repeat the operation; let jobs that run at the same time work on partitions of their own",
+    ),
+    Rule(
+        APPENDED,
         "Did the winner add files where I read? (under WriteSerializable blind appends do not count)",
         _NOT_SNAPSHOT,
+        _DELTA,
         _appended_what_i_read,
         "ConcurrentAppendException",
         "repeat the operation, or name the partitions it works on in its condition",
@@ -165,14 +262,16 @@ RULES: Final[tuple[Rule, ...]] = (
         "removed-what-i-read",
         "Did the winner remove a file that I read?",
         _ALL,
+        _DELTA,
         _removed_what_i_read,
         "ConcurrentDeleteReadException",
         "repeat the operation, or name the partitions it works on in its condition",
     ),
     Rule(
         "removed-what-i-remove",
-        "Did the winner remove a file that I remove too?",
+        "Did the winner remove a file that I remove too (with deletion vectors: the same row of it)?",
         _ALL,
+        _ANY,
         _removed_what_i_remove,
         "ConcurrentDeleteDeleteException",
         "repeat the operation; give jobs that rewrite data partitions of their own",
@@ -180,20 +279,24 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def effective_level(mine: Footprint, level: IsolationLevel) -> IsolationLevel:
-    """The level a commit is checked at: one that only reorganises data is compared by what both wrote."""
-    other_actions = mine.metadata or mine.protocol or mine.domains or mine.app_versions or mine.read_apps
-    return level if mine.data_change or other_actions else IsolationLevel.SNAPSHOT
+def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> IsolationLevel:
+    """The level a commit is checked at: one that changes no data is compared by what both wrote."""
+    other_actions = mine.metadata or mine.protocol or mine.app_versions or set(mine.domains) - {ROW_TRACKING_DOMAIN}
+    if mine.data_change or other_actions:
+        return level
+    if level is IsolationLevel.WRITE_SERIALIZABLE and operation in CHANGING_OPERATIONS:
+        return level
+    return IsolationLevel.SNAPSHOT
 
 
-def check(mine: Footprint, winner: Winner, level: IsolationLevel, rules: tuple[Rule, ...] = RULES) -> Finding | None:
-    """The first rule by which `winner` stops the transaction, or None when both can stand."""
-    encounter = Encounter(mine, winner, effective_level(mine, level))
+def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None:
+    """The first rule by which the winner stops the transaction, or None when both can stand."""
+    policy = ConflictPolicy(encounter.mine.policy)
     for rule in rules:
-        if encounter.level in rule.levels:
+        if encounter.level in rule.levels and policy in rule.policies:
             what = rule.detect(encounter)
             if what is not None:
-                return Finding(rule, winner, what)
+                return Finding(rule, encounter.winner, what)
     return None
 
 
@@ -211,30 +314,10 @@ def refusal(finding: Finding) -> Refusal:
     )
 
 
+def replaces(mine: Footprint) -> bool:
+    """Whether the transaction replaces all that is there when its turn comes, as MaxCompute's overwrite does."""
+    return mine.kind == Kind.OVERWRITE.value and mine.policy != ConflictPolicy.DELTA.value and mine.scope is not None
+
+
 def _partition(add: AddFile) -> str:
     return "/".join(f"{name}={value}" for name, value in add.partition_values.items()) or add.path
-
-
-@lru_cache(maxsize=256)
-def _parsed(sql: str, types: tuple[tuple[str, str], ...]) -> Predicate:
-    schema = StructType(tuple(StructField(name, PrimitiveType(kind), True, {}) for name, kind in types))
-    return Predicate.parse(sql, schema)
-
-
-def _in_partitions(adds: list[AddFile], mine: Footprint) -> list[AddFile]:
-    """Those of the files that lie where one of my partition predicates read ("" is everywhere)."""
-    if not mine.predicates:
-        return []
-    if "" in mine.predicates:
-        return adds
-    types = tuple(sorted(mine.partition_types.items()))
-    columns = {
-        name: decode_column(pa.array([a.partition_values.get(name) for a in adds], pa.string()), PrimitiveType(kind))
-        for name, kind in types
-    }
-    table = pa.table(columns)
-    hit: set[int] = set()
-    for sql in mine.predicates:
-        mask = _parsed(sql, types).mask(table)
-        hit.update(n for n, inside in enumerate(mask.to_pylist()) if inside)
-    return [adds[n] for n in sorted(hit)]

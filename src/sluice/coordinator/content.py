@@ -5,7 +5,7 @@ Rendering is a pure function of the verdict record and the intents, so that ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,17 +13,24 @@ import orjson
 
 from ..storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ..version import ENGINE
+from .kinds import Kind
+from .policies import class_of
 from .records import Intent, VersionPlan, digest
+from .row_ids import numbered
 
 __all__ = ["Member", "Winner", "render", "version_digest", "winner_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An intent together with its actions (newline-delimited JSON), wherever those were kept."""
+    """An intent together with its actions (newline-delimited JSON), wherever those were kept.
+
+    They are those it filed, or what became of them when they were rebased; `rebased` says what was changed then.
+    """
 
     intent: Intent
     actions: bytes
+    rebased: tuple[str, ...] = ()
 
 
 def _transaction(member: Member, ordinal: int, ratified_ms: int) -> dict[str, Any]:
@@ -39,9 +46,16 @@ def _transaction(member: Member, ordinal: int, ratified_ms: int) -> dict[str, An
         "host": intent.client.host,
         "pid": intent.client.pid,
         "application": intent.client.application,
+        "kind": intent.footprint.kind,
     }
     if intent.footprint.app_versions:
         entry["apps"] = dict(intent.footprint.app_versions)
+    if intent.rebased or member.rebased:
+        entry["rebased"] = [*intent.rebased, *member.rebased]
+    if intent.metadata_change is not None:
+        entry["metadataChange"] = dict(intent.metadata_change)
+    if intent.protocol_change is not None:
+        entry["protocolChange"] = dict(intent.protocol_change)
     return entry
 
 
@@ -56,7 +70,7 @@ def _sum_metrics(members: Sequence[Member]) -> dict[str, str]:
 
 def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int) -> bytes:
     first = members[0].intent
-    info = {
+    info: dict[str, Any] = {
         "inCommitTimestamp": plan.timestamp_ms,
         "timestamp": plan.timestamp_ms,
         "operation": first.operation,
@@ -69,12 +83,20 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
         "txnId": first.transaction_id,
         "sluice": {"transactions": [_transaction(m, n, ratified_ms) for n, m in enumerate(members)]},
     }
+    if plan.first_row_id is not None:
+        info["tags"] = {"delta.rowTracking.preserved": str(all(m.intent.footprint.keeps_row_ids for m in members)).lower()}
     return orjson.dumps({"commitInfo": info}) + b"\n"
 
 
 def render(plan: VersionPlan, members: Sequence[Member], ratified_ms: int) -> bytes:
-    """The bytes of a version's log file: commitInfo first (in-commit timestamps ask for that), then all actions in order."""
-    return _commit_info(plan, members, ratified_ms) + b"".join(m.actions for m in members)
+    """The bytes of a version's log file: commitInfo first (in-commit timestamps ask for that), then all actions in order.
+
+    In a table that tracks rows the new files get their row ids here, for only now their version is known.
+    """
+    actions = b"".join(m.actions for m in members)
+    if plan.first_row_id is not None:
+        actions = numbered(actions, first=plan.first_row_id, version=plan.version)
+    return _commit_info(plan, members, ratified_ms) + actions
 
 
 def version_digest(content: bytes) -> str:
@@ -84,18 +106,30 @@ def version_digest(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What a commit that came first did, as the conflict rules ask for it; derived from its actions only."""
+    """What a commit that came first did, as the conflict rules ask for it; derived from its actions only.
+
+    `metadata_change` and `protocol_change` describe the difference to what was before, where the commit says it (see
+    `storage.metadata_change`); `kind` is what it says it is, or what its actions look like.
+    """
 
     version: int
     operation: str = ""
     blind_append: bool = False
     adds: tuple[AddFile, ...] = ()
-    removes: frozenset[str] = frozenset()
+    removed: Mapping[str, RemoveFile] = field(default_factory=dict)
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     app_versions: Mapping[str, int] = field(default_factory=dict)
     domains: frozenset[str] = frozenset()
     transactions: tuple[Mapping[str, Any], ...] = ()
+    kind: Kind = Kind.OTHER
+    metadata_change: Mapping[str, Any] | None = None
+    protocol_change: Mapping[str, Any] | None = None
+
+    @property
+    def removes(self) -> KeysView[str]:
+        """The log paths of the files it removed."""
+        return self.removed.keys()
 
     def ordinal_of(self, transaction_id: str) -> int | None:
         """The place of a transaction in this version, or None when it is not part of it."""
@@ -116,7 +150,7 @@ def transactions_of(info: CommitInfo | None) -> tuple[Mapping[str, Any], ...]:
 def winner_of(version: int, actions: Sequence[Action]) -> Winner:
     """Sum up one commit. A commit without `isBlindAppend` counts as not blind, as in Delta."""
     adds: list[AddFile] = []
-    removes: list[str] = []
+    removed: dict[str, RemoveFile] = {}
     domains: list[str] = []
     apps: dict[str, int] = {}
     info: CommitInfo | None = None
@@ -127,7 +161,7 @@ def winner_of(version: int, actions: Sequence[Action]) -> Winner:
             case AddFile():
                 adds.append(action)
             case RemoveFile():
-                removes.append(action.path)
+                removed[action.path] = action
             case Txn():
                 apps[action.app_id] = action.version
             case DomainMetadata():
@@ -140,15 +174,37 @@ def winner_of(version: int, actions: Sequence[Action]) -> Winner:
                 info = action
             case _:
                 continue
+    listed = transactions_of(info)
+    operation = str(info.fields.get("operation", "")) if info else ""
     return Winner(
         version=version,
-        operation=str(info.fields.get("operation", "")) if info else "",
+        operation=operation,
         blind_append=info is not None and info.fields.get("isBlindAppend") is True,
         adds=tuple(adds),
-        removes=frozenset(removes),
+        removed=removed,
         metadata=metadata,
         protocol=protocol,
         app_versions=apps,
         domains=frozenset(domains),
-        transactions=transactions_of(info),
+        transactions=listed,
+        kind=_kind(listed) or class_of(operation, adds, removed.values(), mode=_mode(info)),
+        metadata_change=_described(listed, "metadataChange"),
+        protocol_change=_described(listed, "protocolChange"),
     )
+
+
+def _kind(transactions: Sequence[Mapping[str, Any]]) -> Kind | None:
+    """What sort of operation a version is; all the members of a group are of one kind."""
+    named = transactions[0].get("kind") if transactions else None
+    return Kind(named) if named in {each.value for each in Kind} else None
+
+
+def _mode(info: CommitInfo | None) -> str:
+    parameters = info.fields.get("operationParameters") if info is not None else None
+    return str(parameters.get("mode", "")) if isinstance(parameters, Mapping) else ""
+
+
+def _described(transactions: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
+    """A description that the version's only transaction gives of itself."""
+    described = transactions[0].get(name) if len(transactions) == 1 else None
+    return described if isinstance(described, Mapping) else None

@@ -16,7 +16,7 @@ from .content import Member, render, version_digest
 from .context import TableContext
 from .faults import point
 from .layout import VerdictName
-from .ratified import RatifiedLog
+from .ratified import RatifiedLog, store_objects
 from .records import NO_SLOT, BatchRecord, Head, Intent, Published
 from .resolve import Queued, resolve, window_start
 from .store import ApplyRefused, Create, Node, Op, ReplyLost, Write
@@ -65,13 +65,15 @@ def ratify_directly(context: TableContext, log: RatifiedLog, intent: Intent) -> 
 def _decide(context: TableContext, log: RatifiedLog, intent: Intent, head: Head) -> tuple[BatchRecord | None, Head, bytes]:
     member = Member(intent, intent.actions.encode())
     queue = [Queued(head.slot + 1, intent.transaction_id, member)]
-    winners = {v: log.winner(v) for v in range(window_start(head, queue) + 1, head.version + 1)}
-    decision = resolve(head, queue, winners, context.limits, room=1)
+    winners = {w.version: w for w in log.winners(range(window_start(head, queue) + 1, head.version + 1))}
+    decision = resolve(head, queue, winners, context.limits, room=1, lookup=log.rows)
     if len(decision.versions) != 1:
         return None, head, b""  # a refusal or a repetition: the queue gives the verdict that stays on record
+    store_objects(context, decision.objects)
     ratified_ms = context.clock.now_ms()
-    plan = replace(decision.versions[0], slots=(NO_SLOT,))
-    content = render(plan, [member], ratified_ms)
+    plan = decision.versions[0]
+    plan = replace(plan, slots=(NO_SLOT,), rebased=tuple(replace(each, slot=NO_SLOT) for each in plan.rebased))
+    content = render(plan, decision.members[plan.version], ratified_ms)
     record = BatchRecord(
         batch_id=uuid.uuid4().hex,
         generation=head.generation,

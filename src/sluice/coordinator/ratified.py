@@ -8,36 +8,57 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..storage.actions import Action, CommitInfo, decode_commit
+from ..storage.actions import Action, CommitInfo, DeletionVector, decode_commit
 from ..storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
 from ..storage.paths import commit_path
+from ..storage.vectors import Rows, read_vector
 from .content import Member, Winner, render, version_digest, winner_of
 from .context import TableContext
 from .layout import SlotName, VerdictName
-from .records import BatchRecord, Intent, VersionPlan, digest
+from .records import NO_SLOT, BatchRecord, Intent, Rebased, VersionPlan, digest
 
-__all__ = ["RatifiedLog", "staged_actions"]
+__all__ = ["RatifiedLog", "staged_actions", "store_objects"]
 
 _CACHED_VERSIONS = 64
+_CACHED_VECTORS = 256
 _LOOKS_MAX = 100
+_WINDOW = 256
 _FETCHES_MAX = 8
 
 
 def staged_actions(context: TableContext, intent: Intent) -> bytes:
     """The actions of an intent, inline or staged. Raises MissingObject and BadChecksum when they are not what it filed."""
-    actions = intent.actions.encode()
-    if intent.staged:
+    return _sealed(context, intent.actions, intent.staged, intent.actions_digest, f"transaction {intent.transaction_id}")
+
+
+def store_objects(context: TableContext, objects: Mapping[str, bytes]) -> None:
+    """Store what versions need before they are ratified; names tell the content, so that who does it twice changes nothing."""
+    for key, data in objects.items():
+        context.objects.put(key, data)
+
+
+def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: str) -> bytes:
+    actions = inline.encode()
+    if staged:
         try:
-            actions = context.objects.get(intent.staged)
+            actions = context.objects.get(staged)
         except ObjectNotFound as error:
-            raise MissingObject(f"the staged actions {intent.staged} are missing from {context.objects.location}") from error
-    if digest(actions) != intent.actions_digest:
-        raise BadChecksum(f"the actions of transaction {intent.transaction_id} are not those it filed")
+            raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
+    if digest(actions) != seal:
+        raise BadChecksum(f"the actions of {whose} are not those it filed")
     return actions
+
+
+def _member(context: TableContext, intent: Intent, adapted: Rebased | None) -> Member:
+    """An intent with the actions it was committed with."""
+    if adapted is None:
+        return Member(intent, staged_actions(context, intent))
+    whose = f"transaction {intent.transaction_id}, as they were rebased,"
+    return Member(intent, _sealed(context, adapted.actions, adapted.staged, adapted.digest, whose), adapted.what)
 
 
 class RatifiedLog:
@@ -47,6 +68,7 @@ class RatifiedLog:
         self._context = context
         self._contents: OrderedDict[int, bytes] = OrderedDict()
         self._winners: OrderedDict[int, Winner] = OrderedDict()
+        self._vectors: OrderedDict[str, Rows] = OrderedDict()
         self._lock = threading.Lock()
 
     def remember(self, version: int, content: bytes) -> None:
@@ -94,6 +116,30 @@ class RatifiedLog:
                     self._winners.popitem(last=False)
         return known
 
+    def winners(self, versions: Sequence[int]) -> Iterator[Winner]:
+        """What ratified versions did, one after the other; those that have to be fetched are fetched side by side."""
+        for start in range(0, len(versions), _WINDOW):
+            window = versions[start : start + _WINDOW]
+            with self._lock:
+                missing = [v for v in window if v not in self._winners]
+            if len(missing) <= 2:
+                yield from map(self.winner, window)
+                continue
+            fetched = {version: winner_of(version, actions) for version, actions in self.commits(missing)}
+            yield from (fetched[v] if v in fetched else self.winner(v) for v in window)
+
+    def rows(self, vector: DeletionVector) -> Rows:
+        """The rows that a deletion vector of this table lists. Raises MissingObject, Corrupt."""
+        with self._lock:
+            known = self._vectors.get(vector.unique_id)
+        if known is None:
+            known = read_vector(self._context.objects, vector)
+            with self._lock:
+                self._vectors[vector.unique_id] = known
+                while len(self._vectors) > _CACHED_VECTORS:
+                    self._vectors.popitem(last=False)
+        return known
+
     def info(self, version: int) -> Mapping[str, Any]:
         """The commitInfo of a ratified version; empty when it has none."""
         return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
@@ -136,17 +182,17 @@ class RatifiedLog:
     def render(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
         """The content of one version of a batch, checked against its digest (I5); None when a slot is gone."""
         context = self._context
+        adapted = {each.slot: each for each in plan.rebased}
         if record.direct:
             intent = Intent.decode(record.direct.encode())
-            return self._checked(plan, [Member(intent, staged_actions(context, intent))], record)
+            return self._checked(plan, [_member(context, intent, adapted.get(NO_SLOT))], record)
         ids = {v.slot: v.transaction_id for v in record.verdicts}
         paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
         members: list[Member] = []
-        for node in context.coordination.read_many(paths):
+        for slot, node in zip(plan.slots, context.coordination.read_many(paths), strict=True):
             if node is None:
                 return None
-            intent = Intent.decode(node.data)
-            members.append(Member(intent, staged_actions(context, intent)))
+            members.append(_member(context, Intent.decode(node.data), adapted.get(slot)))
         return self._checked(plan, members, record)
 
     @staticmethod

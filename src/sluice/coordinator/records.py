@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
-from ..storage.errors import InvalidRequest
-from .isolation import ConflictPolicy, IsolationLevel
-from .kinds import Kind
+from .fields import MalformedRecord, load, maybe_int, maybe_object, strings, typed
+from .footprint import Footprint
+from .isolation import IsolationLevel
 
 __all__ = [
     "NO_SLOT",
@@ -27,6 +26,7 @@ __all__ = [
     "Intent",
     "MalformedRecord",
     "Published",
+    "Rebased",
     "Refusal",
     "Verdict",
     "VersionPlan",
@@ -38,43 +38,9 @@ NO_SLOT: Final = -1
 """Stands for a slot where a transaction has none."""
 
 
-class MalformedRecord(InvalidRequest):
-    """Raised when a node's data is no record of the expected kind."""
-
-
 def digest(data: bytes) -> str:
     """The SHA-256 of `data`, in hex: how ratified content is recognised (I5)."""
     return hashlib.sha256(data).hexdigest()
-
-
-def _load(data: bytes, kind: str) -> dict[str, Any]:
-    try:
-        fields = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise MalformedRecord(f"a {kind} record does not parse: {error}", kind=kind) from error
-    if not isinstance(fields, dict):
-        raise MalformedRecord(f"a {kind} record is {type(fields).__name__}, not an object", kind=kind)
-    return fields
-
-
-_T = TypeVar("_T")
-
-
-def _typed(value: object, kind: type[_T], what: str) -> _T:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise MalformedRecord(f"{what} is {value!r}, not of type {kind.__name__}", kind=what)
-    return value
-
-
-def _one_of(kinds: type[Enum], value: object, what: str) -> str:
-    named = _typed(value, str, what)
-    if named not in {each.value for each in kinds}:
-        raise MalformedRecord(f"{what} is {named!r}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
-    return named
-
-
-def _strings(value: object, what: str) -> tuple[str, ...]:
-    return tuple(_typed(v, str, what) for v in _typed(value, list, what))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +49,8 @@ class Head:
 
     `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`;
     `timestamp_ms` that version's in-commit timestamp; `metadata_version` the last version that changed metadata or
-    protocol; `table_id` Delta's id of the table.
+    protocol; `table_id` Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None when the table
+    does not track rows.
     """
 
     version: int = -1
@@ -93,6 +60,7 @@ class Head:
     metadata_version: int = -1
     table_id: str = ""
     detached: bool = False
+    row_ids: int | None = None
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -101,9 +69,14 @@ class Head:
     @staticmethod
     def decode(data: bytes) -> Head:
         """From JSON; raises MalformedRecord."""
-        f = _load(data, "head")
-        numbers = {n: _typed(f.get(n), int, f"head.{n}") for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")}
-        return Head(**numbers, table_id=_typed(f.get("table_id"), str, "head.table_id"), detached=bool(f.get("detached")))
+        f = load(data, "head")
+        numbers = {n: typed(f.get(n), int, f"head.{n}") for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")}
+        return Head(
+            **numbers,
+            table_id=typed(f.get("table_id"), str, "head.table_id"),
+            detached=bool(f.get("detached")),
+            row_ids=maybe_int(f.get("row_ids"), "head.row_ids"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +99,8 @@ class Published:
     @staticmethod
     def decode(data: bytes) -> Published:
         """From JSON; raises MalformedRecord."""
-        f = _load(data, "published")
-        numbers = {n: _typed(f.get(n), int, f"published.{n}") for n in ("version", "generation", "slot")}
+        f = load(data, "published")
+        numbers = {n: typed(f.get(n), int, f"published.{n}") for n in ("version", "generation", "slot")}
         return Published(**numbers, record=str(f.get("record", "")))
 
     def covers(self, generation: int, slot: int) -> bool:
@@ -145,77 +118,16 @@ class ClientName:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
-    """What a transaction read and writes, as far as conflicts are concerned.
-
-    `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
-    table's partition columns with their types, `column_types` the data columns that the conditions name, with their types
-    as in Delta's schema JSON. `read_files` are the log paths of the files it read for good (None: too many to list, then
-    every removal counts as read), `whole_table` says whether it depends on the complete table, `read_apps` are the
-    application ids whose `txn` it read. `kind` is what sort of operation it is, `policy` the table's conflict policy,
-    `row_level` whether deletion vectors may be merged and carried over, `partitions` those it touches, as compact JSON
-    objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite replaces: "" the table, a
-    condition, None where it does not matter.
-    `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions.
-    """
-
-    predicates: tuple[str, ...] = ()
-    partition_types: Mapping[str, str] = field(default_factory=dict)
-    read_files: tuple[str, ...] | None = ()
-    whole_table: bool = False
-    read_apps: tuple[str, ...] = ()
-    removes: tuple[str, ...] | None = ()
-    app_versions: Mapping[str, int] = field(default_factory=dict)
-    domains: tuple[str, ...] = ()
-    metadata: bool = False
-    protocol: bool = False
-    data_change: bool = True
-    blind_append: bool = False
-    column_types: Mapping[str, str] = field(default_factory=dict)
-    kind: str = Kind.OTHER.value
-    policy: str = ConflictPolicy.DELTA.value
-    row_level: bool = False
-    partitions: tuple[str, ...] | None = None
-    scope: str | None = None
-
-    @staticmethod
-    def of(fields: Mapping[str, Any]) -> Footprint:
-        """From the JSON object; raises MalformedRecord."""
-        files, removes = fields.get("read_files", []), fields.get("removes", [])
-        apps = _typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
-        types = _typed(fields.get("partition_types", {}), dict, "footprint.partition_types")
-        columns = _typed(fields.get("column_types", {}), dict, "footprint.column_types")
-        partitions, scope = fields.get("partitions"), fields.get("scope")
-        return Footprint(
-            predicates=_strings(fields.get("predicates", []), "footprint.predicates"),
-            partition_types={str(k): _typed(v, str, "footprint.partition_types") for k, v in types.items()},
-            read_files=None if files is None else _strings(files, "footprint.read_files"),
-            whole_table=bool(fields.get("whole_table", False)),
-            read_apps=_strings(fields.get("read_apps", []), "footprint.read_apps"),
-            removes=None if removes is None else _strings(removes, "footprint.removes"),
-            app_versions={str(k): _typed(v, int, "footprint.app_versions") for k, v in apps.items()},
-            domains=_strings(fields.get("domains", []), "footprint.domains"),
-            metadata=bool(fields.get("metadata", False)),
-            protocol=bool(fields.get("protocol", False)),
-            data_change=bool(fields.get("data_change", True)),
-            blind_append=bool(fields.get("blind_append", False)),
-            column_types={str(k): _typed(v, str, "footprint.column_types") for k, v in columns.items()},
-            kind=_one_of(Kind, fields.get("kind", Kind.OTHER.value), "footprint.kind"),
-            policy=_one_of(ConflictPolicy, fields.get("policy", ConflictPolicy.DELTA.value), "footprint.policy"),
-            row_level=bool(fields.get("row_level", False)),
-            partitions=None if partitions is None else _strings(partitions, "footprint.partitions"),
-            scope=None if scope is None else _typed(scope, str, "footprint.scope"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Intent:
     """A transaction that asks to be committed: immutable from the moment its slot exists.
 
     `read_version` is the snapshot it was made on, `validated_through` the last version its owner found no conflict
     with. `actions` are its log lines (newline-delimited JSON), or "" when they are staged in the object `staged`;
     `actions_digest` is their SHA-256. `expected_version`, where given, is the only version it may become.
-    `table_id` is set by a commit that creates the table or attaches it; `detach` by the one that gives it back.
+    `table_id` is set by a commit that creates the table or attaches it, with the highest row id given so far in `row_ids`
+    where it tracks rows; `detach` by the one that gives it back. `rebased` says what its owner adapted to commits it met
+    while validating; `metadata_change` and `protocol_change` describe the difference that its metaData and protocol
+    actions make.
     """
 
     transaction_id: str
@@ -235,6 +147,10 @@ class Intent:
     table_id: str = ""
     detach: bool = False
     filed_again: bool = False
+    rebased: tuple[str, ...] = ()
+    metadata_change: Mapping[str, Any] | None = None
+    protocol_change: Mapping[str, Any] | None = None
+    row_ids: int | None = None
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -243,18 +159,17 @@ class Intent:
     @staticmethod
     def decode(data: bytes) -> Intent:
         """From JSON; raises MalformedRecord."""
-        f = _load(data, "intent")
-        client = _typed(f.get("client", {}), dict, "intent.client")
-        isolation = _typed(f.get("isolation"), str, "intent.isolation")
+        f = load(data, "intent")
+        client = typed(f.get("client", {}), dict, "intent.client")
+        isolation = typed(f.get("isolation"), str, "intent.isolation")
         if isolation not in {level.value for level in IsolationLevel}:
             raise MalformedRecord(f"intent.isolation is {isolation!r}, which is no isolation level", kind="intent")
-        expected = f.get("expected_version")
 
         def text(name: str) -> str:
-            return _typed(f.get(name), str, f"intent.{name}")
+            return typed(f.get(name), str, f"intent.{name}")
 
         def texts(name: str) -> dict[str, str]:
-            return {str(k): str(v) for k, v in _typed(f.get(name, {}), dict, f"intent.{name}").items()}
+            return {str(k): str(v) for k, v in typed(f.get(name, {}), dict, f"intent.{name}").items()}
 
         return Intent(
             transaction_id=text("transaction_id"),
@@ -265,15 +180,19 @@ class Intent:
             table_id=text("table_id"),
             parameters=texts("parameters"),
             metrics=texts("metrics"),
-            read_version=_typed(f.get("read_version"), int, "intent.read_version"),
-            validated_through=_typed(f.get("validated_through"), int, "intent.validated_through"),
-            claimed_ms=_typed(f.get("claimed_ms"), int, "intent.claimed_ms"),
+            read_version=typed(f.get("read_version"), int, "intent.read_version"),
+            validated_through=typed(f.get("validated_through"), int, "intent.validated_through"),
+            claimed_ms=typed(f.get("claimed_ms"), int, "intent.claimed_ms"),
             isolation=isolation,
-            footprint=Footprint.of(_typed(f.get("footprint"), dict, "intent.footprint")),
+            footprint=Footprint.of(typed(f.get("footprint"), dict, "intent.footprint")),
             client=ClientName(str(client.get("host", "")), int(client.get("pid", 0)), str(client.get("application", ""))),
-            expected_version=None if expected is None else _typed(expected, int, "intent.expected_version"),
+            expected_version=maybe_int(f.get("expected_version"), "intent.expected_version"),
             detach=bool(f.get("detach", False)),
             filed_again=bool(f.get("filed_again", False)),
+            rebased=strings(f.get("rebased", []), "intent.rebased"),
+            metadata_change=maybe_object(f.get("metadata_change"), "intent.metadata_change"),
+            protocol_change=maybe_object(f.get("protocol_change"), "intent.protocol_change"),
+            row_ids=maybe_int(f.get("row_ids"), "intent.row_ids"),
         )
 
 
@@ -302,13 +221,39 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebased:
+    """What became of the actions of a slot when they were adapted to commits that came first; `what` says it in words.
+
+    The actions stand in `actions`, or in the object `staged`; `digest` is their SHA-256.
+    """
+
+    slot: int
+    what: tuple[str, ...]
+    actions: str = ""
+    staged: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class VersionPlan:
-    """One ratified version: which slots' actions it carries in which order, its in-commit timestamp and its digest."""
+    """One ratified version: which slots' actions it carries in which order, its in-commit timestamp and its digest.
+
+    `rebased` replaces the actions that a slot's intent holds; `first_row_id` is where the row ids of its new files begin,
+    None in a table that does not track rows.
+    """
 
     version: int
     timestamp_ms: int
     slots: tuple[int, ...]
     digest: str = ""
+    rebased: tuple[Rebased, ...] = ()
+    first_row_id: int | None = None
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> VersionPlan:
+        """From the JSON object; raises KeyError or TypeError for what is none."""
+        rebased = tuple(Rebased(**{**r, "what": tuple(r["what"])}) for r in fields.get("rebased", ()))
+        return VersionPlan(**{**fields, "slots": tuple(fields["slots"]), "rebased": rebased})
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +279,7 @@ class BatchRecord:
     @staticmethod
     def decode(data: bytes) -> BatchRecord:
         """From JSON; raises MalformedRecord."""
-        f = _load(data, "verdict")
+        f = load(data, "verdict")
         try:
             return BatchRecord(
                 batch_id=f["batch_id"],
@@ -343,9 +288,9 @@ class BatchRecord:
                 verdicts=tuple(
                     Verdict(**{**v, "refusal": None if v.get("refusal") is None else Refusal(**v["refusal"])}) for v in f["verdicts"]
                 ),
-                versions=tuple(VersionPlan(**{**v, "slots": tuple(v["slots"])}) for v in f["versions"]),
+                versions=tuple(VersionPlan.of(v) for v in f["versions"]),
                 closes_generation=bool(f.get("closes_generation", False)),
-                direct=_typed(f.get("direct", ""), str, "verdict.direct"),
+                direct=typed(f.get("direct", ""), str, "verdict.direct"),
             )
         except (KeyError, TypeError) as error:
             raise MalformedRecord(f"a verdict record lacks or misnames a field: {error}", kind="verdict") from error

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..storage.actions import decode_commit
-from ..storage.errors import invariant
-from .conflicts import check, refusal
+from ..storage.actions import DeletionVector, decode_commit
+from ..storage.errors import CorruptLogFile, invariant
+from ..storage.paths import staged_path
+from ..storage.vectors import Rows
+from .conflicts import Finding, refusal
 from .content import Member, Winner, render, winner_of
-from .isolation import IsolationLevel
+from .isolation import ConflictPolicy
 from .limits import Limits
-from .records import Head, Intent, Refusal, Verdict, VersionPlan
+from .rebase import Attempt, meet
+from .records import Head, Intent, Rebased, Refusal, Verdict, VersionPlan, digest
+from .row_ids import RowCountMissing, rows_to_number
+from .rows import VectorLookup
 
 __all__ = ["Decision", "Queued", "groupable", "resolve", "window_start"]
 
@@ -38,13 +43,15 @@ class Decision:
     versions: tuple[VersionPlan, ...]
     members: Mapping[int, tuple[Member, ...]]
     """The members of each new version, by version."""
+    objects: Mapping[str, bytes] = field(default_factory=dict)
+    """What has to be in the object store before the versions are ratified: deletion vectors that were united."""
 
 
 def groupable(intent: Intent) -> bool:
-    """Whether an intent may share a version: a blind append that changes nothing but data."""
+    """Whether an intent may share a version: a blind append that changes nothing but data, and that no matrix speaks of."""
     mine = intent.footprint
-    special = mine.metadata or mine.protocol or mine.domains or intent.expected_version is not None or intent.staged
-    return mine.blind_append and not special and not intent.detach
+    special = intent.expected_version is not None or intent.staged or intent.detach
+    return mine.plain_append and not special and mine.policy == ConflictPolicy.DELTA.value
 
 
 def window_start(head: Head, queue: Sequence[Queued]) -> int:
@@ -72,6 +79,24 @@ class _Group:
     slots: list[int] = field(default_factory=list)
     apps: set[str] = field(default_factory=set)
     size: int = 0
+    first_row_id: int | None = None
+
+    def plan(self) -> VersionPlan:
+        """The version as it is recorded, but for its digest and what was rebased."""
+        return VersionPlan(self.version, self.timestamp_ms, tuple(self.slots), first_row_id=self.first_row_id)
+
+    def rebased(self, inline_bytes_max: int, objects: dict[str, bytes]) -> tuple[Rebased, ...]:
+        """The actions of the members that are not those they filed; large ones are staged in `objects`."""
+        adapted: list[Rebased] = []
+        for slot, member in zip(self.slots, self.members, strict=True):
+            if not member.rebased:
+                continue
+            seal = digest(member.actions)
+            staged = "" if len(member.actions) <= inline_bytes_max else staged_path(f"{member.intent.transaction_id}-{seal[:16]}")
+            if staged:
+                objects[staged] = member.actions
+            adapted.append(Rebased(slot, member.rebased, "" if staged else member.actions.decode(), staged, seal))
+        return tuple(adapted)
 
 
 @dataclass(slots=True)
@@ -81,10 +106,14 @@ class _Resolution:
     head: Head
     winners: Mapping[int, Winner]
     limits: Limits
+    lookup: VectorLookup
     room: int
     groups: list[_Group] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    planned: dict[str, Rows] = field(default_factory=dict)
+    _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
 
     def winner(self, version: int) -> Winner | None:
         """What a version did; for a version of this run, from its members so far."""
@@ -92,8 +121,11 @@ class _Resolution:
         if version < first_new:
             return self.winners.get(version)
         group = self.groups[version - first_new]
-        content = render(VersionPlan(version, group.timestamp_ms, tuple(group.slots)), group.members, 0)
-        return winner_of(version, decode_commit(content, name=f"version {version}"))
+        key = version, len(group.members)
+        if key not in self._made:
+            content = render(group.plan(), group.members, 0)
+            self._made[key] = winner_of(version, decode_commit(content, name=f"version {version}"))
+        return self._made[key]
 
     def repetition(self, intent: Intent) -> tuple[int, int] | None:
         """(version, ordinal) under which this transaction, or its application's one, was committed before."""
@@ -128,16 +160,43 @@ class _Resolution:
             )
         if intent.validated_through > self.head.version:
             return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
-        if groupable(intent) and self.head.metadata_version <= intent.validated_through:
-            return None
-        level = IsolationLevel(intent.isolation)
-        for version in range(intent.validated_through + 1, self.head.version + 1):
+        return None
+
+    def judge(self, member: Member) -> Member | Refusal:
+        """The member as it may be committed on top of the head, its actions adapted if need be; or why it may not."""
+        intent = member.intent
+        against = self.objection(intent)
+        if against is not None:
+            return against
+        try:
+            if self.head.row_ids is not None or intent.row_ids is not None:
+                rows_to_number(member.actions)
+            if groupable(intent) and self.head.metadata_version <= intent.validated_through:
+                return member
+            return self.met(member)
+        except (CorruptLogFile, RowCountMissing) as problem:
+            return Refusal("malformed", "Refused", f"the actions are not acceptable: {problem}")
+
+    def met(self, member: Member) -> Member | Refusal:
+        """The member after all versions it was not validated against."""
+        attempt = Attempt.of(member)
+        for version in range(member.intent.validated_through + 1, self.head.version + 1):
             winner = self.winner(version)
             invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
-            finding = check(intent.footprint, winner, level) if winner is not None else None
-            if finding is not None:
-                return refusal(finding)
-        return None
+            if winner is None:
+                continue
+            result = meet(attempt, winner, self.rows)
+            if isinstance(result, Finding):
+                return refusal(result)
+            attempt = result
+        self.objects.update(attempt.objects)
+        self.planned.update(attempt.planned)
+        return attempt.member(member.intent)
+
+    def rows(self, vector: DeletionVector) -> Rows:
+        """The rows of a vector, those of this run included: they are not in the store yet."""
+        planned = self.planned.get(vector.unique_id)
+        return self.lookup(vector) if planned is None else planned
 
     def place(self, queued: Queued, member: Member) -> bool:
         """Give a sound intent its version and ordinal; False when this run may make no further version."""
@@ -154,7 +213,8 @@ class _Resolution:
         if not joins or group is None:
             if len(self.groups) >= self.room:
                 return False
-            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent))
+            first_row_id = None if self.head.row_ids is None and intent.row_ids is None else self._row_ids(intent) + 1
+            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent), first_row_id=first_row_id)
             self.groups.append(group)
             changes_metadata = intent.footprint.metadata or intent.footprint.protocol
             self.head = replace(
@@ -170,10 +230,17 @@ class _Resolution:
         group.size += len(member.actions)
         group.timestamp_ms = max(group.timestamp_ms, intent.claimed_ms)
         self.head = replace(self.head, timestamp_ms=group.timestamp_ms)
+        if group.first_row_id is not None:
+            self.head = replace(self.head, row_ids=self._row_ids(intent) + rows_to_number(member.actions))
         place = (group.version, len(group.members) - 1)
         self.placed[intent.transaction_id] = place
         self.verdicts.append(Verdict(queued.slot, intent.transaction_id, *place))
         return True
+
+    def _row_ids(self, intent: Intent) -> int:
+        """The highest row id given before an intent."""
+        known = self.head.row_ids if self.head.row_ids is not None else intent.row_ids
+        return -1 if known is None else known
 
     def decide(self, queued: Queued) -> bool:
         """Decide one slot; False when the run has to end before it."""
@@ -186,20 +253,22 @@ class _Resolution:
         if before is not None:
             self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
             return True
-        against = self.objection(member.intent)
-        if against is not None:
-            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=against))
+        judged = self.judge(member)
+        if isinstance(judged, Refusal):
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=judged))
             return True
-        return self.place(queued, member)
+        return self.place(queued, judged)
 
 
-def resolve(head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], limits: Limits, *, room: int) -> Decision:
+def resolve(
+    head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], limits: Limits, *, room: int, lookup: VectorLookup
+) -> Decision:
     """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
 
-    `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now.
-    Ends before the first slot that would need one version more.
+    `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now;
+    `lookup` gives the rows of deletion vectors. Ends before the first slot that would need one version more.
     """
-    run = _Resolution(head, winners, limits, room)
+    run = _Resolution(head, winners, limits, lookup, room)
     last = head.slot
     for queued in queue:
         invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
@@ -209,7 +278,7 @@ def resolve(head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], 
     after = replace(run.head, slot=last)
     if last >= limits.generation_slots_max:
         after = replace(after, generation=head.generation + 1, slot=-1)
-    plans = tuple(VersionPlan(g.version, g.timestamp_ms, tuple(g.slots)) for g in run.groups)
+    plans = tuple(replace(g.plan(), rebased=g.rebased(limits.inline_bytes_max, run.objects)) for g in run.groups)
     versions = [p.version for p in plans]
     invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
-    return Decision(after, tuple(run.verdicts), plans, {g.version: tuple(g.members) for g in run.groups})
+    return Decision(after, tuple(run.verdicts), plans, {g.version: tuple(g.members) for g in run.groups}, run.objects)

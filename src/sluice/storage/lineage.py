@@ -8,16 +8,17 @@ the commit file, which is as long as a concurrent transaction may ask for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 import orjson
 
 from .errors import CorruptLogFile
-from .records import RemoveFile
+from .records import DeletionVector, RemoveFile
 
-__all__ = ["MOVED_TAG", "Moved", "moved_rows", "with_moves"]
+__all__ = ["MOVED_TAG", "Moved", "moved_from", "moved_rows", "with_base", "with_moves"]
 
 MOVED_TAG = "sluice.moved"
+_BASE_TAG = "sluice.movedFrom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,21 @@ def moved_rows(remove: RemoveFile) -> tuple[Moved, ...] | None:
         raise CorruptLogFile(
             f"the tag {MOVED_TAG} of the removed file {remove.path!r} is no list of moves: {text!r}", path=remove.path
         ) from cause
+
+
+def with_base(remove: RemoveFile, vector: DeletionVector | None) -> RemoveFile:
+    """The same for a source that got a newer vector since it was compacted; `vector` is the one it had then."""
+    text = orjson.dumps(None if vector is None else asdict(vector)).decode()
+    return replace(remove, tags={**(remove.tags or {}), _BASE_TAG: text})
+
+
+def moved_from(remove: RemoveFile) -> DeletionVector | None:
+    """The vector of a source when it was compacted: its rows were dead then and went nowhere. Raises CorruptLogFile."""
+    text = (remove.tags or {}).get(_BASE_TAG)
+    if text is None:
+        return remove.deletion_vector
+    try:
+        fields = orjson.loads(text)
+        return None if fields is None else DeletionVector(**fields)
+    except (ValueError, TypeError) as cause:
+        raise CorruptLogFile(f"the tag {_BASE_TAG} of the removed file {remove.path!r} is no vector: {text!r}", path=remove.path) from cause

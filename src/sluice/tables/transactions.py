@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..coordinator.clock import Deadline
-from ..coordinator.conflicts import check, refusal
+from ..coordinator.conflicts import APPENDED, Finding, refusal
+from ..coordinator.errors import ConcurrentAppendException
 from ..coordinator.faults import point
-from ..coordinator.isolation import IsolationLevel, table_isolation
+from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit, refusal_error
-from ..coordinator.records import Footprint, Head, Intent, digest
-from ..storage.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, encode_all
+from ..coordinator.ratified import store_objects
+from ..coordinator.rebase import Attempt, meet
+from ..coordinator.records import Head, Intent, digest
+from ..storage.actions import Action, Metadata, Protocol, encode_all
 from ..storage.errors import InvalidRequest
+from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path
-from ..storage.schema import PrimitiveType, StructType
+from ..storage.schema import StructType
 from ..storage.snapshot import Snapshot
 from .access import Access
+from .footprints import footprint_of
+from .looking_into import holding_nothing_read
 
-__all__ = ["Change", "Reads", "check_application_transaction", "commit_change", "new_transaction_id", "repeated_application_transaction"]
+__all__ = [
+    "Change",
+    "Reads",
+    "check_application_transaction",
+    "commit_change",
+    "new_transaction_id",
+    "repeated_application_transaction",
+    "validate",
+]
 
 DEFAULT_TIMEOUT_S = 120.0
-_PREDICATE_CHARACTERS_MAX = 8 * 1024
+_LOOKS_MAX = 8
 
 
 def new_transaction_id() -> str:
@@ -80,71 +95,100 @@ class Change:
     """What an overwrite replaces: "" the table, or a partition condition."""
     isolation: IsolationLevel | None = None
     """A stricter level than the table's."""
+    once: bool = False
+    """Whether its outcome is asked for under this very transaction id, so that it is never filed under another."""
+    row_ids: int | None = None
+    """The highest row id given so far, where it creates or attaches a table that tracks rows."""
 
 
-def _partition_types(change: Change) -> dict[str, str]:
-    if change.snapshot is None or change.schema is None:
-        return {}
-    types = {f.name: f.type for f in change.schema.fields}
-    return {c: t.name for c in change.snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
+def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> Attempt:
+    """The attempt after every version this client can see, so that the shared decision looks at a short window.
 
-
-def footprint_of(change: Change, *, files_max: int) -> Footprint:
-    """The footprint of a change: what it read as told, what it writes as its actions say.
-
-    Lists that are too long are left out, which means "everything": a footprint may become coarser, never smaller.
+    Raises the conflict. A file that was added where this transaction read is looked into where rows count (see
+    `_holds_nothing_read`): only rows that were read are in the way.
     """
-    actions = change.actions
-    removes = tuple(a.path for a in actions if isinstance(a, RemoveFile))
-    metadata = any(isinstance(a, Metadata) for a in actions)
-    protocol = any(isinstance(a, Protocol) for a in actions)
-    domains = tuple(a.domain for a in actions if isinstance(a, DomainMetadata))
-    blind = change.reads is None and not removes and not metadata and not protocol and not domains
-    reads = change.reads or Reads()
-    return Footprint(
-        predicates=tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in reads.predicates),
-        partition_types=_partition_types(change),
-        read_files=reads.files if len(reads.files) <= files_max else None,
-        whole_table=reads.whole_table,
-        read_apps=reads.apps,
-        removes=removes if len(removes) <= files_max else None,
-        app_versions={a.app_id: a.version for a in actions if isinstance(a, Txn)},
-        domains=domains,
-        metadata=metadata,
-        protocol=protocol,
-        data_change=any(a.data_change for a in actions if isinstance(a, (AddFile, RemoveFile))),
-        blind_append=blind,
+    log = access.ours.log
+    versions = range(_read_version(change) + 1, upto + 1)
+    for winner in log.winners(versions):
+        met = meet(attempt, winner, log.rows)
+        if isinstance(met, Finding) and met.rule.name == APPENDED and attempt.footprint.row_level:
+            cleared = holding_nothing_read(access, change, winner)
+            met = meet(replace(attempt, cleared=attempt.cleared | cleared), winner, log.rows)
+        if isinstance(met, Finding):
+            raise refusal_error(refusal(met), change.transaction_id)
+        attempt = met
+    return attempt
+
+
+def _read_version(change: Change) -> int:
+    """The version a change was made on; -1 before the first."""
+    return change.snapshot.version if change.snapshot else -1
+
+
+def _attempt(access: Access, change: Change) -> Attempt:
+    context = access.ours.context
+    configuration = change.snapshot.configuration if change.snapshot else {}
+    return Attempt(
+        transaction_id=change.transaction_id,
+        operation=change.operation,
+        footprint=footprint_of(change, files_max=context.limits.footprint_files_max),
+        level=stricter(table_isolation(configuration), change.isolation),
+        encoded=encode_all(change.actions),
+        now_ms=context.clock.now_ms(),
     )
 
 
-def _validate(access: Access, footprint: Footprint, level: IsolationLevel, after: int, head: Head, transaction_id: str) -> None:
-    """Check every version this client can already see, so that the shared decision looks at a short window."""
-    if footprint.blind_append and head.metadata_version <= after:
-        return
-    for version in range(after + 1, head.version + 1):
-        finding = check(footprint, access.ours.log.winner(version), level)
-        if finding is not None:
-            raise refusal_error(refusal(finding), transaction_id)
+def validate(access: Access, change: Change) -> None:
+    """Raise the conflict by which a change can no longer be committed; nothing is written.
+
+    What passes may still be refused: others go on committing.
+    """
+    attempt = _attempt(access, change)
+    if change.expected_version is None:
+        _validated(access, change, attempt, access.head().version)
 
 
 def commit_change(access: Access, change: Change, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Commit:
-    """Validate, file and see committed. Raises the conflict, OutcomeUnknown, CoordinatorUnavailable."""
-    committer = access.ours
-    context = committer.context
-    deadline = Deadline.after(timeout_s, context.clock)
-    point("data-staged")
-    footprint = footprint_of(change, files_max=context.limits.footprint_files_max)
-    configuration = change.snapshot.configuration if change.snapshot else {}
-    level = table_isolation(configuration)
-    read_version = change.snapshot.version if change.snapshot else -1
-    # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
-    head = access.known_head() if footprint.blind_append and not footprint.app_versions else access.head()
-    if change.expected_version is None:
-        _validate(access, footprint, level, read_version, head, change.transaction_id)
-        repeated = repeated_application_transaction(access, footprint.app_versions, after=read_version, upto=head.version)
+    """Validate, file and see committed. Raises the conflict, OutcomeUnknown, CoordinatorUnavailable.
+
+    A refusal that only a look into added files can confirm is looked into, and the change is filed again under a new
+    transaction id when it was none; never for a change whose outcome is asked for by its id (`once`).
+    """
+    deadline = Deadline.after(timeout_s, access.ours.context.clock)
+    looks = 1 if change.once else _LOOKS_MAX
+    while True:
+        looks -= 1
+        attempt, head = _prepared(access, change)
+        upto = head.version if change.expected_version is None else -1
+        repeated = repeated_application_transaction(access, attempt.footprint.app_versions, after=_read_version(change), upto=upto)
         if repeated is not None:
             return repeated
-    actions = encode_all(change.actions)
+        try:
+            return _file(access, change, attempt, head, deadline, ack)
+        except ConcurrentAppendException:
+            if not looks or not attempt.footprint.row_level or deadline.over:
+                raise
+            change = replace(change, transaction_id=new_transaction_id())
+
+
+def _prepared(access: Access, change: Change) -> tuple[Attempt, Head]:
+    """The change as it may be filed on top of the head it was validated through. Raises the conflict."""
+    point("data-staged")
+    attempt = _attempt(access, change)
+    mine = attempt.footprint
+    plain = mine.plain_append and mine.policy == ConflictPolicy.DELTA.value
+    # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
+    head = access.known_head() if plain and not mine.app_versions else access.head()
+    if change.expected_version is None and (not plain or head.metadata_version > _read_version(change)):
+        attempt = _validated(access, change, attempt, head.version)
+    return attempt, head
+
+
+def _file(access: Access, change: Change, attempt: Attempt, head: Head, deadline: Deadline, ack: str) -> Commit:
+    """Store what the transaction needs, and file its intent."""
+    context = access.ours.context
+    store_objects(context, attempt.objects)
+    actions = attempt.lines()
     staged = ""
     if len(actions) > context.limits.inline_bytes_max:
         staged = staged_path(change.transaction_id)
@@ -153,11 +197,11 @@ def commit_change(access: Access, change: Change, *, ack: str = "published", tim
     intent = Intent(
         transaction_id=change.transaction_id,
         operation=change.operation,
-        read_version=read_version,
-        validated_through=read_version if change.expected_version is not None else head.version,
-        claimed_ms=context.clock.now_ms() if change.claimed_ms is None else change.claimed_ms,
-        isolation=level.value,
-        footprint=footprint,
+        read_version=_read_version(change),
+        validated_through=_read_version(change) if change.expected_version is not None else head.version,
+        claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
+        isolation=attempt.level.value,
+        footprint=attempt.footprint,
         actions="" if staged else actions.decode(),
         staged=staged,
         actions_digest=digest(actions),
@@ -168,8 +212,23 @@ def commit_change(access: Access, change: Change, *, ack: str = "published", tim
         table_id=change.table_id,
         detach=change.detach,
         filed_again=change.filed_again,
+        rebased=attempt.rebased,
+        row_ids=change.row_ids,
+        **_described(change),
     )
-    return committer.commit(intent, head, deadline, ack=ack)
+    return access.ours.commit(intent, head, deadline, ack=ack)
+
+
+def _described(change: Change) -> dict[str, Any]:
+    """What a change of metadata or protocol changes, for those who come after it."""
+    described: dict[str, Any] = {"metadata_change": None, "protocol_change": None}
+    if change.snapshot is not None:
+        for action in change.actions:
+            if isinstance(action, Metadata):
+                described["metadata_change"] = describe(change.snapshot.metadata, action)
+            elif isinstance(action, Protocol):
+                described["protocol_change"] = describe_protocol(change.snapshot.protocol, action)
+    return described
 
 
 def repeated_application_transaction(access: Access, apps: Mapping[str, int], *, after: int, upto: int) -> Commit | None:

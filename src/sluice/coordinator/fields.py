@@ -1,0 +1,60 @@
+"""Reading the JSON of a record field by field: what is not of the expected type is named."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, TypeVar
+
+import orjson
+
+from ..storage.errors import InvalidRequest
+
+__all__ = ["MalformedRecord", "load", "maybe_int", "maybe_object", "one_of", "strings", "typed"]
+
+
+class MalformedRecord(InvalidRequest):
+    """Raised when a node's data is no record of the expected kind."""
+
+
+def load(data: bytes, kind: str) -> dict[str, Any]:
+    """The JSON object of a record called `kind`. Raises MalformedRecord."""
+    try:
+        fields = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRecord(f"a {kind} record does not parse: {error}", kind=kind) from error
+    if not isinstance(fields, dict):
+        raise MalformedRecord(f"a {kind} record is {type(fields).__name__}, not an object", kind=kind)
+    return fields
+
+
+_T = TypeVar("_T")
+
+
+def typed(value: object, kind: type[_T], what: str) -> _T:
+    """The value, which must be of a type; a truth value is no number."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise MalformedRecord(f"{what} is {value!r}, not of type {kind.__name__}", kind=what)
+    return value
+
+
+def maybe_int(value: object, what: str) -> int | None:
+    """A whole number, or None where there is none."""
+    return None if value is None else typed(value, int, what)
+
+
+def maybe_object(value: object, what: str) -> dict[str, Any] | None:
+    """An object, or None where there is none."""
+    return None if value is None else typed(value, dict, what)
+
+
+def one_of(kinds: type[Enum], value: object, what: str) -> str:
+    """The value of one member of an enumeration."""
+    named = typed(value, str, what)
+    if named not in {each.value for each in kinds}:
+        raise MalformedRecord(f"{what} is {named!r}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
+    return named
+
+
+def strings(value: object, what: str) -> tuple[str, ...]:
+    """A list of texts."""
+    return tuple(typed(v, str, what) for v in typed(value, list, what))

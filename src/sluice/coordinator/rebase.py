@@ -1,0 +1,150 @@
+"""A transaction and the commits that came first: may it stand, and what becomes of its actions then.
+
+Winners are met one after the other, in the order of their versions::
+
+    attempt --meet(winner r+1)--> attempt' --meet(winner r+2)--> attempt'' ... --> committed, or a Finding
+
+Meeting costs no reading of data, however many came: at most deletion vectors are united. Pure, but for looking up vectors,
+which are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from ..storage.actions import Action, DeletionVector, RemoveFile, decode_commit, encode_all
+from ..storage.vectors import Rows
+from .conflicts import RULES, Encounter, Finding, Rule, check, effective_level, replaces
+from .content import Member, Winner
+from .footprint import Footprint
+from .isolation import IsolationLevel
+from .read_scope import ReadScope
+from .records import Intent
+from .rows import Merge, VectorLookup, merge, replace_all
+
+__all__ = ["Attempt", "meet", "meet_all"]
+
+_BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
+_ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A transaction on its way to a place in the log.
+
+    `encoded` are its actions as filed; `actions` the same decoded, as far as somebody had to look at them, and adapted to
+    the winners met so far; `rebased` says in words what was adapted; `objects` are vectors that were made for it, and
+    `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold what was read.
+    """
+
+    transaction_id: str
+    operation: str
+    footprint: Footprint
+    level: IsolationLevel
+    encoded: bytes = b""
+    actions: tuple[Action, ...] | None = None
+    now_ms: int = 0
+    rebased: tuple[str, ...] = ()
+    objects: Mapping[str, bytes] = field(default_factory=dict)
+    planned: Mapping[str, Rows] = field(default_factory=dict)
+    strict: bool = False
+    cleared: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(member: Member) -> Attempt:
+        """What an intent asks for."""
+        intent = member.intent
+        return Attempt(
+            transaction_id=intent.transaction_id,
+            operation=intent.operation,
+            footprint=intent.footprint,
+            level=IsolationLevel(intent.isolation),
+            encoded=member.actions,
+            now_ms=intent.claimed_ms,
+        )
+
+    def decoded(self) -> tuple[Action, ...]:
+        """The actions. Raises CorruptLogFile."""
+        if self.actions is not None:
+            return self.actions
+        return tuple(decode_commit(self.encoded, name=self.transaction_id)) if self.encoded else ()
+
+    def lines(self) -> bytes:
+        """The actions as log lines: those filed, byte for byte, unless they were adapted."""
+        return encode_all(self.actions) if self.actions is not None and self.rebased else self.encoded
+
+    def member(self, intent: Intent) -> Member:
+        """The intent with the actions it is committed with."""
+        return Member(intent, self.lines(), self.rebased)
+
+
+def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+    """What becomes of the attempt after a winner: itself, adapted if need be, or the rule by which it is stopped."""
+    if attempt.footprint.removes is None and winner.removed:
+        attempt = _exact(attempt)
+    mine = attempt.footprint
+    encounter = Encounter(
+        mine, winner, effective_level(mine, attempt.level, attempt.operation), strict=attempt.strict, cleared=attempt.cleared
+    )
+    finding = check(encounter, _BEFORE_ROWS)
+    if finding is not None:
+        return finding
+    merged = _adapted(attempt, winner, lookup)
+    if merged is not None:
+        encounter = replace(encounter, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
+    finding = check(encounter, _ROWS)
+    if finding is not None:
+        return finding
+    return attempt if merged is None or not merged.reconciled else _after(attempt, merged)
+
+
+def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
+    """Meet winners in the order of their versions, up to the first that stops the attempt."""
+    for winner in winners:
+        met = meet(attempt, winner, lookup)
+        if isinstance(met, Finding):
+            return met
+        attempt = met
+    return attempt
+
+
+def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | None:
+    """The actions adapted to a winner that changed the same files, or whose rows are to be replaced; None where neither is so."""
+    mine = attempt.footprint
+    if attempt.strict:
+        return None
+    if replaces(mine):
+        if not winner.adds and not winner.removed:
+            return None
+        scope = ReadScope.of((mine.scope or "",), mine.partition_types, {})
+        return replace_all(attempt.decoded(), winner, partial(scope.touched, statistics=False) if mine.scope else list, attempt.now_ms)
+    if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
+        return None
+
+    def known(vector: DeletionVector) -> Rows:
+        planned = attempt.planned.get(vector.unique_id)
+        return lookup(vector) if planned is None else planned
+
+    return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+
+
+def _exact(attempt: Attempt) -> Attempt:
+    """The same with the files it removes listed from its actions; a footprint leaves out what is too long."""
+    actions = attempt.decoded()
+    removes = tuple(a.path for a in actions if isinstance(a, RemoveFile))
+    return replace(attempt, footprint=replace(attempt.footprint, removes=removes), actions=actions)
+
+
+def _after(attempt: Attempt, merged: Merge) -> Attempt:
+    removes = tuple(a.path for a in merged.actions if isinstance(a, RemoveFile))
+    return replace(
+        attempt,
+        footprint=replace(attempt.footprint, removes=removes),
+        actions=merged.actions,
+        rebased=(*attempt.rebased, *merged.what),
+        objects={**attempt.objects, **merged.objects},
+        planned={**attempt.planned, **merged.planned},
+    )

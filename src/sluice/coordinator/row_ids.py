@@ -1,0 +1,58 @@
+"""Row ids: the numbers that a table with row tracking gives to the rows of every new file ("Row Tracking" in PROTOCOL.md).
+
+A file's rows are numbered from its base row id on, in their order. Which id is free is known when the version is decided,
+so that a commit that came late needs nothing written again: its files get their ids when the version is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from ..storage.actions import Action, AddFile, DomainMetadata, decode_commit, encode_all
+
+__all__ = ["ROW_TRACKING_DOMAIN", "RowCountMissing", "numbered", "rows_to_number"]
+
+ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
+
+
+class RowCountMissing(ValueError):
+    """Raised when a new file does not say how many rows it holds."""
+
+
+def _new_rows(action: Action) -> int | None:
+    """How many row ids an action needs; None when it needs none because it adds no new file."""
+    if not isinstance(action, AddFile) or action.base_row_id is not None:
+        return None
+    counted = orjson.loads(action.stats).get("numRecords") if action.stats else None
+    if type(counted) is not int:
+        raise RowCountMissing(f"the new file {action.path!r} has no numRecords in its statistics, which row tracking needs")
+    return counted
+
+
+def rows_to_number(actions: bytes) -> int:
+    """How many row ids the new files among the actions need. Raises RowCountMissing."""
+    return sum(_new_rows(each) or 0 for each in _decoded(actions))
+
+
+def numbered(actions: bytes, *, first: int, version: int) -> bytes:
+    """The actions of one version with row ids from `first` on for its new files, and the new high-water mark."""
+    following = first
+    result: list[Action] = []
+    for action in _decoded(actions):
+        count = _new_rows(action)
+        if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
+            continue
+        if isinstance(action, AddFile) and count is not None:
+            action = replace(action, base_row_id=following, default_row_commit_version=version)
+            following += count
+        result.append(action)
+    mark = orjson.dumps({"rowIdHighWaterMark": following - 1}).decode()
+    return encode_all([*result, DomainMetadata(ROW_TRACKING_DOMAIN, mark, removed=False)])
+
+
+def _decoded(actions: bytes) -> Sequence[Action]:
+    return decode_commit(actions, name="actions") if actions else ()
