@@ -157,7 +157,7 @@ def test_a_schema_that_is_none(place: Place, refused: Refused, schema: Any) -> N
         ({"owner": None}, ["'owner'", "None", "properties are text"]),
         ({"delta.checkpointInterval": 10}, ["'delta.checkpointInterval'", "10", "'10'"]),
         ({"delta.checkpointInterval": "often"}, ["delta.checkpointInterval", "'often'", "whole number"]),
-        ({"delta.isolationLevel": "ReadCommitted"}, ["'ReadCommitted'", "Serializable or WriteSerializable"]),
+        ({"delta.isolationLevel": "ReadCommitted"}, ["'ReadCommitted'", "Serializable, WriteSerializable, SnapshotIsolation"]),
         ({"delta.targetFileSize": "huge"}, ["'huge'", "134217728 or 128mb"]),
         ({"delta.dataSkippingNumIndexedCols": "many"}, ["delta.dataSkippingNumIndexedCols", "'many'", "whole number"]),
     ],
@@ -170,10 +170,9 @@ def test_properties_that_mean_nothing(place: Place, refused: Refused, properties
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ({"delta.enableChangeDataFeed": "true"}, "changeDataFeed"),
         ({"delta.columnMapping.mode": "name"}, "columnMapping"),
-        ({"delta.enableDeletionVectors": "true"}, "deletionVectors"),
-        ({"delta.enableRowTracking": "true"}, "rowTracking"),
+        ({"delta.enableTypeWidening": "true"}, "typeWidening"),
+        ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         ({"delta.feature.identityColumns": "supported"}, "identityColumns"),
     ],
 )

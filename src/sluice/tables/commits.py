@@ -18,7 +18,7 @@ from ..storage.predicate import Predicate
 from ..storage.schema import StructType, from_arrow, merge, parse_schema, schema_to_json
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
-from .creation import access_for_creation, new_table
+from .creation import access_for_creation, first_actions, new_table
 from .operations import Deletion, delete_rows, remove_all, row_count
 from .transactions import (
     Change,
@@ -93,7 +93,7 @@ def plan_creation(
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows."""
     check_application_transaction(transaction)
-    _, metadata = new_table(schema, partition_by, properties, 0)
+    metadata = new_table(schema, partition_by, properties)
     return WritePlan(address, new_transaction_id(), metadata, transaction=transaction)
 
 
@@ -103,20 +103,19 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
     When somebody else created it since the plan was made, with the same schema, partitioning and constraints, the rows go
     to that one as the plan's mode says.
     """
-    protocol, metadata = new_table(plan.schema, plan.metadata.partition_columns, dict(plan.metadata.configuration), 0)
     try:
         access = access_for_creation(plan.address)
-        metadata = replace(metadata, id=plan.metadata.id, created_time=access.ours.context.clock.now_ms())
+        first = first_actions(plan.metadata, access.ours.context.clock.now_ms())
         change = Change(
             plan.transaction_id,
             "CREATE TABLE AS SELECT",
             None,
-            (protocol, metadata, *_txn(plan, access), *files),
+            (*first, *_txn(plan, access), *files),
             reads=Reads(),
             parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
             metrics=_written(files),
             expected_version=0,
-            table_id=metadata.id,
+            table_id=plan.metadata.id,
         )
         return access, commit_change(access, change, ack=ack, timeout_s=timeout_s)
     except (TableExists, ProtocolChangedException):

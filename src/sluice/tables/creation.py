@@ -13,15 +13,15 @@ from ..coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_
 from ..coordinator.committer import Committer
 from ..coordinator.context import TableContext
 from ..coordinator.errors import ProtocolChangedException
-from ..coordinator.isolation import table_isolation
 from ..coordinator.outcomes import Commit
 from ..coordinator.presence import list_clients
 from ..coordinator.records import Head
-from ..storage.actions import Metadata, Protocol
+from ..storage.actions import Action, Metadata
 from ..storage.constants import PROBE_PREFIX
 from ..storage.constraints import Constraints
 from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
 from ..storage.features import (
+    FEATURE_PREFIX,
     SLUICE_FEATURE,
     check_asked_features,
     check_writable,
@@ -30,15 +30,15 @@ from ..storage.features import (
     upgrade_for_attach,
 )
 from ..storage.objects import ObjectStore
-from ..storage.schema import StructType, check_new_schema, from_arrow, schema_to_json
+from ..storage.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, tracks_rows
+from ..storage.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
-from .maintenance import CHECKPOINT_INTERVAL
+from .property_rules import check_asked, check_settings, is_on, with_defaults
 from .transactions import Change, Reads, commit_change, new_transaction_id
-from .writing import file_size_of, indexed_columns_of
 
-__all__ = ["access_for_creation", "attach", "create", "detach", "new_table"]
+__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table"]
 
 _log = logging.getLogger(__name__)
 _ICT_KEY = "delta.enableInCommitTimestamps"
@@ -46,41 +46,34 @@ _ICT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 _ICT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
 
-def new_table(
-    schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str], clock_ms: int
-) -> tuple[Protocol, Metadata]:
-    """The first two actions of a table. Raises InvalidRequest or UnsupportedFeature for what cannot be one."""
+def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
+    """The metadata of a table to be: `first_actions` makes a version of it. Raises InvalidRequest or UnsupportedFeature."""
     if not isinstance(schema, (pa.Schema, StructType)):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
     struct = schema if isinstance(schema, StructType) else from_arrow(schema)
     check_new_schema(struct, partition_by)
-    for key, value in properties.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}")
-    configuration = {**properties, _ICT_KEY: "true"}
-    _check_properties(configuration)
+    if isinstance(properties, Mapping):
+        check_asked_features({key: value for key, value in properties.items() if isinstance(key, str) and isinstance(value, str)})
+    check_asked(properties, creating=True)
+    configuration = {**with_defaults(properties), _ICT_KEY: "true"}
+    if is_on(configuration, ROW_TRACKING_KEY):
+        configuration |= materialized_columns()
+    check_settings(configuration, struct)
     metadata = Metadata(
-        id=str(uuid.uuid4()),
-        schema_string=schema_to_json(struct),
-        partition_columns=tuple(partition_by),
-        configuration=configuration,
-        created_time=clock_ms,
+        id=str(uuid.uuid4()), schema_string=schema_to_json(struct), partition_columns=tuple(partition_by), configuration=configuration
     )
-    protocol = new_protocol(struct, configuration)
-    check_writable(protocol, metadata)
-    check_asked_features(configuration)
+    check_writable(new_protocol(struct, configuration), metadata)
     Constraints.of(struct, metadata)
-    return protocol, metadata
+    return metadata
 
 
-def _check_properties(configuration: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a property that every later write would stumble over."""
-    table_isolation(configuration)
-    file_size_of(configuration)
-    indexed_columns_of(configuration)
-    interval = configuration.get(CHECKPOINT_INTERVAL, "1")
-    if not interval.isdecimal() or int(interval) == 0:
-        raise InvalidRequest(f"{CHECKPOINT_INTERVAL} is {interval!r}; give a whole number of versions, 1 or more")
+def first_actions(metadata: Metadata, clock_ms: int) -> tuple[Action, ...]:
+    """What the first version of a table holds: its protocol, its metadata, and where row ids begin if it has any."""
+    protocol = new_protocol(parse_schema(metadata.schema_string), metadata.configuration)
+    # features that were asked for by name stand in the protocol now
+    kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(FEATURE_PREFIX)}
+    metadata = replace(metadata, configuration=kept, created_time=clock_ms)
+    return (protocol, metadata, *([first_domain()] if tracks_rows(metadata, protocol) else []))
 
 
 def _require_writable(store: ObjectStore) -> None:
@@ -129,14 +122,13 @@ def create(
     address: TableAddress, schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> tuple[Access, Commit]:
     """Create a table: version 0 holds its protocol and metadata. Of two who create one table, one gets TableExists."""
-    protocol, metadata = new_table(schema, partition_by, properties, 0)
+    metadata = new_table(schema, partition_by, properties)
     access = access_for_creation(address)
-    metadata = replace(metadata, created_time=access.ours.context.clock.now_ms())
     change = Change(
         new_transaction_id(),
         "CREATE TABLE",
         None,
-        (protocol, metadata),
+        first_actions(metadata, access.ours.context.clock.now_ms()),
         reads=Reads(),
         parameters={"partitionBy": str(list(partition_by))},
         expected_version=0,
@@ -173,7 +165,7 @@ def attach(address: TableAddress) -> tuple[Access, Commit | None]:
             location=address.location,
         )
     check_writable(snapshot.protocol, snapshot.metadata)
-    _check_properties(snapshot.configuration)
+    check_settings(snapshot.configuration, parse_schema(snapshot.metadata.schema_string))
     _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
