@@ -254,9 +254,9 @@ def test_a_file_that_makes_no_sense_is_named(store: ObjectStore) -> None:
             list(iter_files(store, good, schema=schema, partition_columns=[]))
 
 
-def test_a_file_with_a_deletion_vector_is_refused(store: ObjectStore) -> None:
+def test_a_vector_that_is_gone_is_named(store: ObjectStore) -> None:
     vector = DeletionVector("u", "x" * 20, 10, 1)
-    with pytest.raises(UnsupportedFeature, match="deletion vector"):
+    with pytest.raises(MissingObject, match=r"deletion_vector_.* is gone"):
         read(store, add_rows([AddFile("f.parquet", {}, 1, 0, True, deletion_vector=vector)]))
 
 
