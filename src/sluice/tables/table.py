@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from .commits import commit_write, commit_write_once, delete, plan_write
 from .compaction import compact
 from .history import HistoryEntry, history
 from .maintenance import Checkpointer
+from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .transactions import DEFAULT_TIMEOUT_S
 from .views import TableSnapshot
 from .writing import Rows, WritePlan, schema_of
@@ -148,6 +149,11 @@ class Table:
         """The table's properties."""
         return self._access.current().configuration
 
+    @property
+    def domains(self) -> Mapping[str, str]:
+        """The configurations of the users' metadata domains, by name."""
+        return domains_of(self._access.current())
+
     def refresh(self, consistency: str | None = None) -> Table:
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
         self._access.read(None, consistency, timeout_s=self._timeout_s)
@@ -219,6 +225,25 @@ class Table:
             timeout_s=timeout_s or self._timeout_s,
         )
         return self._note(commit)
+
+    def set_properties(self, properties: Mapping[str, str], *, timeout_s: float | None = None) -> Commit | None:
+        """Set properties, and add the table features they need; None when they are so already.
+
+        Raises InvalidRequest for what is no property or means nothing, ConstraintViolated when rows break a new constraint.
+        """
+        return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+
+    def unset_properties(self, names: Iterable[str], *, timeout_s: float | None = None) -> Commit | None:
+        """Take properties away, constraints too; None when none of them is set."""
+        return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+
+    def set_domain(self, name: str, configuration: str, *, timeout_s: float | None = None) -> Commit | None:
+        """Keep a text of the users' own with the table; of two who write one domain at once the later is refused."""
+        return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+
+    def remove_domain(self, name: str, *, timeout_s: float | None = None) -> Commit | None:
+        """Remove such a text; None when there is none of that name."""
+        return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
     def plan_write(
         self,
