@@ -178,6 +178,7 @@ def history(location: str, coordinator: str | None, storage_options: dict[str, s
         "host": "host",
         "pid": "process",
         "waited_ms": "waited ms",
+        "rebased_over": "rebased over",
         "transaction_id": "transaction",
     }
     _print_grid(columns, rows)

@@ -17,7 +17,7 @@ from .records import CommitInfo, Metadata
 from .replay import ReplayState
 from .segment import LogListing, list_segment, list_versions
 
-__all__ = ["commit_info", "in_commit_timestamp", "read_commit", "version_at"]
+__all__ = ["commit_info", "file_times", "in_commit_timestamp", "iso_time", "read_commit", "version_at"]
 
 # The first line of a commit is its commitInfo, which is nearly always smaller than this.
 _FIRST_READ_BYTES = 64 * 1024
@@ -103,13 +103,14 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
         times: Sequence[int] = _InCommitTimes(store, by_commit)
         versions = by_commit
     else:
-        times, versions = _file_times(listing, by_file), by_file
+        by_version = _file_times(listing)
+        times, versions = [by_version[each] for each in by_file], by_file
     index = bisect_right(times, timestamp_ms) - 1
     beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > times[-1]
     if index < 0 or beyond:
         edge, at = ("latest", len(versions) - 1) if beyond else ("earliest available", 0)
         raise VersionNotFound(
-            f"{store.location} has no version for {_iso(timestamp_ms)}: its {edge} version is {versions[at]}, of {_iso(times[at])}",
+            f"{store.location} has no version for {iso_time(timestamp_ms)}: its {edge} version is {versions[at]}, of {iso_time(times[at])}",
             location=store.location,
             timestamp_ms=timestamp_ms,
             version=versions[at],
@@ -141,18 +142,22 @@ class _InCommitTimes(Sequence[int]):
         return in_commit_timestamp(self._store, self._versions[index])
 
 
-def _file_times(listing: LogListing, versions: Sequence[int]) -> list[int]:
-    """The times of the commit files, made strictly increasing over all that are there."""
+def file_times(store: ObjectStore) -> dict[int, int]:
+    """The times of the commit files that are there (ms since the epoch), each later than its predecessor's."""
+    return _file_times(list_versions(store))
+
+
+def _file_times(listing: LogListing) -> dict[int, int]:
     times: dict[int, int] = {}
     previous: int | None = None
     for version in sorted(listing.commits):
         modified = listing.commits[version].modified_ms
         previous = modified if previous is None or modified > previous else previous + 1
         times[version] = previous
-    return [times[each] for each in versions]
+    return times
 
 
-def _iso(timestamp_ms: int) -> str:
+def iso_time(timestamp_ms: int) -> str:
     """A time as people read it; the plain number where the calendar ends."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")

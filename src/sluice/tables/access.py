@@ -217,7 +217,7 @@ class Access:
         `timeout_s` bounds the wait for undecided transactions ("serial"). Raises InvalidRequest for an unknown level and, in a
         table without a coordinator, for every level but "published"; VersionNotFound; Unavailable.
         """
-        level = check_consistency(consistency or self.consistency)
+        level = check_consistency(self.consistency if consistency is None else consistency)
         if level == "published" or self.committer is None:
             if level != "published":
                 raise InvalidRequest(

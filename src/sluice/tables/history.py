@@ -18,7 +18,9 @@ __all__ = ["HistoryEntry", "history"]
 class HistoryEntry:
     """One transaction: `version` and `ordinal` are its place, `timestamp` the version's time in ms since the epoch.
 
-    `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make).
+    `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind` is what it
+    counted as when conflicts were looked for ("" where the commit does not say). `rebased_over` is how many versions came between
+    the one it read and its own, and `rebased` what was changed in it because of them, without reading or writing data again.
     """
 
     version: int
@@ -33,11 +35,14 @@ class HistoryEntry:
     pid: int = 0
     waited_ms: int | None = None
     engine: str = ""
+    kind: str = ""
+    rebased: tuple[str, ...] = ()
+    rebased_over: int = 0
 
 
 def history(access: Access, limit: int | None) -> list[HistoryEntry]:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
-    version = access.head().version if access.committer is not None else access.latest().version
+    version = access.fresh_head().version if access.committer is not None else access.latest().version
     entries: list[HistoryEntry] = []
     while version >= 0 and (limit is None or len(entries) < limit):
         info = _info(access, version)
@@ -87,4 +92,12 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
             pid=int(each.get("pid", 0)),
             waited_ms=max(0, int(each["ratifiedAt"]) - int(each["claimedAt"])),
             engine=engine,
+            kind=str(each.get("kind") or ""),
+            rebased=tuple(map(str, each.get("rebased") or ())),
+            rebased_over=_between(each.get("readVersion"), version),
         )
+
+
+def _between(read_version: object, version: int) -> int:
+    """How many versions came after the one a transaction read and before its own; those of its own group are none of them."""
+    return max(0, version - 1 - read_version) if isinstance(read_version, int) else 0
