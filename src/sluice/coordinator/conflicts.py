@@ -5,7 +5,7 @@ policies. `check` asks them in the table's order and gives the first finding. Pu
 
 Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
 Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
-files (`dataChange` = false) hold no new rows, so they do not count as appended, and where deletion vectors are on they do
+files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended, and where deletion vectors are on they do
 not count as removed from under a reader either; what both change is compared row by row there (see `rows`).
 """
 
@@ -109,7 +109,7 @@ def _some(names: Iterable[str], most: int = 3) -> str:
 
 
 def _protocol_unsupported(at: Encounter) -> str | None:
-    if at.winner.protocol is None:
+    if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice does
         return None
     try:
         check_writable(at.winner.protocol, at.winner.metadata or _NO_METADATA)
@@ -158,7 +158,7 @@ def _appended_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
         return None
-    candidates = [a for a in winner.adds if at.strict or (a.data_change and a.path not in at.cleared)]
+    candidates = [a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner))]
     if not candidates:
         return None
     if mine.whole_table or not (mine.partition_types or (mine.predicates and not at.strict)):
@@ -168,6 +168,15 @@ def _appended_what_i_read(at: Encounter) -> str | None:
     if not hit:
         return None
     return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"
+
+
+def _holds_new_rows(add: AddFile, winner: Winner) -> bool:
+    """Whether rows came with an added file: not when they were only moved there, or the file only lost rows."""
+    before = winner.removed.get(add.path)
+    if before is None or not add.data_change:
+        return add.data_change
+    dead, dead_before = (0 if v is None else v.cardinality for v in (add.deletion_vector, before.deletion_vector))
+    return dead < dead_before
 
 
 def _removed_what_i_read(at: Encounter) -> str | None:

@@ -77,7 +77,7 @@ def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[lis
     mine = _Files(actions, "", _no_lookup)
     result = Merge(tuple(actions))
     added = {add.path: add for add in winner.adds if add.path not in mine.adds}
-    for path in mine.removes.keys() & winner.removed.keys():
+    for path in sorted(mine.removes.keys() & winner.removed.keys()):
         if path not in added:
             del mine.removes[path]
             result.reconciled.add(path)
@@ -147,14 +147,15 @@ class _Files:
         if moves is None:
             raise _Irreconcilable(self._deleted_count(mine))
         outputs = {add.path: add for add in winner.adds}
-        if any(move.path not in outputs for move in moves):
-            raise _Irreconcilable
         deleted = self._deleted(mine, self._rows(mine.deletion_vector))
         base = moved_from(winner.removed[mine.path])
         positions = _all_moved(moves) if deleted is None else _followed(deleted, moves, self._rows(base))
+        if deleted is not None and not positions.keys() <= outputs.keys():
+            raise _Irreconcilable  # an output is left out only when none of its rows lives, and these do
         del self.removes[mine.path]
         self.adds.pop(mine.path, None)
-        for path, rows in positions.items():
+        for path in sorted(positions.keys() & outputs.keys()):
+            rows = positions[path]
             self._delete_more(outputs[path], rows, mine.deletion_timestamp)
         return f"deletion carried over from {mine.path} to what version {winner.version} made of it"
 
