@@ -7,11 +7,8 @@ predicate that names a column without a type, a function nobody knows, text that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-
-import pyarrow as pa
 
 from ..storage.actions import AddFile
 from ..storage.errors import SluiceError
@@ -19,27 +16,29 @@ from ..storage.expressions import build
 from ..storage.expressions.nodes import And, Node, columns
 from ..storage.expressions.parse import parse_widely
 from ..storage.jsontext import dumps, loads
-from ..storage.predicate import Predicate
-from ..storage.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
+from ..storage.schema import StructField, StructType, parse_schema, to_arrow
+from ..storage.single_file import FileCheck, FileFacts
 
 __all__ = ["ReadScope"]
 
 _UNUSABLE: Final = (SluiceError, ValueError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
 """What text that others wrote may do to a parser; a poor predicate must not stop those who decide about it."""
-_TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 _SCOPES: Final = 1024
 
 
-@dataclass(frozen=True)
 class ReadScope:
-    """The predicates under which a transaction read; see `touched`."""
+    """The predicates under which a transaction read; see `of` and `touched`."""
 
-    schema: StructType
-    partition_columns: tuple[str, ...]
-    predicates: tuple[Predicate, ...]
+    __slots__ = ("_checks", "_own_checks", "_partitioned")
 
-    @classmethod
-    def of(cls, predicates: Sequence[str], partition_types: Mapping[str, str], column_types: Mapping[str, str]) -> ReadScope:
+    def __init__(self, roots: Sequence[Node], schema: StructType, partition_columns: Sequence[str]) -> None:
+        """Conditions over columns of `schema`; a file is touched when one of them may be TRUE for a row of it."""
+        self._partitioned = bool(partition_columns)
+        self._checks = tuple(FileCheck(root, schema, partition_columns) for root in roots)
+        self._own_checks = tuple(FileCheck(_of_partitions(root, partition_columns), schema, partition_columns) for root in roots)
+
+    @staticmethod
+    def of(predicates: Sequence[str], partition_types: Mapping[str, str], column_types: Mapping[str, str]) -> ReadScope:
         """The scope of these conditions ("" is the whole table), as a footprint has them.
 
         `partition_types` are the table's partition columns with their Delta primitive types, `column_types` the data columns
@@ -53,34 +52,34 @@ class ReadScope:
         With `statistics` false the answer is Delta Lake's own: of each predicate only those conjuncts count that name
         partition columns alone, and in a table without partitions every file is touched.
         """
-        if not adds:
-            return []
-        if not statistics and not self.partition_columns:
+        if not statistics and not self._partitioned:
             return list(adds)
-        values = [list(add.partition_values.items()) for add in adds]
-        files = pa.table({"partition_values": pa.array(values, _TEXT_MAP), "stats": pa.array([add.stats for add in adds], pa.string())})
-        hit: set[int] = set()
-        for predicate in self.predicates:
-            root = predicate if statistics else predicate.split(self.partition_columns)[0] or Predicate(build.TRUE)
-            try:
-                mask = root.may_match(files, schema=self.schema, partition_columns=self.partition_columns)
-            except _UNUSABLE:
-                return list(adds)
-            hit.update(number for number, may in enumerate(mask.to_pylist()) if may)
-        return [adds[number] for number in sorted(hit)]
+        checks = self._checks if statistics else self._own_checks
+        found = []
+        for add in adds:
+            file = FileFacts(add.partition_values, add.stats)
+            for check in checks:
+                if check.may_match(file):
+                    found.append(add)
+                    break
+        return found
+
+
+def _of_partitions(root: Node, partition_columns: Sequence[str]) -> Node:
+    """The conjuncts that name partition columns alone."""
+    terms = root.terms if isinstance(root, And) else (root,)
+    return build.and_(*(term for term in terms if all(path[0] in partition_columns for path in columns(term))))
 
 
 @lru_cache(maxsize=_SCOPES)
 def _scope(
     predicates: tuple[str, ...], partition_types: tuple[tuple[str, str], ...], column_types: tuple[tuple[str, str], ...]
 ) -> ReadScope:
-    fields = [StructField(name, PrimitiveType(kind)) for name, kind in partition_types]
-    for name, text in column_types:
-        field = _field(name, text)
-        fields.extend([field] if field is not None else [])
-    schema = StructType(fields)
-    roots = tuple(Predicate(_root(sql, schema)) for sql in predicates)
-    return ReadScope(schema, tuple(name for name, _ in partition_types), roots)
+    partitions = [_field(name, dumps(kind).decode()) for name, kind in partition_types]
+    stored = [_field(name, text) for name, text in column_types]
+    schema = StructType(field for field in (*partitions, *stored) if field is not None)
+    names = tuple(name for name, _ in partition_types)
+    return ReadScope([_root(sql, schema) for sql in predicates], schema, names)
 
 
 def _field(name: str, text: str) -> StructField | None:

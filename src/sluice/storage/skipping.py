@@ -41,12 +41,12 @@ from .file_stats import Stats
 from .partitions import decode_column
 from .schema import PrimitiveType, StructType
 
-__all__ = ["matches_all", "may_match"]
+__all__ = ["MONOTONE", "MOST_OPTIONS", "after_all", "is_monotone", "matches_all", "may_match", "numbers_in"]
 
 
 # Longer lists are taken as the range from their smallest to their largest value.
-_MOST_OPTIONS: Final = 64
-_MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
+MOST_OPTIONS: Final = 64
+MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -83,7 +83,7 @@ def may_match(root: Node, files: pa.Table, *, schema: StructType, partition_colu
         # Statistics are parsed only for the files whose partition can match.
         left = files.filter(result)
         if terms and left.num_rows:
-            evidence = _Evidence(left, terms, schema, partition_columns, _numbers(terms))
+            evidence = _Evidence(left, terms, schema, partition_columns, numbers_in(terms))
             true = reduce(pc.and_, (evidence.answers(term).true for term in terms))
             result = pc.replace_with_mask(result, result, true)
     return result
@@ -165,9 +165,9 @@ class _Evidence:
             return self._exact_span(node)
         if isinstance(node, Column) and self._stats is not None and not pa.types.is_struct(node.type):
             return self._stats_span(node, self._stats)
-        if isinstance(node, Cast) and _is_monotone(node.term.type, node.type):
+        if isinstance(node, Cast) and is_monotone(node.term.type, node.type):
             return self.span_at(node.term, node.type)
-        if isinstance(node, Call) and node.name in _MONOTONE:
+        if isinstance(node, Call) and node.name in MONOTONE:
             return self._moved(node, next(arg for arg in node.args if not isinstance(arg, Literal)))
         return self._anything(node.type)
 
@@ -178,7 +178,7 @@ class _Evidence:
         moved = Cast(node, kind)
         if self._is_exact(node):
             return self._exact_span(moved)
-        return self._moved(moved, node) if _is_monotone(node.type, kind) else self._anything(kind)
+        return self._moved(moved, node) if is_monotone(node.type, kind) else self._anything(kind)
 
     def _anything(self, kind: pa.DataType) -> _Span:
         nothing = pa.nulls(self._count, kind)
@@ -225,7 +225,7 @@ class _Evidence:
         span = self.span_at(node.term, node.at)
         options = pa.array([option.value for option in node.options if option.value == option.value], node.at)
         with_nan = len(options) < len(node.options)
-        if len(options) <= _MOST_OPTIONS:
+        if len(options) <= MOST_OPTIONS:
             hits = [pc.and_(_below(span.low, option), _below(option, span.high)) for option in options]
         else:
             hull = pc.min_max(options)
@@ -243,7 +243,7 @@ class _Evidence:
         true = false = span.value
         if prefix := node.prefix:
             true = pc.and_(true, _below(pa.scalar(prefix), span.high))
-            if (after := _after(prefix)) is not None:
+            if (after := after_all(prefix)) is not None:
                 true = pc.and_(true, pc.fill_null(pc.less(span.low, after), True))
             if node.parts == (prefix, True):
                 all_begin = pc.and_(pc.starts_with(span.low, pattern=prefix), pc.starts_with(span.high, pattern=prefix))
@@ -261,7 +261,7 @@ def _or(left: _Answers, right: _Answers) -> _Answers:
     return _Answers(negated.false, negated.true, negated.null)
 
 
-def _numbers(terms: Sequence[Node]) -> frozenset[Node]:
+def numbers_in(terms: Sequence[Node]) -> frozenset[Node]:
     """The columns that cannot be NaN in a row for which all `terms` are true, such as that of a BETWEEN."""
     found: set[Node] = set()
     for term in terms:
@@ -296,7 +296,7 @@ def _could(op: str, left: _Span, right: _Span) -> pa.BooleanArray:
     return pc.or_(pc.invert(pc.fill_null(reduce(pc.and_kleene, points), False)), nan)
 
 
-def _is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
+def is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a cast keeps order; one that fails for some row may be thought to."""
     moments = (pa.types.is_date, pa.types.is_timestamp)
     if types.is_numeric(source):
@@ -304,7 +304,7 @@ def _is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
     return any(is_moment(source) for is_moment in moments) and any(is_moment(target) for is_moment in moments)
 
 
-def _after(prefix: str) -> str | None:
+def after_all(prefix: str) -> str | None:
     """The smallest string greater than all that begin with `prefix`, in the order of code points (which is that of UTF-8 bytes)."""
     for end in range(len(prefix), 0, -1):
         following = ord(prefix[end - 1]) + 1
