@@ -214,12 +214,14 @@ def test_a_shuffled_compaction_stops_a_deletion_and_is_stopped_by_one() -> None:
     table = a_table(files=2, rows=6)
     assert settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0) is None
     finding = settle(table, deletion(table, 0, {3}), 0)
-    assert finding is not None and finding.rule.error == "ConcurrentDeleteDeleteException"
+    assert finding is not None
+    assert finding.rule.error == "ConcurrentDeleteDeleteException"
 
     table = a_table(files=2, rows=6)
     assert settle(table, deletion(table, 0, {3}), 0) is None
     finding = settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0)
-    assert finding is not None and finding.rule.error == "ConcurrentDeleteDeleteException"
+    assert finding is not None
+    assert finding.rule.error == "ConcurrentDeleteDeleteException"
 
 
 def test_without_deletion_vectors_files_are_compared() -> None:
@@ -227,7 +229,8 @@ def test_without_deletion_vectors_files_are_compared() -> None:
     assert settle(table, deletion(table, 0, {1}), 0) is None
     attempt = attempt_of(deletion(table, 0, {2}), row_level=False)
     met = meet_all(attempt, winners_of(table, 0), table.lookup)
-    assert isinstance(met, Finding) and met.rule.name == "removed-what-i-remove"
+    assert isinstance(met, Finding)
+    assert met.rule.name == "removed-what-i-remove"
 
 
 def test_a_vector_that_cannot_be_read_is_a_conflict_and_stops_nobody_else() -> None:
@@ -239,13 +242,12 @@ def test_a_vector_that_cannot_be_read_is_a_conflict_and_stops_nobody_else() -> N
 
     def lookup(vector: DeletionVector) -> Rows:
         if vector == lost:
-            from sluice.storage.errors import MissingObject
-
             raise MissingObject("gone")
         return table.lookup(vector)
 
     met = meet_all(attempt_of(change), winners_of(table, 0), lookup)
-    assert isinstance(met, Finding) and met.rule.name == "removed-what-i-remove"
+    assert isinstance(met, Finding)
+    assert met.rule.name == "removed-what-i-remove"
 
 
 def test_large_vectors_are_stored_before_they_are_needed() -> None:
@@ -257,6 +259,7 @@ def test_large_vectors_are_stored_before_they_are_needed() -> None:
     met = meet_all(attempt_of(deletion(table, 0, others)), winners_of(table, 0), table.lookup)
     assert isinstance(met, Attempt)
     (add,) = [a for a in met.decoded() if isinstance(a, AddFile)]
-    assert add.deletion_vector is not None and add.deletion_vector.storage_type == "u"
+    assert add.deletion_vector is not None
+    assert add.deletion_vector.storage_type == "u"
     assert add.deletion_vector.cardinality == 10_000
     assert len(met.objects) == 1

@@ -5,8 +5,9 @@ policies. `check` asks them in the table's order and gives the first finding. Pu
 
 Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
 Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
-files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended, and where deletion vectors are on they do
-not count as removed from under a reader either; what both change is compared row by row there (see `rows`).
+files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended;
+where deletion vectors are on, reorganised files do not count as removed from under a reader either, and what both change
+is compared row by row (see `rows`).
 """
 
 from __future__ import annotations
