@@ -25,8 +25,6 @@ _ZONED: Final = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 def spelled_paths(root: str, files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
     """The files' paths below `root`, when Spark's own scan can read all of them; else the reason why not."""
-    if files.column("deletion_vector").null_count < files.num_rows:
-        return "some files have deletion vectors"
     timestamps = [each for each in partition_columns if (field := schema.get(each)) and field.type == PrimitiveType("timestamp")]
     known: dict[str, dict[str, str | None] | None] = {}
     paths: list[str] = []

@@ -11,9 +11,11 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,11 +24,13 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import InvalidRequest, MissingObject
 from ..storage.expressions.nodes import walk
+from ..storage.location import open_store
 from ..storage.predicate import Predicate
 from ..storage.s3_options import S3Options
 from ..storage.schema import PrimitiveType, StructField, StructType
 from ..tables.table import Table
 from ..tables.views import TableSnapshot
+from .deletions import deleted_rows, without_deleted
 from .folders import spelled_paths
 from .options import default_storage_options, parse_timestamp
 from .schemas import to_spark
@@ -71,16 +75,12 @@ def read(
     files = snapshot.files(predicate)
     if not files.num_rows:
         return spark.createDataFrame([], to_spark(wanted))
-    root = _hadoop_uri(table.location)
-    paths = _why_not_by_spark(spark, table.location, options, predicate) or spelled_paths(
-        root, files, snapshot.struct, snapshot.partition_columns
-    )
-    if isinstance(paths, str):
-        _log.info("%s is read through the data source: %s", table.location, paths)
+    frame = _by_spark(spark, table.location, options, snapshot, files, predicate)
+    if isinstance(frame, str):
+        _log.info("%s is read through the data source: %s", table.location, frame)
         told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
         told |= {name: text for name, text in {"coordinator": coordinator, "where": where}.items() if text is not None}
         return spark.read.format("sluice").options(**told).schema(to_spark(wanted)).load(table.location)
-    frame = _scan(spark, root, _hadoop_options(table.location, options), paths, snapshot)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
     return frame.select(*[_column(each.name) for each in wanted.fields])
@@ -96,6 +96,33 @@ def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
             raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
         fields.append(field)
     return StructType(fields)
+
+
+def _by_spark(
+    spark: SparkSession,
+    location: str,
+    options: Mapping[str, str],
+    snapshot: TableSnapshot,
+    files: pa.Table,
+    predicate: Predicate | None,
+) -> DataFrame | str:
+    """The rows of these files by Spark's own scan, or the reason why it cannot read them."""
+    root = _hadoop_uri(location)
+    reason = _why_not_by_spark(spark, location, options, predicate)
+    paths = reason or spelled_paths(root, files, snapshot.struct, snapshot.partition_columns)
+    if isinstance(paths, str):
+        return paths
+    has_vector = pc.is_valid(files["deletion_vector"]).to_pylist()
+    deleted = deleted_rows(open_store(location, options), files)
+    if isinstance(deleted, str):
+        return deleted
+    hadoop = _hadoop_options(location, options)
+    whole = [path for path, masked in zip(paths, has_vector, strict=True) if not masked]
+    frames = [_scan(spark, root, hadoop, whole, snapshot)] if whole else []
+    if len(whole) < len(paths):
+        others = [path for path, masked in zip(paths, has_vector, strict=True) if masked]
+        frames.append(_scan(spark, root, hadoop, others, snapshot, deleted))
+    return reduce(DataFrame.union, frames)
 
 
 def _why_not_by_spark(spark: SparkSession, location: str, options: Mapping[str, str], predicate: Predicate | None) -> str | None:
@@ -149,8 +176,15 @@ def _hadoop_options(location: str, options: Mapping[str, str]) -> dict[str, str]
     return {name: value for name, value in words.items() if value is not None}
 
 
-def _scan(spark: SparkSession, root: str, options: Mapping[str, str], paths: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
-    """Spark's scan of these files with the table's columns, in its types and under its names."""
+def _scan(
+    spark: SparkSession,
+    root: str,
+    options: Mapping[str, str],
+    paths: Sequence[str],
+    snapshot: TableSnapshot,
+    deleted: pa.Table | None = None,
+) -> DataFrame:
+    """Spark's scan of these files with the table's columns, in its types and under its names, without the rows that are `deleted`."""
     schema, partitions = snapshot.struct, frozenset(snapshot.partition_columns)
     # partition columns as the text of the log: Spark's own reading of folder names would depend on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
@@ -158,8 +192,13 @@ def _scan(spark: SparkSession, root: str, options: Mapping[str, str], paths: Seq
     with _listing_here(spark, only=root.startswith("file:")):
         frame = _parquet(spark, reader, paths, snapshot)
     types: SparkStruct = to_spark(schema)
-    columns = [(each.name, _column(each.name)) for each in schema.fields]
-    return frame.select(*[column.cast(types[name].dataType).alias(name) if name in partitions else column for name, column in columns])
+    columns = [
+        _column(each.name).cast(types[each.name].dataType).alias(each.name) if each.name in partitions else _column(each.name)
+        for each in schema.fields
+    ]
+    if deleted is None:
+        return frame.select(*columns)
+    return without_deleted(spark, frame, deleted, dict(zip(schema.names, columns, strict=True)))
 
 
 @contextmanager

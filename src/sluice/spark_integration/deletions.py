@@ -1,0 +1,86 @@
+"""Rows that deletion vectors delete, for Spark's own scan: as bitmaps it looks rows up in by file and position.
+
+Spark's scan tells of each row which file it is from and where it stands there, still reading in vectors and skipping row groups. The
+bitmaps, one bit for each row of a file, are broadcast: the cost of a row does not depend on how many are deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import accumulate
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ..storage.objects import ObjectStore
+from ..storage.partitions import uri_to_path
+from ..storage.records import DeletionVector
+from ..storage.vectors import Rows, positions_of, read_vector
+
+__all__ = ["BITMAPS_BYTES_MAX", "deleted_rows", "without_deleted"]
+
+BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
+"""More than this is not broadcast: enough for a thousand million rows in files with vectors."""
+
+_THREADS: Final = 16
+# Names that are the same text in Spark's column of file names, whatever is escaped there.
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
+_WORD_BITS: Final = 64
+_WORD_SHIFT: Final = 6
+
+
+def deleted_rows(store: ObjectStore, files: pa.Table) -> pa.Table | str:
+    """Of the files that have a deletion vector, the name and the deleted rows: `file`, `words` of 64 rows each.
+
+    A text is the reason why Spark's scan cannot leave such rows out. Raises what `read_vector` raises.
+    """
+    files = files.select(["path", "deletion_vector"]).filter(pc.is_valid(files["deletion_vector"]))
+    names = [uri_to_path(uri).rpartition("/")[2] for uri in files["path"].to_pylist()]
+    for name in names:
+        if not _PLAIN_NAME.fullmatch(name):
+            return f"Spark may spell the name of {name}, which has a deletion vector, in another way"
+    if len(set(names)) < len(names):
+        return "files with deletion vectors have the same name in several partitions"
+    vectors = [DeletionVector(**each) for each in files["deletion_vector"].to_pylist()]
+    if sum(each.size_in_bytes for each in vectors) > BITMAPS_BYTES_MAX:
+        return "its deletion vectors are too large to be broadcast"
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-vectors") as pool:
+        deleted = list(pool.map(partial(read_vector, store), vectors))
+    if sum(rows.max() // 8 for rows in deleted if rows) > BITMAPS_BYTES_MAX:
+        return "its deletion vectors are too large to be broadcast"
+    bitmaps = [_words(rows) for rows in deleted]
+    offsets = pa.array([0, *accumulate(map(len, bitmaps))], pa.int32())
+    words = pa.ListArray.from_arrays(offsets, pa.concat_arrays([pa.array([], pa.int64()), *bitmaps]))
+    return pa.table({"file": pa.array(names, pa.string()), "words": words})
+
+
+def _words(rows: Rows) -> pa.Array:
+    """The bits of all positions up to the last one that is deleted."""
+    count = (rows.max() // _WORD_BITS + 1 if rows else 0) * _WORD_BITS
+    everything = Rows()
+    everything.add_range(0, count)
+    # booleans of Arrow are packed, the first in the lowest bit
+    bits = pc.is_in(positions_of(everything), value_set=positions_of(rows))
+    return pa.Array.from_buffers(pa.int64(), count // _WORD_BITS, [None, bits.buffers()[1]])
+
+
+def without_deleted(spark: SparkSession, frame: DataFrame, deleted: pa.Table, columns: Mapping[str, Column]) -> DataFrame:
+    """`columns` of a scan by Spark of the files in `deleted`, without the rows deleted there."""
+    prefix = "sluice_"
+    while any(name.lower().startswith(prefix) for name in columns):
+        prefix += "_"
+    file, words, row, name = (prefix + each for each in ("file", "words", "row", "name"))
+    hidden = frame.metadataColumn("_metadata")
+    located = frame.select(*columns.values(), hidden["row_index"].alias(row), hidden["file_name"].alias(name))
+    bitmaps = spark.createDataFrame(deleted.rename_columns([file, words]))
+    joined = located.join(F.broadcast(bitmaps), F.col(name) == F.col(file), "left")
+    word = F.get(F.col(words), F.shiftright(F.col(row), _WORD_SHIFT).cast("int"))
+    # no word: all rows from there on are live
+    is_deleted = F.coalesce(F.getbit(word, F.col(row).bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte"))
+    return joined.where(is_deleted == 0).select(*[F.col("`" + each.replace("`", "``") + "`") for each in columns])
