@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
+from sluice.storage.file_writer import OpenFile
 from sluice.storage.filetable import add_rows
 from sluice.storage.lineage import moved_rows
 from sluice.storage.paths import commit_path
@@ -399,16 +400,16 @@ def test_a_compaction_that_fails_leaves_nothing(place: Place, monkeypatch: pytes
         table.append(flights(("JFK", 1, n), ("EWR", 2, n), ("LGA", 3, n)))
     before = files_below(place.location)
     closed = 0
-    real = rewriting.OpenFile.close
+    real = OpenFile.close
 
-    def failing(self: rewriting.OpenFile) -> AddFile:
+    def failing(self: OpenFile) -> AddFile:
         nonlocal closed
         closed += 1
         if closed == 3:
             raise sluice.StorageUnavailable("the store went away")
         return real(self)
 
-    monkeypatch.setattr(rewriting.OpenFile, "close", failing)
+    monkeypatch.setattr(OpenFile, "close", failing)
     with pytest.raises(sluice.StorageUnavailable):
         table.compact()
     assert files_below(place.location) == before

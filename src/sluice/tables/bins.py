@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.partition_split import PartitionKey
+from ..storage.wide_stats import record_count
 
 __all__ = ["Bin", "plan_bins"]
 
@@ -77,7 +77,7 @@ def _candidates(files: pa.Table) -> Iterator[_Candidate]:
     dead = pc.struct_field(vectors, "cardinality").to_pylist()
     indices = files.column(files.num_columns - 1).to_pylist()
     for index, size, deleted, stats in zip(indices, files.column("size").to_pylist(), dead, files.column("stats").to_pylist(), strict=True):
-        rows = orjson.loads(stats).get("numRecords") if deleted and stats else None
+        rows = record_count(stats) if deleted else None
         yield _Candidate(index, size * max(0, rows - deleted) // rows if rows else size, deleted is not None)
 
 

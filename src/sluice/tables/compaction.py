@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -19,18 +21,19 @@ from ..coordinator.errors import NotCommitted
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile, RemoveFile
-from ..storage.errors import InvalidRequest
+from ..storage.errors import InvalidRequest, Unavailable
 from ..storage.features import check_writable, deletion_vectors
 from ..storage.file_writer import FileFormat
-from ..storage.lineage import with_moves
+from ..storage.lineage import Moved, with_moves
 from ..storage.predicate import Predicate
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
+from ..storage.wide_stats import record_count
 from .access import Access
 from .bins import Bin, plan_bins
 from .operations import removal
 from .rewriting import Output, Rewriter
-from .transactions import Change, Reads, commit_change, new_transaction_id
+from .transactions import Change, Reads, commit_change, new_transaction_id, validate
 from .writing import file_size_of, indexed_columns_of
 from .zorder import z_columns
 
@@ -41,6 +44,9 @@ _MODES: Final = ("minor", "major")
 _COMPRESSION: Final = "zstd"
 # Bins that are written at once; each holds a row group in memory.
 _WRITERS: Final = 2
+_LOOK_EVERY_S: Final = 2.0
+# Rows of a file whose statistics do not count them.
+_ROWS_ASSUMED: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +92,10 @@ def compact(
         return None
     layout = FileFormat(schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes)
     rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(), asked.z_order)
-    outputs = _written(rewriter, bins)
-    change = _change(access, snapshot, schema, asked, rewriter, bins, outputs)
+    change = partial(_change, access, snapshot, schema, asked, rewriter.transaction_id, bins)
+    outputs = _written(rewriter, bins, _Lookout(access, change([_yet_unwritten(snapshot, one, asked) for one in bins])))
     try:
-        return commit_change(access, change, ack=ack, timeout_s=timeout_s)
+        return commit_change(access, change(outputs), ack=ack, timeout_s=timeout_s)
     except NotCommitted:
         rewriter.discard()
         raise
@@ -139,12 +145,47 @@ def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request) -> pa.Boo
     return asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
 
 
-def _written(rewriter: Rewriter, bins: Sequence[Bin]) -> list[Output]:
-    """The bins' new files; none of them stays when one cannot be written."""
+class _Lookout:
+    """Asks, between two bins, whether a compaction can still be committed: what others committed may be in its way for good."""
+
+    def __init__(self, access: Access, outline: Change) -> None:
+        self._access = access
+        self._outline = outline
+        self._clock = access.ours.context.clock
+        self._lock = threading.Lock()
+        self._next_s = self._clock.monotonic_s() + _LOOK_EVERY_S
+
+    def look(self) -> None:
+        """Raise the conflict, if there is one by now."""
+        with self._lock:
+            if self._clock.monotonic_s() < self._next_s:
+                return
+            self._next_s = self._clock.monotonic_s() + _LOOK_EVERY_S
+        try:
+            validate(self._access, self._outline)
+        except Unavailable as away:
+            _log.info("whether a compaction of %s can still be committed cannot be told now: %s", self._access.address.location, away)
+
+
+def _yet_unwritten(snapshot: Snapshot, one: Bin, asked: _Request) -> Output:
+    """What a bin will come to, as far as it matters for conflicts: whether its rows' ways are told."""
+    if asked.z_order:
+        return Output((), None)
+    counts = (record_count(add.stats) for add in snapshot.add_files(one.indices))
+    return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
+
+
+def _written(rewriter: Rewriter, bins: Sequence[Bin], lookout: _Lookout) -> list[Output]:
+    """The bins' new files; none of them stays when one cannot be written, or is not needed any more."""
+
+    def write(number: int, one: Bin) -> Output:
+        lookout.look()
+        return rewriter.rewrite(number, one)
+
     try:
         with ThreadPoolExecutor(min(_WRITERS, len(bins)), thread_name_prefix="sluice-compact") as pool:
             try:
-                return list(pool.map(rewriter.rewrite, range(len(bins)), bins))
+                return list(pool.map(write, range(len(bins)), bins))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -158,7 +199,7 @@ def _change(
     snapshot: Snapshot,
     schema: StructType,
     asked: _Request,
-    rewriter: Rewriter,
+    transaction_id: str,
     bins: Sequence[Bin],
     outputs: Sequence[Output],
 ) -> Change:
@@ -175,7 +216,7 @@ def _change(
             sources.append(add)
         actions.extend(output.adds)
     return Change(
-        transaction_id=rewriter.transaction_id,
+        transaction_id=transaction_id,
         operation="OPTIMIZE",
         snapshot=snapshot,
         actions=actions,
