@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from ..coordinator.footprint import Footprint
-from ..coordinator.isolation import table_policy
+from ..coordinator.isolation import ConflictPolicy, table_policy
 from ..coordinator.kinds import Kind
 from ..coordinator.policies import partition_key
 from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
@@ -52,12 +52,19 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
         data_change=any(a.data_change for a in files),
         blind_append=reads_nothing and all(isinstance(a, AddFile) for a in files),
         kind=change.kind.value,
-        policy=table_policy(snapshot.configuration if snapshot else {}).value,
+        policy=_policy(change).value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
         partitions=_partitions(files, change.scope, files_max),
         scope=change.scope if change.scope is None or len(change.scope) <= _PREDICATE_CHARACTERS_MAX else None,
         keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(actions),
     )
+
+
+def _policy(change: Change) -> ConflictPolicy:
+    """The table's; Delta's for an operation that no other policy speaks of (a new constraint reads all rows, say)."""
+    if change.snapshot is None or change.kind is Kind.OTHER:
+        return ConflictPolicy.DELTA
+    return table_policy(change.snapshot.configuration)
 
 
 def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
