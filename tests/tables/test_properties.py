@@ -1,0 +1,594 @@
+"""Properties of tables: what may be set, what comes with it, and what other engines then read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.storage.actions import AddFile, DomainMetadata, Metadata, Protocol
+from sluice.storage.codec import decode_commit
+from sluice.storage.errors import InvalidRequest
+from sluice.storage.row_tracking import row_id_high_water_mark
+from sluice.storage.schema import from_arrow
+from sluice.tables.property_rules import HANDED_ON, PROPERTIES, check_settings, primary_key_of
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+
+Change = Callable[[sluice.Table], object]
+ALWAYS = {"appendOnly", "inCommitTimestamp", "invariants", "sluice"}
+POLICY = "sluice.conflictPolicy"
+KEY = "sluice.primaryKey"
+VECTORS = "delta.enableDeletionVectors"
+ROWS = "delta.enableRowTracking"
+
+
+def protocol_of(table: sluice.Table) -> Protocol:
+    return table.refresh().snapshot().raw.protocol
+
+
+def features_of(table: sluice.Table) -> set[str]:
+    """The writer features beyond those of every table of sluice's."""
+    return set(protocol_of(table).writer_features or ()) - ALWAYS
+
+
+def commit_info(place: Place, version: int) -> dict[str, Any]:
+    first = (Path(place.location) / "_delta_log" / f"{version:020}.json").read_text().splitlines()[0]
+    info: dict[str, Any] = json.loads(first)["commitInfo"]
+    return info
+
+
+def actions_of(place: Place, version: int) -> list[object]:
+    name = f"_delta_log/{version:020}.json"
+    return list(decode_commit((Path(place.location) / name).read_bytes(), name=name))
+
+
+# -- setting and unsetting ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_holds_for_everybody(place: Place) -> None:
+    table, other = place.create(properties={"owner": "ops"}), place.open()
+    commit = table.set_properties({"owner": "flights team", "delta.targetFileSize": "1mb"})
+    assert commit is not None
+    assert commit.version == 1
+    assert {"owner": "flights team", "delta.targetFileSize": "1mb"}.items() <= dict(other.refresh().properties).items()
+    info = commit_info(place, 1)
+    assert (info["operation"], json.loads(info["operationParameters"]["properties"])) == (
+        "SET TBLPROPERTIES",
+        {"owner": "flights team", "delta.targetFileSize": "1mb"},
+    )
+    assert not any(isinstance(each, Protocol) for each in actions_of(place, 1)), "no feature was added"
+    gone = other.unset_properties(["owner", "never there"])
+    assert gone is not None
+    assert "owner" not in table.refresh().properties
+    assert commit_info(place, 2)["operation"] == "UNSET TBLPROPERTIES"
+    assert table.properties["delta.targetFileSize"] == "1mb"
+
+
+def test_nothing_new_is_no_version(place: Place) -> None:
+    table = place.create(properties={"owner": "ops"})
+    assert table.set_properties({"owner": "ops"}) is None
+    assert table.set_properties({}) is None
+    assert table.unset_properties(["nobody", "delta.constraints.none", "delta.targetFileSize"]) is None
+    assert table.set_properties({"delta.feature.appendOnly": "supported"}) is None
+    assert table.refresh().version == 0
+
+
+def test_a_table_opened_to_read_changes_nothing(place: Place) -> None:
+    place.create()
+    reader = place.open(consistency="published")
+    changes: list[Change] = [
+        lambda t: t.set_properties({"owner": "x"}),
+        lambda t: t.unset_properties(["owner"]),
+        lambda t: t.set_domain("mine", "{}"),
+        lambda t: t.remove_domain("mine"),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidRequest, match="only reads"):
+            change(reader)
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"delta.appendonly": "true"}, ["'delta.appendonly'", "did you mean delta.appendOnly"]),
+        ({"Delta.AppendOnly": "true"}, ["did you mean delta.appendOnly"]),
+        ({"delta.targetFilesize": "1mb"}, ["did you mean delta.targetFileSize"]),
+        ({"sluice.primarykey": "origin"}, ["did you mean sluice.primaryKey"]),
+        ({"sluice.policy": "delta"}, ["'sluice.policy'", "sluice.conflictPolicy"]),
+        ({"delta.constraints.": "a > 0"}, ["'delta.constraints.'"]),
+        ({"delta.x": "1"}, ["'delta.x'", "delta.isolationLevel", "are free"]),
+        ({"delta.appendOnly": "yes"}, ["delta.appendOnly", "'yes'", "true or false"]),
+        ({"delta.enableChangeDataFeed": ""}, ["delta.enableChangeDataFeed", "''", "true or false"]),
+        ({"delta.isolationLevel": "serializable"}, ["delta.isolationLevel", "'serializable'", "Serializable, WriteSerializable"]),
+        ({POLICY: "maxcompute"}, [POLICY, "'maxcompute'", "maxcompute-table"]),
+        ({"delta.checkpointInterval": "0"}, ["delta.checkpointInterval", "'0'", "1 or more"]),
+        ({"delta.checkpointPolicy": "v2"}, ["delta.checkpointPolicy", "'v2'", "'classic'"]),
+        ({"delta.targetFileSize": "-1"}, ["delta.targetFileSize", "'-1'"]),
+        ({"delta.dataSkippingNumIndexedCols": "-2"}, ["delta.dataSkippingNumIndexedCols", "'-2'"]),
+        ({"delta.deletedFileRetentionDuration": "1 month"}, ["delta.deletedFileRetentionDuration", "'1 month'", "no duration"]),
+        ({"delta.logRetentionDuration": "long"}, ["delta.logRetentionDuration", "'long'"]),
+        ({"delta.constraints.a": " "}, ["delta.constraints.a", "empty"]),
+        ({"delta.feature.changeDataFeed": "enabled"}, ["delta.feature.changeDataFeed", "'supported'"]),
+        ({"delta.enableInCommitTimestamps": "false"}, ["delta.enableInCommitTimestamps", "sluice sets it"]),
+        ({"delta.inCommitTimestampEnablementVersion": "3"}, ["delta.inCommitTimestampEnablementVersion", "sluice sets it"]),
+        ({"delta.rowTracking.materializedRowIdColumnName": "x"}, ["materializedRowIdColumnName", "delta.enableRowTracking"]),
+        ({"delta.rowTrackingSuspended": "true"}, ["delta.rowTrackingSuspended", "sluice sets it"]),
+        ({"delta.columnMapping.maxColumnId": "3"}, ["delta.columnMapping.maxColumnId", "not supported"]),
+        ({"delta.minReaderVersion": "3"}, ["delta.minReaderVersion", "delta.feature.<name>"]),
+        ({"owner": 5}, ["'owner'", "5", "properties are text", "'5'"]),
+        ({5: "owner"}, ["5", "properties are text"]),
+        (["owner"], ["list", "mapping"]),
+    ],
+)
+def test_what_is_no_property_is_refused_at_creation_and_later(place: Place, properties: Any, words: list[str]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        place.create(properties=properties)
+    assert [word for word in words if word not in caught.value.message] == []
+    assert not (Path(place.location) / "_delta_log").exists()
+    table = place.create()
+    with pytest.raises(InvalidRequest) as caught:
+        table.set_properties(properties)
+    assert [word for word in words if word not in caught.value.message] == []
+    assert table.refresh().version == 0
+
+
+def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) -> None:
+    table = place.create(properties={"delta.enableInCommitTimestamps": "true"})
+    with pytest.raises(InvalidRequest, match="sluice sets it"):
+        table.set_properties({"delta.enableInCommitTimestamps": "true"})
+    with pytest.raises(InvalidRequest, match="sluice sets it"):
+        table.unset_properties(["delta.enableInCommitTimestamps"])
+    with pytest.raises(sluice.UnsupportedFeature, match="columnMapping"):
+        place.open().set_properties({"delta.feature.columnMapping": "supported"})
+    with pytest.raises(InvalidRequest, match="not supported"):
+        table.set_properties({"delta.columnMapping.mode": "name"})
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("owner", r"\['owner'\]"),
+        ([5], "5 is no name"),
+        (["delta.appendonly"], "did you mean delta.appendOnly"),
+        (["delta.feature.domainMetadata"], "stays in the protocol"),
+    ],
+)
+def test_names_that_cannot_be_unset(place: Place, names: Any, words: str) -> None:
+    table = place.create(properties={"owner": "ops"})
+    with pytest.raises(InvalidRequest, match=words):
+        table.unset_properties(names)
+    assert table.refresh().version == 0
+
+
+def test_other_engines_properties_are_kept(place: Place) -> None:
+    table = place.create(properties=dict.fromkeys(HANDED_ON, "x"))
+    table.set_properties({"anything.at.all": "y"})
+    assert {**dict.fromkeys(HANDED_ON, "x"), "anything.at.all": "y"}.items() <= dict(table.refresh().properties).items()
+
+
+def test_what_another_engine_left_can_be_unset(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)), configuration={"delta.checkpointInterval": "7"})
+    add_property(place, {"delta.unheardOf": "1"})
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert table.properties["delta.unheardOf"] == "1"
+    assert table.unset_properties(["delta.unheardOf"]) is not None
+    assert "delta.unheardOf" not in table.refresh().properties
+    with pytest.raises(InvalidRequest, match=r"delta\.unheardOf"):
+        table.unset_properties(["delta.unheardOf"])
+
+
+def add_property(place: Place, properties: dict[str, str]) -> None:
+    """Write properties into the first version of a table that is not sluice's, as an engine that knows them would have."""
+    first = Path(place.location) / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            line["metaData"]["configuration"] |= properties
+    first.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+# -- what the properties do --------------------------------------------------------------------------------------------
+
+
+def test_append_only_comes_and_goes(place: Place) -> None:
+    table, other = place.create(), place.open()
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    table.set_properties({"delta.appendOnly": "true"})
+    with pytest.raises(sluice.UnsupportedFeature, match="append-only"):
+        other.delete("month = 1")
+    table.set_properties({"delta.appendOnly": "false"})
+    assert other.delete("month = 1") is not None
+    assert features_of(table) == set()
+
+
+def test_a_feature_of_old_tables_is_added_when_it_is_used(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 1)))
+    lines = (Path(place.location) / "_delta_log" / f"{0:020}.json").read_text().replace('"minWriterVersion":2', '"minWriterVersion":1')
+    (Path(place.location) / "_delta_log" / f"{0:020}.json").write_text(lines)
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert "appendOnly" not in (protocol_of(table).writer_features or ())
+    table.set_properties({"delta.appendOnly": "true"})
+    assert "appendOnly" in (protocol_of(table).writer_features or ())
+
+
+def test_a_constraint_is_checked_against_the_rows_that_are_there(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, -7)))
+    with pytest.raises(sluice.ConstraintViolated, match="was not added, for version 1") as caught:
+        table.set_properties({"delta.constraints.sane": "delay >= 0"})
+    assert (caught.value.constraint, caught.value.values, caught.value.version) == ("sane", {"delay": -7}, 1)
+    assert table.refresh().version == 1
+    table.delete("delay < 0")
+    table.set_properties({"delta.constraints.sane": "delay >= 0"})
+    assert "checkConstraints" in features_of(table)
+    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+        place.open().append(flights(("JFK", 1, -5)))
+    table.set_properties({"owner": "a change beside it reads no rows"})
+    table.unset_properties(["delta.constraints.sane"])
+    assert place.open().append(flights(("JFK", 1, -5))) is not None
+
+
+def test_a_constraint_without_columns_and_one_on_partitions(place: Place) -> None:
+    table = place.create()
+    table.set_properties({"delta.constraints.never": "1 > 2"})
+    table.unset_properties(["delta.constraints.never"])
+    table.append(flights(("JFK", 1, 5)))
+    with pytest.raises(sluice.ConstraintViolated, match="never"):
+        table.set_properties({"delta.constraints.never": "1 > 2"})
+    with pytest.raises(sluice.ConstraintViolated, match="origin = 'JFK'"):
+        table.set_properties({"delta.constraints.home": "origin = 'EWR'"})
+    with pytest.raises(sluice.UnsupportedFeature, match="my_function"):
+        table.set_properties({"delta.constraints.odd": "my_function(delay) = 1"})
+    assert table.refresh().version == 3
+
+
+def test_a_changed_constraint_is_checked_again(place: Place) -> None:
+    table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
+    table.append(flights(("JFK", 1, -5)))
+    with pytest.raises(sluice.ConstraintViolated, match="sane"):
+        table.set_properties({"delta.constraints.sane": "delay > 0"})
+    assert table.set_properties({"delta.constraints.sane": "delay > -10"}) is not None
+
+
+@pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.parametrize("policy", ["delta", "maxcompute-table", "maxcompute-transactional", "maxcompute-delta"])
+def test_rows_that_come_while_a_constraint_is_added_are_not_overlooked(
+    place: Place, monkeypatch: pytest.MonkeyPatch, isolation: str, policy: str
+) -> None:
+    table, other = place.create(properties={"delta.isolationLevel": isolation, POLICY: policy}), place.open()
+    table.append(flights(("JFK", 1, 5)))
+    before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, -7))))
+    with pytest.raises(sluice.ConcurrentModification):
+        table.set_properties({"delta.constraints.sane": "delay >= 0"})
+    assert "delta.constraints.sane" not in table.refresh().properties
+
+
+@pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+def test_rows_that_come_while_a_key_is_set_are_not_overlooked(place: Place, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
+    table, other = place.create(properties={"delta.isolationLevel": isolation, POLICY: "maxcompute-delta"}), place.open()
+    before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, -7))))
+    with pytest.raises(sluice.ConcurrentModification):
+        table.set_properties({KEY: "origin, month"})
+    assert KEY not in table.refresh().properties
+
+
+def before_commit(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Let something happen after the next change of properties was planned and before it is committed."""
+    from sluice.tables import properties
+
+    real = properties.commit_change
+
+    def commit(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(properties, "commit_change", real)
+        meanwhile()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(properties, "commit_change", commit)
+
+
+def test_appends_do_not_stop_a_change_of_properties(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sluice.Table.create(place.location, FLIGHTS, coordinator=place.coordinator)
+    other = place.open()
+    before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, -7))))
+    commit = table.set_properties({"owner": "ops"})
+    assert commit is not None
+    assert commit.version == 2
+
+
+def test_two_changes_of_properties_meet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = place.create(), place.open()
+    before_commit(monkeypatch, lambda: other.set_properties({"a": "1"}))
+    with pytest.raises(sluice.MetadataChangedException):
+        table.set_properties({"b": "1"})
+    table.set_properties({"b": "1"})
+    assert (table.refresh().properties["a"], table.properties["b"]) == ("1", "1")
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+READ_AND_WRITE = {"deletionVectors", "vacuumProtocolCheck"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "features"),
+    [
+        ({VECTORS: "true"}, {"deletionVectors"}),
+        ({"delta.enableChangeDataFeed": "true"}, {"changeDataFeed"}),
+        ({"delta.feature.domainMetadata": "supported"}, {"domainMetadata"}),
+        ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
+        ({VECTORS: "true", "delta.enableChangeDataFeed": "true"}, {"changeDataFeed", "deletionVectors"}),
+        ({VECTORS: "false", "delta.enableChangeDataFeed": "false"}, set[str]()),
+        ({POLICY: "maxcompute-delta"}, {"deletionVectors"}),
+    ],
+)
+def test_properties_bring_their_features(place: Place, tmp_path: Path, properties: dict[str, str], features: set[str]) -> None:
+    made = place.create(properties=properties)
+    elsewhere = Place(str(tmp_path / "later"), place.coordinator)
+    changed = elsewhere.create()
+    changed.append(flights(("JFK", 1, 5)))
+    changed.set_properties(properties)
+    for table in (made, changed):
+        assert features_of(table) == features
+        protocol = protocol_of(table)
+        readers = features & READ_AND_WRITE
+        assert protocol.min_writer_version == 7
+        assert (protocol.min_reader_version, set(protocol.reader_features or ())) == (3 if readers else 1, readers)
+        assert [key for key in table.properties if key.startswith("delta.feature.")] == []
+        table.append(flights(("EWR", 2, 1)))
+    assert rows_of(changed.snapshot().to_arrow()) == [("EWR", 2, 1), ("JFK", 1, 5)]
+
+
+@pytest.mark.parametrize(
+    "properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}, {POLICY: "maxcompute-delta", KEY: "month"}]
+)
+def test_other_engines_read_such_tables(place: Place, properties: dict[str, str]) -> None:
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    theirs = deltalake.DeltaTable(place.location)
+    assert (theirs.version(), theirs.metadata().configuration) == (1, dict(table.properties))
+    found = pa.table(deltalake.QueryBuilder().register("flights", theirs).execute("SELECT origin, month, delay FROM flights").read_all())
+    expected = [("EWR", 2, None), ("JFK", 1, 5)]
+    assert rows_of(found.cast(FLIGHTS)) == expected
+    assert rows_of(pl.read_delta(place.location).select(FLIGHTS.names).to_arrow().cast(FLIGHTS)) == expected
+
+
+def test_row_tracking_is_asked_for_when_the_table_is_created(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    assert features_of(table) == {"domainMetadata", "rowTracking"}
+    assert protocol_of(table).min_reader_version == 1
+    names = {key: table.properties[key] for key in table.properties if key.startswith("delta.rowTracking.")}
+    assert sorted(names) == [
+        "delta.rowTracking.materializedRowCommitVersionColumnName",
+        "delta.rowTracking.materializedRowIdColumnName",
+    ]
+    assert len(set(names.values())) == 2
+    domains = [each for each in actions_of(place, 0) if isinstance(each, DomainMetadata)]
+    assert domains == [DomainMetadata("delta.rowTracking", '{"rowIdHighWaterMark":-1}', False)]
+    assert table.domains == {}, "the protocol's domains are not the users'"
+    raw = table.snapshot().raw
+    assert row_id_high_water_mark(raw.domains, raw.metadata, raw.protocol) == -1
+    assert table.set_properties({ROWS: "true", "delta.feature.rowTracking": "supported"}) is None
+
+
+def test_row_ids_are_given_from_the_first_row_on(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    table.append(flights(("JFK", 1, 5), ("JFK", 1, None)))
+    table.append(flights(("EWR", 2, 7)))
+    raw = table.refresh().snapshot().raw
+    assert sorted((add.base_row_id, add.default_row_commit_version) for add in raw.add_files()) == [(0, 1), (2, 2)]
+    assert row_id_high_water_mark(raw.domains, raw.metadata, raw.protocol) == 2
+
+
+def test_row_tracking_by_name_numbers_rows_too(place: Place) -> None:
+    table = place.create(properties={"delta.feature.rowTracking": "supported"})
+    table.append(flights(("JFK", 1, 5)))
+    assert [add.base_row_id for add in table.snapshot().raw.add_files()] == [0]
+    assert [key for key in table.properties if "rowTracking" in key] == []
+    with pytest.raises(InvalidRequest, match="only when a table is created"):
+        table.set_properties({ROWS: "true"})
+
+
+@pytest.mark.parametrize("properties", [{ROWS: "true"}, {"delta.feature.rowTracking": "supported"}, {ROWS: "true", "owner": "x"}])
+def test_row_tracking_cannot_come_later(place: Place, properties: dict[str, str]) -> None:
+    table = place.create()
+    with pytest.raises(InvalidRequest, match="only when a table is created"):
+        table.set_properties(properties)
+    assert table.set_properties({ROWS: "false"}) is not None
+    assert features_of(table) == set()
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_of_maxcompute_delta_needs_deletion_vectors(place: Place) -> None:
+    with pytest.raises(InvalidRequest, match="marks deleted rows in deletion vectors") as caught:
+        place.create(properties={POLICY: "maxcompute-delta", VECTORS: "false"})
+    assert caught.value.property == VECTORS
+    table = place.create(properties={POLICY: "maxcompute-delta"})
+    assert table.properties[VECTORS] == "true"
+    for change in (lambda: table.set_properties({VECTORS: "false"}), lambda: table.unset_properties([VECTORS])):
+        with pytest.raises(InvalidRequest, match="marks deleted rows in deletion vectors"):
+            change()
+    assert table.set_properties({VECTORS: "false", POLICY: "maxcompute-table"}) is not None
+    with pytest.raises(InvalidRequest, match="is false"):
+        table.set_properties({POLICY: "maxcompute-delta"})
+    assert table.set_properties({VECTORS: "true", POLICY: "maxcompute-delta"}) is not None
+    assert table.unset_properties([VECTORS, POLICY]) is not None
+
+
+def test_levels_and_policies_can_be_set_later(place: Place) -> None:
+    table = place.create()
+    for level in ("Serializable", "WriteSerializable", "SnapshotIsolation"):
+        assert table.set_properties({"delta.isolationLevel": level}) is not None
+    for policy in ("maxcompute-table", "maxcompute-transactional", "maxcompute-delta", "delta"):
+        assert table.set_properties({POLICY: policy}) is not None
+    assert table.refresh().properties[VECTORS] == "true", "it came with the policy, and what it made stays readable"
+
+
+# -- primary keys ------------------------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("Name", pa.string(), nullable=False),
+        pa.field("price", pa.decimal128(10, 2), nullable=False),
+        pa.field("ratio", pa.float64(), nullable=False),
+        pa.field("tags", pa.list_(pa.string()), nullable=False),
+        pa.field("note", pa.string()),
+    ]
+)
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {POLICY: "maxcompute-delta", VECTORS: "true", KEY: key}
+
+
+@pytest.mark.parametrize(
+    ("key", "columns"),
+    [("id", ("id",)), (" id ,name", ("id", "Name")), ("`Name`,price", ("Name", "price"))],
+)
+def test_a_primary_key_names_columns(key: str, columns: tuple[str, ...]) -> None:
+    check_settings(keyed(key), from_arrow(SCHEMA))
+    assert primary_key_of(keyed(key), from_arrow(SCHEMA)) == columns
+    assert primary_key_of({}, from_arrow(SCHEMA)) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("nothing", "there is no column 'nothing'; the columns are id, Name"),
+        ("id,", "there is no column ''"),
+        ("", "there is no column ''"),
+        ("note", "'note' is nullable"),
+        ("ratio", "'ratio' is double"),
+        ("tags", "'tags' is array<string>"),
+        ("id, ID", "'id' is named twice"),
+    ],
+)
+def test_a_primary_key_that_is_none(key: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{KEY} is '{key}': .*{words}"):
+        check_settings(keyed(key), from_arrow(SCHEMA))
+
+
+def test_a_primary_key_belongs_to_a_policy_and_to_an_empty_table(place: Place) -> None:
+    with pytest.raises(InvalidRequest, match="only the policy maxcompute-delta"):
+        place.create(properties={KEY: "origin"})
+    table = place.create(properties={POLICY: "maxcompute-delta"})
+    assert table.set_properties({KEY: "origin"}) is not None
+    with pytest.raises(InvalidRequest, match="only the policy maxcompute-delta"):
+        table.set_properties({POLICY: "delta"})
+    table.append(flights(("JFK", 1, 5)))
+    with pytest.raises(InvalidRequest, match="only while the table is empty"):
+        table.set_properties({KEY: "origin, month"})
+    assert table.set_properties({KEY: " Origin "}) is not None, "the same key in other words"
+    assert table.unset_properties([KEY]) is not None
+    with pytest.raises(InvalidRequest, match="only while the table is empty"):
+        table.set_properties({KEY: "origin"})
+
+
+# -- attaching and detaching -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}])
+def test_tables_with_features_are_given_back_and_taken_again(place: Place, properties: dict[str, str]) -> None:
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 5)))
+    features = features_of(table)
+    table.detach()
+    given_back = place.open(consistency="published").snapshot().raw
+    assert set(given_back.protocol.writer_features or ()) == {"appendOnly", "invariants", *features}
+    assert properties.items() <= dict(given_back.configuration).items()
+    again = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert features_of(again) == features
+    again.append(flights(("EWR", 2, 1)))
+    raw = again.snapshot().raw
+    assert rows_of(again.snapshot().to_arrow()) == [("EWR", 2, 1), ("JFK", 1, 5)]
+    if ROWS in properties:
+        assert sorted(add.base_row_id or 0 for add in raw.add_files()) == [0, 1]
+
+
+def test_a_table_of_another_engine_with_features_is_attached(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 5)), configuration={"delta.enableChangeDataFeed": "true"})
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert "changeDataFeed" in features_of(table)
+    assert table.append(flights(("EWR", 2, 1))) is not None
+
+
+def test_an_attached_table_may_get_features(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 5)))
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    table.set_properties({VECTORS: "true"})
+    assert protocol_of(table).reader_features == ("deletionVectors",)
+    metadata = [each for each in actions_of(place, 2) if isinstance(each, Metadata)]
+    assert metadata[0].configuration[VECTORS] == "true"
+    assert not any(isinstance(each, AddFile) for each in actions_of(place, 2))
+
+
+# -- metadata domains --------------------------------------------------------------------------------------------------
+
+
+def test_domains_of_users(place: Place) -> None:
+    table, other = place.create(), place.open()
+    assert table.domains == {}
+    commit = table.set_domain("mine", '{"a": 1}')
+    assert commit is not None
+    assert features_of(table) == {"domainMetadata"}
+    assert protocol_of(table).min_reader_version == 1
+    assert table.set_domain("mine", '{"a": 1}') is None
+    other.refresh()
+    assert other.set_domain("yours", "any text") is not None
+    assert table.refresh().domains == {"mine": '{"a": 1}', "yours": "any text"}
+    table.checkpoint()
+    assert sluice.Table.open(place.location, consistency="published").domains == table.domains
+    assert table.remove_domain("mine") is not None
+    assert table.remove_domain("mine") is None
+    assert table.refresh().domains == {"yours": "any text"}
+    assert commit_info(place, 3)["operation"] == "REMOVE DOMAIN"
+
+
+@pytest.mark.parametrize(("name", "configuration"), [("delta.rowTracking", "{}"), ("Delta.x", "{}"), ("", "{}"), (None, "{}"), ("a", {})])
+def test_domains_that_are_none(place: Place, name: Any, configuration: Any) -> None:
+    table = place.create()
+    with pytest.raises(InvalidRequest, match="domain"):
+        table.set_domain(name, configuration)
+    if isinstance(configuration, str):
+        with pytest.raises(InvalidRequest, match="domain"):
+            table.remove_domain(name)
+    assert table.refresh().version == 0
+
+
+def test_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = place.create(properties={"delta.feature.domainMetadata": "supported"}), place.open()
+    before_commit(monkeypatch, lambda: other.set_domain("mine", "theirs"))
+    with pytest.raises(sluice.ConcurrentTransactionException, match="mine"):
+        table.set_domain("mine", "ours")
+    assert table.refresh().domains == {"mine": "theirs"}
+    before_commit(monkeypatch, lambda: other.set_domain("yours", "theirs"))
+    table.set_domain("mine", "ours")
+    assert table.refresh().domains == {"mine": "ours", "yours": "theirs"}
+    before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, 1))))
+    assert table.set_domain("mine", "again") is not None
+
+
+# -- the table of properties -------------------------------------------------------------------------------------------
+
+
+def test_names_are_known_once() -> None:
+    names = [each.name for each in PROPERTIES] + list(HANDED_ON)
+    assert len({name.lower() for name in names}) == len(names)
+
+
+def test_defaults_are_what_is_accepted() -> None:
+    """What the documentation calls a default can be set, and is no other value than that."""
+    for each in PROPERTIES:
+        default = each.default.split(";")[0].strip("`")
+        if default:
+            each.check(each.name, default)
