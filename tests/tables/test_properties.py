@@ -515,6 +515,18 @@ def test_tables_with_features_are_given_back_and_taken_again(place: Place, prope
         assert sorted(add.base_row_id or 0 for add in raw.add_files()) == [0, 1]
 
 
+def test_row_ids_go_on_from_where_another_engine_left_them(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    table.append(flights(("JFK", 1, 5)))
+    version = table.detach().version
+    mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":99}', "removed": False}
+    log = Path(place.location) / "_delta_log"
+    (log / f"{version + 1:020}.json").write_text(json.dumps({"domainMetadata": mark}) + "\n")
+    again = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    again.append(flights(("EWR", 2, 1)))
+    assert sorted(add.base_row_id or 0 for add in again.snapshot().raw.add_files()) == [0, 100]
+
+
 def test_a_table_of_another_engine_with_features_is_attached(place: Place) -> None:
     deltalake.write_deltalake(place.location, flights(("JFK", 1, 5)), configuration={"delta.enableChangeDataFeed": "true"})
     table = sluice.Table.attach(place.location, coordinator=place.coordinator)

@@ -80,7 +80,7 @@ def reopen_tree(context: TableContext, start: Head) -> None:
     if state is None or published is None or not state[0].detached:
         return
     head, node = state
-    after = replace(head, version=start.version, timestamp_ms=start.timestamp_ms, metadata_version=start.version, detached=False)
+    after = replace(start, generation=head.generation, slot=head.slot)
     ops: list[Op] = [
         Write(context.tree.head, after.encode(), node.version),
         Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),

@@ -30,7 +30,7 @@ from ..storage.features import (
     upgrade_for_attach,
 )
 from ..storage.objects import ObjectStore
-from ..storage.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, tracks_rows
+from ..storage.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ..storage.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
@@ -169,7 +169,13 @@ def attach(address: TableAddress) -> tuple[Access, Commit | None]:
     _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
-    start = Head(version=snapshot.version, timestamp_ms=claimed_ms - 1, metadata_version=snapshot.version, table_id=snapshot.metadata.id)
+    start = Head(
+        version=snapshot.version,
+        timestamp_ms=claimed_ms - 1,
+        metadata_version=snapshot.version,
+        table_id=snapshot.metadata.id,
+        row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
+    )
     make_tree(context, start)
     reopen_tree(context, start)
     configuration = dict(snapshot.configuration)
