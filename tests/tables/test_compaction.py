@@ -427,3 +427,32 @@ def test_a_source_that_is_gone_is_named(place: Place) -> None:
     with pytest.raises(sluice.MissingObject, match="part-"):
         table.compact()
     assert files_below(place.location) == before
+
+
+def test_an_append_only_table_may_be_compacted(place: Place) -> None:
+    table = place.create(properties={"delta.appendOnly": "true"})
+    table.append(flights(("JFK", 1, 1)))
+    table.append(flights(("JFK", 1, 2)))
+    assert table.compact() is not None
+    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1), ("JFK", 1, 2)]
+
+
+def test_who_only_reads_compacts_nothing(place: Place) -> None:
+    place.create()
+    reader = place.open(consistency="published")
+    with pytest.raises(sluice.InvalidRequest, match="only reads"):
+        reader.compact()
+
+
+def test_a_full_local_disk_is_told_with_a_remedy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    before = files_below(place.location)
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pa.ipc, "new_stream", full)
+    with pytest.raises(sluice.StorageFull, match="TMPDIR"):
+        table.compact(z_order_by="delay")
+    assert files_below(place.location) == before

@@ -26,6 +26,7 @@ from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.vectors import Rows, plan_vector, read_vector
 from sluice.tables import compaction
 from sluice.tables.operations import removal
+from sluice.tables.rewriting import Rewriter
 from sluice.tables.transactions import Change, Reads, commit_change, new_transaction_id
 
 from .conftest import Place, flights, rows_of
@@ -313,15 +314,15 @@ def test_a_compaction_that_cannot_be_committed_any_more_stops_early(place: Place
     monkeypatch.setattr(compaction, "_WRITERS", 1)
     odd = {number for number in ids if number % 2}
     delete, before = plan_deletion(place, odd), data_files(place)
-    real, written = compaction.Rewriter.rewrite, []
+    real, written = Rewriter.rewrite, []
 
-    def rewrite(self: compaction.Rewriter, number: int, one: Any) -> Any:
+    def rewrite(self: Rewriter, number: int, one: Any) -> Any:
         written.append(number)
         done = real(self, number, one)
         delete.commit()
         return done
 
-    monkeypatch.setattr(compaction.Rewriter, "rewrite", rewrite)
+    monkeypatch.setattr(Rewriter, "rewrite", rewrite)
     with pytest.raises(ConcurrentModification):
         table.compact()
     assert written == [0]

@@ -17,6 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ..coordinator.clock import Clock
 from ..coordinator.errors import NotCommitted
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -75,6 +76,7 @@ def compact(
     Raises InvalidRequest and its kinds before anything is read, ConcurrentModification when somebody else replaced the
     files meanwhile; then nothing of it stays.
     """
+    clock = access.ours.context.clock
     snapshot = access.latest()
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     schema = parse_schema(snapshot.metadata.schema_string)
@@ -92,7 +94,7 @@ def compact(
         return None
     layout = FileFormat(schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes)
     rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(), asked.z_order)
-    change = partial(_change, access, snapshot, schema, asked, rewriter.transaction_id, bins)
+    change = partial(_change, clock, snapshot, schema, asked, rewriter.transaction_id, bins)
     outputs = _written(rewriter, bins, _Lookout(access, change([_yet_unwritten(snapshot, one, asked) for one in bins])))
     try:
         return commit_change(access, change(outputs), ack=ack, timeout_s=timeout_s)
@@ -195,7 +197,7 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], lookout: _Lookout) -> list
 
 
 def _change(
-    access: Access,
+    clock: Clock,
     snapshot: Snapshot,
     schema: StructType,
     asked: _Request,
@@ -204,7 +206,7 @@ def _change(
     outputs: Sequence[Output],
 ) -> Change:
     """The commit: every source removed, saying where its rows went, and the new files added."""
-    now_ms = access.ours.context.clock.now_ms()
+    now_ms = clock.now_ms()
     # With vectors a delete leaves its file in place, and is told from what happens to other rows of the file.
     is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     sources: list[AddFile] = []

@@ -12,7 +12,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import AddFile
-from ..storage.errors import SluiceError
+from ..storage.errors import SluiceError, StorageFull
 from ..storage.file_writer import FileFormat, OpenFile
 from ..storage.lineage import Moved
 from ..storage.objects import ObjectStore
@@ -240,14 +240,16 @@ class _Deck:
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def add(self, rows: pa.Table) -> None:
-        if self._writer is None:
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._writer = pa.ipc.new_stream(str(self._path), rows.schema, options=options)
-        self._writer.write_table(rows)
+        with _room_for(self._path):
+            if self._writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_stream(str(self._path), rows.schema, options=options)
+            self._writer.write_table(rows)
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with _room_for(self._path):
+                self._writer.close()
 
     def sorted(self) -> pa.Table:
         """All of them by their position, without it. Every deck got at least one row."""
@@ -255,6 +257,18 @@ class _Deck:
             rows = reader.read_all()
         last = rows.num_columns - 1
         return rows.take(pc.sort_indices(rows.column(last))).remove_column(last)
+
+
+@contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    """Raise StorageFull when the local disk does not take what is written to it."""
+    try:
+        yield
+    except OSError as cause:
+        raise StorageFull(
+            f"rows on their way to z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
+            "folder, or order one partition at a time (where=...)"
+        ) from cause
 
 
 def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> None:
