@@ -51,6 +51,7 @@ from .storage.errors import (
 )
 from .tables.history import HistoryEntry
 from .tables.table import Table
+from .tables.transaction import Transaction
 from .tables.views import TableSnapshot
 from .tables.writing import WritePlan
 from .version import __version__
@@ -97,6 +98,7 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "TableSnapshot",
+    "Transaction",
     "Unavailable",
     "UnknownScheme",
     "UnsupportedFeature",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -11,41 +11,29 @@ import pyarrow as pa
 from ..coordinator.clock import Deadline
 from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, Outcome
-from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.timetravel import version_at
 from . import creation
 from .access import Access, TableAddress, check_consistency
-from .commits import commit_write, commit_write_once, delete, plan_write
+from .changes import changes, iter_changes
 from .compaction import compact
 from .history import HistoryEntry, history
-from .maintenance import Checkpointer
 from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
+from .table_writes import TableWrites
 from .transactions import DEFAULT_TIMEOUT_S
 from .views import TableSnapshot
-from .writing import Rows, WritePlan, schema_of
 
 __all__ = ["Table"]
 
-_ACKS = ("published", "ratified")
 
-
-class Table:
+class Table(TableWrites):
     """A Delta table under sluice. Made by `create`, `open` or `attach`; safe for several threads.
 
     Every write is one transaction: it is committed as a whole or not at all, after everything that claimed its place
     before. Writes raise NotCommitted (ConcurrentModification: repeat the operation), OutcomeUnknown (ask `outcome`) or
     Unavailable (nothing is lost, repeat later), and InvalidRequest before anything is written.
     """
-
-    def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        if ack not in _ACKS:
-            raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
-        self._access = access
-        self._ack = ack
-        self._timeout_s = timeout_s
-        self._checkpointer = Checkpointer(access)
 
     # -- making and opening ------------------------------------------------------------------------------------------
 
@@ -159,46 +147,7 @@ class Table:
         self._access.read(None, consistency, timeout_s=self._timeout_s)
         return self
 
-    # -- writing -----------------------------------------------------------------------------------------------------
-
-    def append(
-        self, rows: Rows, *, merge_schema: bool = False, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
-    ) -> Commit | None:
-        """Add rows. None, and no version, when there are none.
-
-        `merge_schema` adds columns the table lacks. With `transaction` = (application id, number) the append happens
-        once: a number that the table has already (or a higher one) is answered with `Commit.repeated`.
-        """
-        return self._write(rows, "append", merge_schema=merge_schema, transaction=transaction, timeout_s=timeout_s)
-
-    def overwrite(
-        self,
-        rows: Rows,
-        where: str | None = None,
-        *,
-        dynamic: bool = False,
-        merge_schema: bool = False,
-        transaction: tuple[str, int] | None = None,
-        read_version: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Commit | None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
-
-        The rows must satisfy `where` (ConstraintViolated). What is replaced is what `read_version` holds (the latest
-        version when None): give the version your rows were computed from, and rows that others appended since then
-        stay, while a change of what you read is told as ConcurrentModification.
-        """
-        if dynamic and where is not None:
-            raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
-        mode = "dynamic" if dynamic else "overwrite"
-        return self._write(
-            rows, mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version, timeout_s=timeout_s
-        )
-
-    def delete(self, where: str, *, timeout_s: float | None = None) -> Commit | None:
-        """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none."""
-        commit = delete(self._access, where, ack=self._ack, timeout_s=timeout_s or self._timeout_s)
-        return self._note(commit)
+    # -- reorganising and settings -----------------------------------------------------------------------------------
 
     def compact(
         self,
@@ -245,56 +194,6 @@ class Table:
         """Remove such a text; None when there is none of that name."""
         return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
-    def plan_write(
-        self,
-        schema: pa.Schema | None,
-        *,
-        mode: str = "append",
-        where: str | None = None,
-        merge_schema: bool = False,
-        transaction: tuple[str, int] | None = None,
-        read_version: int | None = None,
-    ) -> WritePlan:
-        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made."""
-        return plan_write(
-            self._access, schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
-        )
-
-    def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: float | None = None) -> Commit | None:
-        """Commit what a plan's writers wrote; None when there is nothing to change.
-
-        A plan is committed once: called again (after OutcomeUnknown, by a restarted job) this answers with the commit
-        there is, or raises the refusal.
-        """
-        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
-
-    def _write(
-        self,
-        rows: Rows,
-        mode: str,
-        *,
-        where: str | None = None,
-        merge_schema: bool,
-        transaction: tuple[str, int] | None,
-        read_version: int | None = None,
-        timeout_s: float | None,
-    ) -> Commit | None:
-        schema = schema_of(rows)
-        if merge_schema and schema is None:
-            raise InvalidRequest(
-                "merge_schema needs data whose schema is known before it is read: a Table, RecordBatch or RecordBatchReader"
-            )
-        plan = self.plan_write(
-            schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
-        )
-        files = plan.write(rows)
-        return self._note(commit_write(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
-
-    def _note(self, commit: Commit | None) -> Commit | None:
-        if commit is not None and not commit.repeated:
-            self._checkpointer.committed(commit.version, commit.ordinal)
-        return commit
-
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int | None = None, timestamp: int | None = None, *, consistency: str | None = None) -> TableSnapshot:
@@ -313,6 +212,37 @@ class Table:
                 )
             version = version_at(self._access.store, timestamp)
         return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._timeout_s))
+
+    def changes(
+        self,
+        after: int,
+        up_to: int | None = None,
+        *,
+        by: str = "version",
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        consistency: str | None = None,
+    ) -> pa.Table:
+        """The rows that versions after `after`, up to `up_to` (the latest when None), inserted and deleted, oldest first.
+
+        `after` = -1 is before the first version; with `by` = "timestamp" both are ms since the epoch. Beside the table's columns (or
+        `columns`) stand `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name them too. Raises VersionNotFound and
+        MissingObject, which say what is still there, for history that was cleaned up. `changes_batches` needs bounded memory only.
+        """
+        return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+
+    def changes_batches(
+        self,
+        after: int,
+        up_to: int | None = None,
+        *,
+        by: str = "version",
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        consistency: str | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Like `changes`, batch by batch. Commits that are missing are told at the call, data files while reading."""
+        return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
     def history(self, limit: int | None = 20) -> list[HistoryEntry]:
         """The latest transactions, newest first."""

@@ -15,19 +15,31 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ..storage.actions import AddFile, Metadata
+from ..storage.conform import conform
 from ..storage.constraints import Constraints
 from ..storage.datafiles import write_files
 from ..storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
 from ..storage.predicate import Predicate
-from ..storage.schema import StructType, parse_schema
+from ..storage.schema import StructType, parse_schema, to_arrow
 from .access import TableAddress
 
-__all__ = ["Rows", "WritePlan", "batches_of", "file_size_of", "indexed_columns_of", "require_columns", "schema_of"]
+__all__ = [
+    "Rows",
+    "WritePlan",
+    "batches_of",
+    "check_rows",
+    "file_size_of",
+    "indexed_columns_of",
+    "primary_key",
+    "require_columns",
+    "schema_of",
+]
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]"
 
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
+_PRIMARY_KEY_KEY = "sluice.primaryKey"
 _MIB = 1024 * 1024
 
 
@@ -59,6 +71,16 @@ def _schema(schema_string: str) -> StructType:
 def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...]) -> Constraints:
     metadata = Metadata(id="", schema_string=schema_string, partition_columns=(), configuration=dict(configuration))
     return Constraints.of(_schema(schema_string), metadata)
+
+
+def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
+    """What raises ConstraintViolated for rows that break a constraint of the table. Raises UnsupportedFeature for one it cannot check."""
+    return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items()))).check
+
+
+def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the table's primary key (`sluice.primaryKey`, separated by commas); none when it has no key."""
+    return tuple(name for part in configuration.get(_PRIMARY_KEY_KEY, "").split(",") if (name := part.strip()))
 
 
 def require_columns(data: pa.Schema, table: StructType) -> None:
@@ -136,6 +158,11 @@ class WritePlan:
         )
         return tuple(files)
 
+    def gather(self, rows: Rows) -> pa.Table:
+        """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch."""
+        fitted = [conform(batch, self.schema) for batch in self._complete(batches_of(rows))]
+        return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
+
     def _complete(self, batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.RecordBatch | pa.Table]:
         """The batches, each with every column of the table. Raises SchemaMismatch, naming the columns that are missing."""
         checked: pa.Schema | None = None
@@ -146,13 +173,13 @@ class WritePlan:
             yield batch
 
     def _checks(self) -> Callable[[pa.Table], None]:
-        constraints = _constraints(self.metadata.schema_string, tuple(sorted(self.metadata.configuration.items())))
+        constraints = check_rows(self.metadata)
         if self.mode != "overwrite" or self.where is None:
-            return constraints.check
+            return constraints
         inside = Predicate.parse(self.where, self.schema)
 
         def check(table: pa.Table) -> None:
-            constraints.check(table)
+            constraints(table)
             mask = inside.mask(table)
             outside = len(table) - (mask.true_count if isinstance(mask, pa.BooleanArray) else sum(bool(v) for v in mask.to_pylist()))
             if outside:

@@ -1,0 +1,156 @@
+"""What delete, update, truncate and overwrite do to a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..coordinator.kinds import Kind
+from ..storage.actions import AddFile
+from ..storage.errors import InvalidRequest
+from ..storage.filetable import adds_of
+from ..storage.predicate import Predicate
+from .draft import Draft
+from .steps import Step, written
+from .transactions import Reads
+from .writing import WritePlan, check_rows, primary_key
+
+__all__ = ["add_files", "delete_rows", "reads_in", "truncate_rows", "update_rows"]
+
+
+def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
+    """What a change of rows reads: its condition, and its candidate files where rows cannot be compared one by one."""
+    sql = "" if predicate is None else predicate.to_sql()
+    if draft.uses_vectors:
+        return Reads(predicates=(sql,))
+    return Reads(predicates=(sql,), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path)))
+
+
+def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table) -> int:
+    """Delete the rows of `files` that satisfy the predicate; how many. Files whose rows surely all do are not read."""
+    if predicate is None:
+        return sum(draft.drop(add) for add in list(adds_of(files)))
+    surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    rows = sum(draft.drop(add) for add in list(adds_of(files.filter(surely))))
+    for found in draft.find(predicate, files.filter(pc.invert(surely)), columns=[]):
+        draft.delete(found.file, found.positions)
+        rows += len(found.positions)
+    return rows
+
+
+def delete_rows(draft: Draft, where: str) -> tuple[Reads, Step | None]:
+    """Delete the rows that satisfy `where`; no step when there are none."""
+    predicate = Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    reads = reads_in(draft, predicate, files)
+    rows = _delete_matching(draft, predicate, files)
+    if not rows:
+        return reads, None
+    return reads, Step("DELETE", Kind.CHANGE, {"predicate": where}, {"numDeletedRows": rows}, reads)
+
+
+def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *, label: str) -> tuple[Reads, Step | None]:
+    """Give the rows that satisfy `where` (all when None) new values; no step when there are none.
+
+    Raises PredicateError for an expression that cannot be used, ConstraintViolated and SchemaMismatch for what it makes of a row.
+    """
+    from ..storage.assignments import Assignments
+
+    assignments = Assignments.parse(assigned, draft.schema)
+    _require_no_keys(draft, assigned)
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    reads = reads_in(draft, predicate, files)
+    check = check_rows(draft.metadata)
+    changed: list[tuple[AddFile, pa.Array]] = []
+
+    def updated() -> Iterator[pa.Table]:
+        for found in draft.find(predicate, files):
+            changed.append((found.file, found.positions))
+            yield assignments.apply(found.rows)
+
+    adds = draft.write(updated(), label=label, check=check)
+    draft.replace(changed, adds)
+    if not changed:
+        return reads, None
+    parameters = {} if where is None else {"predicate": where}
+    rows = sum(len(positions) for _, positions in changed)
+    return reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads)
+
+
+def _require_no_keys(draft: Draft, assigned: Mapping[str, str]) -> None:
+    keys = {name.lower() for name in primary_key(draft.metadata.configuration)}
+    named = [name for name in assigned if name.lower() in keys]
+    if named:
+        raise InvalidRequest(
+            f"update sets {', '.join(map(repr, named))}, which belongs to the table's primary key (sluice.primaryKey): delete the rows "
+            "and upsert them under their new key",
+            columns=named,
+        )
+
+
+def truncate_rows(draft: Draft, where: str | None) -> tuple[Reads, Step | None]:
+    """Remove whole files: all of them, or the partitions that satisfy `where`; no step when there are none."""
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    if predicate is not None and not _speaks_of_partitions(draft, predicate):
+        raise InvalidRequest(
+            f"truncate empties whole partitions, and {where!r} does not speak of partition columns alone "
+            f"({', '.join(draft.partition_columns) or 'there are none'}); use delete({where!r})",
+            where=where,
+        )
+    files = draft.candidates(predicate)
+    reads = _reads_whole_files(draft, predicate, files)
+    rows = _delete_matching(draft, predicate, files)
+    if not files.num_rows:
+        return reads, None
+    parameters = {} if where is None else {"predicate": where}
+    return reads, Step("TRUNCATE", Kind.OVERWRITE, parameters, {"numDeletedRows": rows}, reads, scope=where or "")
+
+
+def _speaks_of_partitions(draft: Draft, predicate: Predicate) -> bool:
+    return predicate.split(draft.partition_columns)[1] is None
+
+
+def _reads_whole_files(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
+    """What replaces whole files depends on each of them as it is."""
+    sql = "" if predicate is None else predicate.to_sql()
+    return Reads(predicates=(sql,), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path)))
+
+
+def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
+    """Add what a plan's writers wrote, in place of what its mode says."""
+    if plan.changes_metadata:
+        draft.adopt(plan.metadata)
+    replaced = _replace_rows(draft, plan, files) if plan.mode != "append" else None
+    draft.add(files)
+    return replaced or Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
+
+
+def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
+    """Remove what the plan's `files` (not part of the draft yet) replace."""
+    parameters, metrics = _parameters(plan), written(files)
+    if plan.mode == "dynamic":
+        predicate: Predicate | None = Predicate.in_partitions((f.partition_values for f in files), draft.schema)
+    else:
+        predicate = None if plan.where is None else Predicate.parse(plan.where, draft.schema)
+    found = draft.candidates(predicate)
+    if predicate is None or _speaks_of_partitions(draft, predicate):
+        kind, scope = Kind.OVERWRITE, "" if predicate is None else predicate.to_sql()
+        reads = _reads_whole_files(draft, predicate, found)
+    else:
+        kind, scope = Kind.CHANGE, None
+        reads = reads_in(draft, predicate, found)
+    metrics["numDeletedRows"] = _delete_matching(draft, predicate, found)
+    return Step("WRITE", kind, parameters, metrics, reads, scope)
+
+
+def _parameters(plan: WritePlan) -> dict[str, str]:
+    """How Delta tells the parameters of a write."""
+    parameters = {"mode": "Append" if plan.mode == "append" else "Overwrite"}
+    if plan.mode == "dynamic":
+        parameters["partitionOverwriteMode"] = "dynamic"
+    if plan.where is not None:
+        parameters["predicate"] = plan.where
+    return parameters

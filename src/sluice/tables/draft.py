@@ -1,0 +1,304 @@
+"""The table as an open transaction sees it: a snapshot, less what the transaction removed, with what it added.
+
+Row deletions are kept in memory as sets of positions, whatever the table makes of them in the end, so that several operations
+of one transaction see each other's effects. `finish` turns all of it into the actions of one commit, once: with deletion
+vectors a changed file keeps its place and gets a new vector, without them the rows that stay are copied to new files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from ..storage.actions import Action, AddFile, Metadata
+from ..storage.datafiles import write_files
+from ..storage.features import deletion_vectors
+from ..storage.filetable import add_rows, adds_of, without
+from ..storage.objects import ObjectStore
+from ..storage.predicate import Predicate
+from ..storage.scan import read_files, read_positions
+from ..storage.schema import StructType, parse_schema
+from ..storage.snapshot import Snapshot
+from ..storage.vectors import Rows, plan_vector, read_vector, rows_at
+from .operations import removal
+from .writing import file_size_of, indexed_columns_of
+
+__all__ = ["Draft", "Finished", "Found"]
+
+# From this many characters on, an integer may be beyond 64 bits.
+_LONG_INTEGER = 19
+
+
+def _statistics(add: AddFile) -> dict[str, Any]:
+    """The statistics of a file, its numbers as they are written; none where there are none that make sense."""
+    try:
+        # A bound that was rounded would be no bound: fractions and long integers stay the text they are.
+        read = json.loads(add.stats or "{}", parse_float=orjson.Fragment, parse_int=_integer, parse_constant=_refuse)
+    except ValueError:
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _integer(text: str) -> int | orjson.Fragment:
+    return int(text) if len(text) < _LONG_INTEGER else orjson.Fragment(text)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _counted(add: AddFile) -> int | None:
+    """The rows in a file, deleted ones included, as its statistics count them."""
+    count = _statistics(add).get("numRecords")
+    return count if type(count) is int and count >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of one file that satisfy a condition, with their positions in it (int64)."""
+
+    file: AddFile
+    rows: pa.Table
+    positions: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a draft comes to. Of the files, `removed` are gone for good, `added` hold data that is new to the table or was copied."""
+
+    actions: tuple[Action, ...] = ()
+    removed: tuple[AddFile, ...] = ()
+    added: tuple[AddFile, ...] = ()
+    copied_rows: int = 0
+    vectors_added: int = 0
+    vectors_updated: int = 0
+    vectors_removed: int = 0
+
+
+class Draft:
+    """The files and rows of one open transaction. Not for several threads.
+
+    `metadata` is what the table's will be; `base` the snapshot the transaction was begun on.
+    """
+
+    def __init__(self, store: ObjectStore, base: Snapshot, transaction_id: str) -> None:
+        self.store = store
+        self.base = base
+        self.transaction_id = transaction_id
+        self.metadata: Metadata = base.metadata
+        self.schema: StructType = parse_schema(base.metadata.schema_string)
+        self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
+        self._added: dict[str, AddFile] = {}
+        # Files of the base by path: those that are gone, and those of which rows are. The keys of `_deleted` are the
+        # changed ones and files of this transaction; a file's own vector is part of its rows there.
+        self._removed: dict[str, AddFile] = {}
+        self._changed: dict[str, AddFile] = {}
+        self._deleted: dict[str, Rows] = {}
+        self._physical: dict[str, int] = {}
+
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns the table is partitioned by."""
+        return self.base.partition_columns
+
+    @property
+    def files(self) -> pa.Table:
+        """The live files, in `filetable.FILES_SCHEMA`; those with deleted rows as they were before that."""
+        files = self.base.files
+        if self._removed:
+            files = pa.Table.from_batches(without(files, {add.key for add in self._removed.values()}), files.schema)
+        return pa.concat_tables([files, add_rows(list(self._added.values()))]) if self._added else files
+
+    def candidates(self, predicate: Predicate | None) -> pa.Table:
+        """The files that may hold rows satisfying the predicate."""
+        files = self.files
+        if predicate is None:
+            return files
+        return files.filter(predicate.may_match(files, schema=self.schema, partition_columns=self.partition_columns))
+
+    def is_own(self, path: str) -> bool:
+        """Whether a file was added by this transaction."""
+        return path in self._added
+
+    def live_rows(self, add: AddFile) -> int:
+        """How many rows of a file are left."""
+        deleted = self._deleted.get(add.path)
+        vector = add.deletion_vector
+        return self._rows_in(add) - (len(deleted) if deleted is not None else vector.cardinality if vector is not None else 0)
+
+    def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
+        """The rows of `files` that satisfy the predicate (all when None), file by file; files without such rows are left out."""
+        adds = list(adds_of(files))
+        found = read_positions(
+            self.store,
+            files,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            columns=columns,
+            predicate=predicate,
+            deleted=dict(self._deleted),
+            version=self.base.version,
+        )
+        for number, rows, positions in found:
+            if len(positions):
+                yield Found(adds[number], rows, positions)
+
+    def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
+        """The rows of `files` that satisfy the predicate, as one table."""
+        if not self._deleted:
+            return read_files(
+                self.store,
+                files,
+                schema=self.schema,
+                partition_columns=self.partition_columns,
+                columns=columns,
+                predicate=predicate,
+                version=self.base.version,
+            )
+        nothing = read_files(self.store, files.slice(0, 0), schema=self.schema, partition_columns=self.partition_columns, columns=columns)
+        return pa.concat_tables([nothing, *(found.rows for found in self.find(predicate, files, columns=columns))])
+
+    @contextmanager
+    def atomically(self) -> Iterator[None]:
+        """What is done in the block is done as a whole: when it raises, the draft is what it was before."""
+        # Sets of rows are never changed in place, so that copying the dictionaries is enough.
+        metadata, schema, deleted = self.metadata, self.schema, dict(self._deleted)
+        files = [dict(each) for each in (self._added, self._removed, self._changed)]
+        try:
+            yield
+        except BaseException:
+            self.metadata, self.schema, self._deleted = metadata, schema, deleted
+            self._added, self._removed, self._changed = files
+            raise
+
+    # -- changing it -------------------------------------------------------------------------------------------------
+
+    def add(self, files: Sequence[AddFile]) -> None:
+        """Files that this transaction wrote are part of the table."""
+        self._added.update((add.path, add) for add in files)
+
+    def drop(self, add: AddFile) -> int:
+        """The file is gone with all its rows; how many it had left."""
+        rows = self.live_rows(add)
+        self._deleted.pop(add.path, None)
+        if self._added.pop(add.path, None) is None:
+            self._changed.pop(add.path, None)
+            self._removed[add.path] = add
+        return rows
+
+    def delete(self, add: AddFile, positions: pa.Array) -> None:
+        """Rows of a file are gone, by their positions; the whole file when none is left."""
+        rows = self._deleted.get(add.path)
+        if rows is None:
+            rows = Rows() if add.deletion_vector is None else read_vector(self.store, add.deletion_vector)
+        rows = rows | rows_at(positions)
+        self._deleted[add.path] = rows
+        if add.path not in self._added:
+            self._changed[add.path] = add
+        if len(rows) >= self._rows_in(add):
+            self.drop(add)
+
+    def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], files: Sequence[AddFile]) -> None:
+        """Rows of some files, by their positions, are gone, and `files` are there instead."""
+        for add, positions in gone:
+            self.delete(add, positions)
+        self.add(files)
+
+    def adopt(self, metadata: Metadata) -> None:
+        """The table's metadata will be this."""
+        if metadata.schema_string != self.metadata.schema_string:
+            self.schema = parse_schema(metadata.schema_string)
+        self.metadata = metadata
+
+    def write(self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None) -> list[AddFile]:
+        """Write rows to new files, which are not part of the draft yet; `label` tells apart the calls of one transaction."""
+        configuration = self.metadata.configuration
+        return write_files(
+            self.store,
+            batches,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            transaction_id=self.transaction_id,
+            target_file_bytes=file_size_of(configuration),
+            indexed_columns=indexed_columns_of(configuration),
+            check=check,
+            label=label,
+        )
+
+    # -- what it comes to --------------------------------------------------------------------------------------------
+
+    @property
+    def must_copy(self) -> bool:
+        """Whether `finish` will write data files."""
+        return not self.uses_vectors and bool(self._deleted)
+
+    def outline(self, now_ms: int) -> tuple[Action, ...]:
+        """What the commit will do as far as others are concerned; no rows are copied for it."""
+        if self.uses_vectors:
+            return self.finish(now_ms).actions
+        return (*(removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())), *self._added.values())
+
+    def finish(self, now_ms: int) -> Finished:
+        """The actions of the commit; writes the vectors, or the files with the rows that stay."""
+        return self._with_vectors(now_ms) if self.uses_vectors else self._with_copies(now_ms)
+
+    def _with_vectors(self, now_ms: int) -> Finished:
+        removed = list(self._removed.values())
+        actions: list[Action] = [removal(add, now_ms) for add in removed]
+        for add in self._changed.values():
+            actions += [removal(add, now_ms), self._reduced(add)]
+        added = [self._reduced(add) if add.path in self._deleted else add for add in self._added.values()]
+        updated = sum(add.deletion_vector is not None for add in self._changed.values())
+        return Finished(
+            actions=(*actions, *added),
+            removed=tuple(removed),
+            added=tuple(added),
+            vectors_added=len(self._changed),
+            vectors_updated=updated,
+            vectors_removed=updated + sum(add.deletion_vector is not None for add in removed),
+        )
+
+    def _with_copies(self, now_ms: int) -> Finished:
+        removed = [*self._removed.values(), *self._changed.values()]
+        kept = [add for add in self._added.values() if add.path not in self._deleted]
+        copied: list[AddFile] = []
+        rows = 0
+        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        for number, found in enumerate(self.find(None, add_rows(changed))):
+            copied += self.write([found.rows], label=f"d{number}")
+            rows += found.rows.num_rows
+        return Finished(
+            actions=(*(removal(add, now_ms) for add in removed), *copied, *kept),
+            removed=tuple(removed),
+            added=(*copied, *kept),
+            copied_rows=rows,
+            vectors_removed=sum(add.deletion_vector is not None for add in removed),
+        )
+
+    def _reduced(self, add: AddFile) -> AddFile:
+        """The file with a vector of its deleted rows; bounds in its statistics are no longer reached by some row."""
+        vector, stored = plan_vector(self._deleted[add.path], owner=self.transaction_id)
+        if stored is not None:
+            self.store.put(*stored)
+        wide: Mapping[str, Any] = {**_statistics(add), "numRecords": self._rows_in(add), "tightBounds": False}
+        return replace(add, deletion_vector=vector, data_change=True, stats=orjson.dumps(wide).decode())
+
+    def _rows_in(self, add: AddFile) -> int:
+        """The rows in a file, deleted ones included; its footer tells where statistics do not."""
+        known = self._physical.get(add.path)
+        if known is None:
+            known = _counted(add)
+            if known is None:
+                plain = add_rows([replace(add, deletion_vector=None)])
+                read = read_files(self.store, plain, schema=self.schema, partition_columns=self.partition_columns, columns=[])
+                known = int(read.num_rows)
+            self._physical[add.path] = known
+        return known

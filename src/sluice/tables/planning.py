@@ -1,0 +1,94 @@
+"""What is checked before any row is there: that the table may be written, and that rows of a schema fit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ..coordinator.isolation import ConflictPolicy, table_policy
+from ..storage.actions import Metadata
+from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.features import check_writable
+from ..storage.predicate import Predicate
+from ..storage.schema import from_arrow, merge, parse_schema, schema_to_json
+from ..storage.snapshot import Snapshot
+from .access import Access, TableAddress
+from .writing import WritePlan, require_columns
+
+__all__ = ["MODES", "newest_for_append", "plan_on", "require_replaceable", "snapshot_for_change"]
+
+MODES = ("append", "overwrite", "dynamic")
+
+
+def newest_for_append(access: Access) -> Snapshot:
+    """What a plain append is made on: the snapshot in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
+
+    MaxCompute's policies compare appends with what came before them: there it is the latest one.
+    """
+    head = access.head()
+    snapshot = access.current()
+    is_behind = head.version > snapshot.version
+    if is_behind and (head.metadata_version > snapshot.version or table_policy(snapshot.configuration) is not ConflictPolicy.DELTA):
+        snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    return snapshot
+
+
+def snapshot_for_change(access: Access, read_version: int | None) -> Snapshot:
+    """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound."""
+    latest = access.latest()
+    check_writable(latest.protocol, latest.metadata, latest.domains)
+    return latest if read_version is None else access.at(read_version)
+
+
+def require_replaceable(location: str, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature when nothing in the table may be replaced or deleted."""
+    if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise UnsupportedFeature(
+            f"{location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted; append to it, "
+            "or let its owner change the property",
+            features=["appendOnly"],
+            access="write",
+        )
+
+
+def plan_on(
+    address: TableAddress,
+    metadata: Metadata,
+    schema: pa.Schema | None,
+    *,
+    transaction_id: str,
+    read_version: int,
+    mode: str = "append",
+    where: str | None = None,
+    merge_schema: bool = False,
+    transaction: tuple[str, int] | None = None,
+) -> WritePlan:
+    """A plan for rows of this schema in a table with this metadata. Raises InvalidRequest and its kinds."""
+    if mode not in MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
+    struct = parse_schema(metadata.schema_string)
+    planned = metadata
+    if schema is not None and merge_schema:
+        merged = merge(struct, from_arrow(schema))
+        if merged != struct:
+            planned = replace(metadata, schema_string=schema_to_json(merged))
+            struct = merged
+    if schema is not None and not merge_schema:
+        require_columns(schema, struct)
+    if where is not None:
+        Predicate.parse(where, struct)
+    if mode == "dynamic" and not metadata.partition_columns:
+        raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {address.location} is not partitioned")
+    return WritePlan(
+        address=address,
+        transaction_id=transaction_id,
+        metadata=planned,
+        mode=mode,
+        where=where,
+        read_version=read_version,
+        changes_metadata=planned is not metadata,
+        transaction=transaction,
+        fill_missing=merge_schema,
+    )

@@ -1,0 +1,184 @@
+"""The writing half of `sluice.Table`: every call is one transaction, or plans one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ..coordinator.outcomes import Commit
+from ..storage.actions import AddFile
+from ..storage.errors import InvalidRequest
+from ..storage.snapshot import Snapshot
+from .access import Access
+from .commits import commit_write_once, plan_write
+from .maintenance import Checkpointer
+from .planning import newest_for_append, snapshot_for_change
+from .transaction import Transaction
+from .transactions import DEFAULT_TIMEOUT_S
+from .writing import Rows, WritePlan, primary_key
+
+__all__ = ["TableWrites"]
+
+_ACKS: Final = ("published", "ratified")
+
+
+class TableWrites:
+    """What `sluice.Table` does with rows."""
+
+    def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        if ack not in _ACKS:
+            raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
+        self._access = access
+        self._ack = ack
+        self._timeout_s = timeout_s
+        self._checkpointer = Checkpointer(access)
+
+    def begin(
+        self,
+        isolation: str | None = None,
+        *,
+        read_version: int | None = None,
+        transaction: tuple[str, int] | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
+
+        It sees the latest version, or `read_version`. `isolation` may be stricter than the table's level, never weaker.
+        `transaction` = (application id, number) makes it happen once, as with `append`.
+        """
+        snapshot = snapshot_for_change(self._access, read_version)
+        return self._transaction(snapshot, isolation=isolation, transaction=transaction, timeout_s=timeout_s, once=True)
+
+    def append(
+        self, rows: Rows, *, merge_schema: bool = False, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
+    ) -> Commit | None:
+        """Add rows; in a table with a primary key they replace those with the same key. None, and no version, when there are none.
+
+        `merge_schema` adds columns the table lacks. With `transaction` = (application id, number) the append happens
+        once: a number that the table has already (or a higher one) is answered with `Commit.repeated`.
+        """
+        snapshot = newest_for_append(self._access)
+        if primary_key(snapshot.configuration):
+            snapshot = snapshot_for_change(self._access, None)
+        begun = self._transaction(snapshot, transaction=transaction, timeout_s=timeout_s)
+        begun.append(rows, merge_schema=merge_schema)
+        return begun.commit()
+
+    def overwrite(
+        self,
+        rows: Rows,
+        where: str | None = None,
+        *,
+        dynamic: bool = False,
+        merge_schema: bool = False,
+        transaction: tuple[str, int] | None = None,
+        read_version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Commit | None:
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
+
+        The rows must satisfy `where` (ConstraintViolated). What is replaced is what `read_version` holds (the latest
+        version when None): give the version your rows were computed from, and rows that others appended since then
+        stay, while a change of what you read is told as ConcurrentModification.
+        """
+        begun = self._begun(read_version=read_version, transaction=transaction, timeout_s=timeout_s)
+        begun.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema)
+        return begun.commit()
+
+    def delete(self, where: str, *, timeout_s: float | None = None) -> Commit | None:
+        """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none.
+
+        With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are and the rows are listed as deleted; without
+        them the other rows of these files are written again.
+        """
+        return self._once(lambda begun: begun.delete(where), timeout_s)
+
+    def update(
+        self,
+        set: Mapping[str, str],  # noqa: A002 - the word of SQL
+        where: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Commit | None:
+        """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
+
+        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the row as it was. None, and no version,
+        when there are no such rows. Raises PredicateError for what cannot be evaluated, ConstraintViolated, SchemaMismatch.
+        """
+        return self._once(lambda begun: begun.update(set, where), timeout_s)
+
+    def upsert(self, rows: Rows, on: str | Sequence[str] | None = None, *, timeout_s: float | None = None) -> Commit | None:
+        """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
+
+        `on` is the table's primary key (`sluice.primaryKey`) by default; of several rows with one primary key the last counts, any
+        other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows are held in memory.
+        """
+        return self._once(lambda begun: begun.upsert(rows, on), timeout_s)
+
+    def truncate(self, where: str | None = None, *, timeout_s: float | None = None) -> Commit | None:
+        """Remove all rows, or whole partitions, without reading them; None, and no version, when there are none.
+
+        `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
+        """
+        return self._once(lambda begun: begun.truncate(where), timeout_s)
+
+    def plan_write(
+        self,
+        schema: pa.Schema | None,
+        *,
+        mode: str = "append",
+        where: str | None = None,
+        merge_schema: bool = False,
+        transaction: tuple[str, int] | None = None,
+        read_version: int | None = None,
+    ) -> WritePlan:
+        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made."""
+        return plan_write(
+            self._access, schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
+        )
+
+    def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: float | None = None) -> Commit | None:
+        """Commit what a plan's writers wrote; None when there is nothing to change.
+
+        A plan is committed once: called again (after OutcomeUnknown, by a restarted job) this answers with the commit
+        there is, or raises the refusal.
+        """
+        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+
+    def _once(self, change: Callable[[Transaction], None], timeout_s: float | None) -> Commit | None:
+        """One operation on the latest version, committed."""
+        begun = self._begun(timeout_s=timeout_s)
+        change(begun)
+        return begun.commit()
+
+    def _begun(
+        self, *, read_version: int | None = None, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
+    ) -> Transaction:
+        return self._transaction(snapshot_for_change(self._access, read_version), transaction=transaction, timeout_s=timeout_s)
+
+    def _transaction(
+        self,
+        snapshot: Snapshot,
+        *,
+        isolation: str | None = None,
+        transaction: tuple[str, int] | None = None,
+        timeout_s: float | None = None,
+        once: bool = False,
+    ) -> Transaction:
+        return Transaction(
+            self._access,
+            snapshot,
+            isolation=isolation,
+            transaction=transaction,
+            ack=self._ack,
+            timeout_s=timeout_s or self._timeout_s,
+            once=once,
+            committed=self._note,
+        )
+
+    def _note(self, commit: Commit | None) -> Commit | None:
+        if commit is not None and not commit.repeated:
+            self._checkpointer.committed(commit.version, commit.ordinal)
+        return commit

@@ -1,0 +1,240 @@
+"""Upsert: rows replace those with the same key, or are added where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..coordinator.kinds import Kind
+from ..storage.actions import AddFile
+from ..storage.conform import conform
+from ..storage.errors import InvalidRequest
+from ..storage.predicate import Filter, Predicate
+from ..storage.schema import PrimitiveType, StructType
+from .changing import reads_in
+from .draft import Draft
+from .steps import Step
+from .transactions import Reads
+from .writing import WritePlan, check_rows, primary_key
+
+__all__ = ["Keys", "key_columns", "newest_rows", "require_key_scope", "upsert_rows"]
+
+# Up to this many values of a key column are looked for one by one, more as the range they lie in.
+_VALUES_MAX: Final = 64
+# Up to this many keys of several columns are looked for one by one.
+_TUPLES_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The distinct keys of some rows: for each column its distinct values, and the combinations that occur, as numbers.
+
+    Two keys are equal when `=` is TRUE for all their columns: a null equals nothing; NaN equals NaN, and 0.0 -0.0.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[pa.Array, ...]
+    combined: tuple[pa.Array, ...]
+
+    @staticmethod
+    def of(rows: pa.Table, names: Sequence[str]) -> Keys:
+        """The keys of `rows` in the columns `names`; rows with a null in one of them have none."""
+        columns = [_comparable(rows, name) for name in names]
+        values = [pc.drop_null(pc.unique(column)) for column in columns]
+        combined: list[pa.Array] = []
+        code = pc.index_in(columns[0], value_set=values[0]).cast(pa.int64())
+        for column, known in zip(columns[1:], values[1:], strict=True):
+            code = _paired(code, column, known)
+            combined.append(pc.drop_null(pc.unique(code)))
+            code = pc.index_in(code, value_set=combined[-1]).cast(pa.int64())
+        return Keys(tuple(names), tuple(values), tuple(combined))
+
+    def __len__(self) -> int:
+        return len(self.combined[-1] if self.combined else self.values[0])
+
+    def find(self, rows: pa.Table) -> pa.Array:
+        """For each row the number of its key (int64), null where it is none of these."""
+        code = pc.index_in(_comparable(rows, self.names[0]), value_set=self.values[0]).cast(pa.int64())
+        for name, known, pairs in zip(self.names[1:], self.values[1:], self.combined, strict=True):
+            code = pc.index_in(_paired(code, _comparable(rows, name), known), value_set=pairs).cast(pa.int64())
+        return code
+
+    def condition(self, rows: pa.Table, schema: StructType) -> Predicate | None:
+        """A condition that holds for all rows with one of these keys, and few others; None when none can be told.
+
+        `rows` are those the keys were taken from.
+        """
+        if len(self.names) > 1 and len(self) <= _TUPLES_MAX and not any(_is_floating(rows, name) for name in self.names):
+            places = rows.select(list(self.names)).filter(pc.is_valid(self.find(rows))).to_pylist()
+            found: Predicate | None = None
+            for place in {tuple(place.items()): place for place in places}.values():
+                one = Predicate.from_filters([("EqualTo", (name,), value) for name, value in place.items()], schema)
+                found = one if found is None else found.or_(one)
+            return found
+        filters = [each for name, values in zip(self.names, self.values, strict=True) for each in _filters(name, values)]
+        return Predicate.from_filters(filters, schema) if filters else None
+
+
+def _comparable(rows: pa.Table, name: str) -> pa.Array:
+    """A column in which equal values are the same to Arrow, which takes 0.0 and -0.0 for two, and NaNs by their bits."""
+    column = rows.column(name).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_floating(column.type):
+        nan = pa.scalar(float("nan"), column.type)
+        column = pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
+    return column
+
+
+def _paired(code: pa.Array, column: pa.Array, known: pa.Array) -> pa.Array:
+    """One number for the key so far and the next column's value; both are below 2**31, so that it fits."""
+    return pc.add(pc.multiply(code, pa.scalar(len(known), pa.int64())), pc.index_in(column, value_set=known).cast(pa.int64()))
+
+
+def _is_floating(rows: pa.Table, name: str) -> bool:
+    return bool(pa.types.is_floating(rows.schema.field(name).type))
+
+
+def _filters(name: str, values: pa.Array) -> list[Filter]:
+    """What holds for every one of the values of a column."""
+    if pa.types.is_floating(values.type) or not len(values):
+        return []  # bounds of floats leave NaN out
+    if len(values) <= _VALUES_MAX:
+        return [("In", (name,), values.to_pylist())]
+    if pa.types.is_binary(values.type):
+        return []
+    bounds = pc.min_max(values).as_py()
+    return [("GreaterThanOrEqual", (name,), bounds["min"]), ("LessThanOrEqual", (name,), bounds["max"])]
+
+
+def key_columns(on: str | Sequence[str] | None, schema: StructType, configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that make the key, as the schema spells them; the table's primary key when `on` is None. Raises InvalidRequest."""
+    asked = primary_key(configuration) if on is None else (on,) if isinstance(on, str) else tuple(on)
+    if not asked:
+        raise InvalidRequest("upsert needs the columns that make the key: give on=[...], or make the table with sluice.primaryKey")
+    found: list[str] = []
+    for name in asked:
+        column = schema.get(name) if isinstance(name, str) else None
+        if column is None:
+            raise InvalidRequest(f"the key column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
+        if not isinstance(column.type, PrimitiveType):
+            raise InvalidRequest(
+                f"the key column {column.name!r} is of type {column.type}, which cannot be compared; use columns of plain values",
+                column=column.name,
+            )
+        if column.name in found:
+            raise InvalidRequest(f"the key column {column.name!r} is named twice; name it once", column=column.name)
+        found.append(column.name)
+    return tuple(found)
+
+
+def require_key_scope(plan: WritePlan, key: Sequence[str]) -> None:
+    """Raise InvalidRequest when what a plan overwrites is not told by the key alone: rows beside it may then have the same keys."""
+    if plan.mode == "dynamic":
+        named = set(plan.metadata.partition_columns)
+    elif plan.where is None:
+        return
+    else:
+        named = set(Predicate.parse(plan.where, plan.schema).columns)
+    beside = sorted(named - {column.name for name in key if (column := plan.schema.get(name)) is not None})
+    if beside:
+        raise InvalidRequest(
+            f"the table has the primary key ({', '.join(key)}), and what is overwritten is told by {', '.join(map(repr, beside))}, so that "
+            "a row that stays could have the key of a new one: delete those rows and upsert the new ones in one transaction (Table.begin)",
+            columns=beside,
+        )
+
+
+def newest_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The last row of each key, and all rows without one, in their order."""
+    numbers = Keys.of(rows, names).find(rows)
+    places = pa.array(range(rows.num_rows), pa.int64())
+    last = pa.table({"key": numbers, "place": places}).group_by("key").aggregate([("place", "max")])
+    chosen = last.filter(pc.is_valid(last["key"]))["place_max"]
+    return rows.filter(pc.or_(pc.is_null(numbers), pc.is_in(places, value_set=chosen)))
+
+
+def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
+    """Raise InvalidRequest, naming a key, when a key occurs twice in the data."""
+    if len(numbers) - numbers.null_count == len(keys):
+        return
+    counted = pc.value_counts(pc.drop_null(numbers))
+    times = counted.field("counts")
+    most = counted.filter(pc.greater(times, 1))[0].as_py()
+    place = pc.index(numbers, most["values"]).as_py()
+    key = {name: rows.column(name)[place].as_py() for name in keys.names}
+    shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+    raise InvalidRequest(
+        f"the data has the key {shown} {most['counts']} times, so it cannot be told which row counts: give each key once, or make the "
+        "table with a primary key (sluice.primaryKey), where the last row counts",
+        key=key,
+        rows=most["counts"],
+    )
+
+
+def upsert_rows(
+    draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *, label: str, kind: Kind = Kind.CHANGE
+) -> tuple[Reads | None, Step | None]:
+    """Replace the rows with the keys of `data`, and add the rest of `data`; no step when there are no rows.
+
+    Where `on` is the table's primary key the last row of a key counts; elsewhere a key that occurs twice is refused. Raises
+    InvalidRequest, SchemaMismatch and ConstraintViolated before anything is written.
+    """
+    names = key_columns(on, draft.schema, draft.metadata.configuration)
+    rows = conform(data, draft.schema)
+    if _is_primary(draft, names):
+        rows = newest_rows(rows, names)
+    keys = Keys.of(rows, names)
+    numbers = keys.find(rows)
+    _require_distinct(rows, keys, numbers)
+    if not rows.num_rows:
+        return None, None
+    check_rows(draft.metadata)(rows)
+    gone, reads, updated = _replaced(draft, rows, keys)
+    draft.replace(gone, draft.write([rows], label=label))
+    metrics = {
+        "numSourceRows": data.num_rows,
+        "numOutputRows": rows.num_rows,
+        "numTargetRowsInserted": rows.num_rows - updated,
+        "numTargetRowsUpdated": sum(len(positions) for _, positions in gone),
+        "numTargetRowsDeleted": 0,
+    }
+    return reads, Step("MERGE", kind, _parameters(names), metrics, reads)
+
+
+def _is_primary(draft: Draft, names: Sequence[str]) -> bool:
+    configuration = draft.metadata.configuration
+    return bool(primary_key(configuration)) and set(names) == set(key_columns(None, draft.schema, configuration))
+
+
+def _replaced(draft: Draft, rows: pa.Table, keys: Keys) -> tuple[list[tuple[AddFile, pa.Array]], Reads, int]:
+    """The rows of the table that have one of the keys, what was read to find them, and how many of the keys they have."""
+    if not len(keys):
+        return [], Reads(), 0
+    condition = keys.condition(rows, draft.schema)
+    files = draft.candidates(condition)
+    gone: list[tuple[AddFile, pa.Array]] = []
+    met: set[int] = set()
+    for found in draft.find(condition, files, columns=list(keys.names)):
+        numbers = keys.find(found.rows)
+        if numbers.null_count < len(numbers):
+            gone.append((found.file, found.positions.filter(pc.is_valid(numbers))))
+            met.update(pc.unique(pc.drop_null(numbers)).to_pylist())
+    return gone, reads_in(draft, condition, files), len(met)
+
+
+def _parameters(names: Sequence[str]) -> dict[str, str]:
+    """As Delta tells a MERGE."""
+    matched: list[dict[str, Any]] = [{"actionType": "update"}]
+    inserted: list[dict[str, Any]] = [{"actionType": "insert"}]
+    return {
+        "predicate": " AND ".join(f"target.{name} = source.{name}" for name in names),
+        "matchedPredicates": orjson.dumps(matched).decode(),
+        "notMatchedPredicates": orjson.dumps(inserted).decode(),
+        "notMatchedBySourcePredicates": "[]",
+    }
