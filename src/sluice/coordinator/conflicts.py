@@ -20,6 +20,7 @@ from ..storage.actions import AddFile, Metadata
 from ..storage.errors import UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.metadata_change import is_harmless
+from ..storage.row_tracking import ROW_TRACKING_DOMAIN
 from .content import Winner
 from .footprint import Footprint
 from .isolation import ConflictPolicy, IsolationLevel
@@ -27,7 +28,6 @@ from .kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
 from .records import Refusal
-from .row_ids import ROW_TRACKING_DOMAIN
 
 __all__ = ["APPENDED", "CHANGING_OPERATIONS", "RULES", "Encounter", "Finding", "Rule", "check", "effective_level", "refusal", "replaces"]
 

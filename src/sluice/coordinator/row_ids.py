@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import orjson
 
 from ..storage.actions import Action, AddFile, DomainMetadata, decode_commit, encode_all
+from ..storage.row_tracking import ROW_TRACKING_DOMAIN
 
-__all__ = ["ROW_TRACKING_DOMAIN", "RowCountMissing", "numbered", "rows_to_number"]
-
-ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
+__all__ = ["RowCountMissing", "numbered", "rows_to_number"]
 
 
 class RowCountMissing(ValueError):

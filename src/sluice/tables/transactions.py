@@ -17,10 +17,11 @@ from ..coordinator.outcomes import Commit, refusal_error
 from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
 from ..coordinator.records import Head, Intent, digest
-from ..storage.actions import Action, Metadata, Protocol, encode_all
+from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, encode_all
 from ..storage.errors import InvalidRequest
 from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path
+from ..storage.row_tracking import row_id_high_water_mark
 from ..storage.schema import StructType
 from ..storage.snapshot import Snapshot
 from .access import Access
@@ -97,8 +98,6 @@ class Change:
     """A stricter level than the table's."""
     once: bool = False
     """Whether its outcome is asked for under this very transaction id, so that it is never filed under another."""
-    row_ids: int | None = None
-    """The highest row id given so far, where it creates or attaches a table that tracks rows."""
 
 
 def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> Attempt:
@@ -213,10 +212,29 @@ def _file(access: Access, change: Change, attempt: Attempt, head: Head, deadline
         detach=change.detach,
         filed_again=change.filed_again,
         rebased=attempt.rebased,
-        row_ids=change.row_ids,
+        row_ids=_row_ids(change),
         **_described(change),
     )
     return access.ours.commit(intent, head, deadline, ack=ack)
+
+
+def _row_ids(change: Change) -> int | None:
+    """The highest row id given so far, where the change creates or attaches a table that tracks rows."""
+    if change.expected_version is None:
+        return None
+    protocol, metadata = (change.snapshot.protocol, change.snapshot.metadata) if change.snapshot else (None, None)
+    domains = dict(change.snapshot.domains) if change.snapshot else {}
+    for action in change.actions:
+        match action:
+            case Protocol():
+                protocol = action
+            case Metadata():
+                metadata = action
+            case DomainMetadata():
+                domains[action.domain] = action
+            case _:
+                continue
+    return None if protocol is None or metadata is None else row_id_high_water_mark(domains, metadata, protocol)
 
 
 def _described(change: Change) -> dict[str, Any]:
