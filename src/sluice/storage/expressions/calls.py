@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import pyarrow as pa
 
 from ..errors import PredicateError
 from . import build, types
-from .functions import ALIASES, FUNCTIONS, NOT_DETERMINISTIC
+from .functions import AGGREGATES, ALIASES, FUNCTIONS, NOT_DETERMINISTIC
 from .nodes import Call, Literal, Node
 
-__all__ = ["call"]
+__all__ = ["call", "clock"]
 
 _REWRITTEN = ("coalesce", "if", "nullif", "isnull", "isnotnull", "mod", "negative", "startswith", "endswith", "contains", "date")
 
@@ -51,6 +52,18 @@ def call(name: str, args: Sequence[Node]) -> Node:
     return build.folded(Call(known, coerced, function.gives(coerced)))
 
 
+def clock(name: str, now: datetime) -> Node | None:
+    """What a function that tells the time gives at the moment `now` (in UTC, as everything is); None for any other name."""
+    match name.lower():
+        case "current_timestamp" | "now":
+            return build.literal(now)
+        case "current_date" | "curdate":
+            return build.cast(build.literal(now), pa.date32())
+        case "localtimestamp":
+            return build.cast(build.literal(now), types.TIMESTAMP_NTZ)
+    return None
+
+
 def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
     """The argument at the type the function takes; None takes any number."""
     if kind is None:
@@ -72,7 +85,9 @@ def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
 
 def _unknown(name: str) -> str:
     if name.lower() in NOT_DETERMINISTIC:
-        return f"{name} has no fixed value, and a predicate must mean the same to everybody: write the value itself"
+        return f"{name} has no fixed value, and must mean the same to everybody and at every attempt: write the value itself"
+    if name.lower() in AGGREGATES:
+        return f"{name} is an aggregate, which sums up many rows, and here is one: compute it first, and write the value"
     known = ", ".join(sorted({*FUNCTIONS, *ALIASES, *_REWRITTEN}))
     return f"sluice does not evaluate the function {name}: compute it in a column first; it knows {known}"
 

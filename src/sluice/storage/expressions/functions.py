@@ -16,7 +16,7 @@ from ..errors import PredicateError
 from . import elementwise, types
 from .nodes import Literal, Node
 
-__all__ = ["ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
+__all__ = ["AGGREGATES", "ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
 
 Run: TypeAlias = Callable[[Sequence[pc.Expression], Sequence[Node]], pc.Expression]
 
@@ -191,5 +191,14 @@ NOT_DETERMINISTIC: Final = frozenset(
         *("rand", "random", "randn", "uuid", "shuffle", "monotonically_increasing_id", "spark_partition_id", "input_file_name"),
         *("now", "current_date", "curdate", "current_timestamp", "localtimestamp", "current_timezone", "unix_timestamp"),
         *("current_user", "user", "session_user", "current_database"),
+    }
+)
+
+AGGREGATES: Final = frozenset(
+    {
+        *("sum", "avg", "mean", "count", "count_if", "min", "max", "min_by", "max_by", "first", "last", "any_value", "median", "mode"),
+        *("stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "collect_list", "collect_set", "array_agg"),
+        *("approx_count_distinct", "percentile", "percentile_approx", "bool_and", "bool_or", "every", "some", "any", "listagg"),
+        *("row_number", "rank", "dense_rank", "lag", "lead", "ntile"),
     }
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from sqlglot.dialects.spark import Spark
 
 from ..errors import PredicateError
 from . import build, types
-from .calls import call
+from .calls import call, clock
 from .nodes import Node
 
 __all__ = ["parse", "parse_widely"]
@@ -28,13 +29,16 @@ class _Dialect(Spark):
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
-def parse(text: str, schema: pa.Schema) -> Node:
-    """The expression `text` over the columns of `schema`; PredicateError tells what cannot be parsed or evaluated, and where."""
-    found = _trees(text)
+def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetime | None = None) -> Node:
+    """The expression `text` over the columns of `schema`; PredicateError tells what cannot be parsed or evaluated, and where.
+
+    `noun` is what errors call the text. `now` is what `current_timestamp()` and its kin stand for; without it they are refused.
+    """
+    found = _trees(text, noun)
     try:
-        return _Translator(schema).node(_only(found))
+        return _Translator(schema, now).node(_only(found))
     except PredicateError as error:
-        raise PredicateError(f"the predicate {text!r} cannot be used: {error.message}", predicate=text, **error.details) from None
+        raise PredicateError(f"the {noun} {text!r} cannot be used: {error.message}", **{noun: text}, **error.details) from None
 
 
 def parse_widely(text: str, schema: pa.Schema) -> Node:
@@ -42,10 +46,10 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
     PredicateError when the text is no expression at all.
     """
-    return _Translator(schema).widened(_only(_trees(text)))
+    return _Translator(schema).widened(_only(_trees(text, "predicate")))
 
 
-def _trees(text: str) -> list[Any]:
+def _trees(text: str, noun: str) -> list[Any]:
     try:
         return sqlglot.parse(text, dialect=_Dialect)
     except sqlglot.errors.SqlglotError as error:
@@ -53,9 +57,9 @@ def _trees(text: str) -> list[Any]:
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
         what = where.get("description", str(error))
         raise PredicateError(
-            f"the predicate {text!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
-            " write it as in a WHERE clause of Spark SQL",
-            predicate=text,
+            f"the {noun} {text!r} does not parse: {what} at line {line}, column {column} (near {near!r});"
+            f" write it as {'in a WHERE clause of' if noun == 'predicate' else 'an expression of'} Spark SQL",
+            **{noun: text},
             line=line,
             column=column,
         ) from None
@@ -95,8 +99,9 @@ _NAMES: Final = {"Subquery": "a subquery", "Select": "a subquery", "Exists": "a 
 
 
 class _Translator:
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, now: datetime | None = None) -> None:
         self.schema = schema
+        self.now = now
 
     def node(self, tree: Any) -> Node:
         kind = type(tree)
@@ -124,9 +129,7 @@ class _Translator:
 
     def _unknown(self, tree: Any) -> NoReturn:
         what = _NAMES.get(type(tree).__name__, type(tree).__name__.upper())
-        raise PredicateError(
-            f"{what} ({tree.sql(dialect='spark')}) cannot be evaluated in a predicate: compute it first, or write the value"
-        )
+        raise PredicateError(f"{what} ({tree.sql(dialect='spark')}) cannot be evaluated: compute it first, or write the value")
 
     def _paren(self, tree: exp.Paren) -> Node:
         return self.node(tree.this)
@@ -134,7 +137,15 @@ class _Translator:
     def _column(self, tree: exp.Column) -> Node:
         if not all(isinstance(part, exp.Identifier) for part in tree.parts):
             self._unknown(tree)
-        return build.column([part.name for part in tree.parts], self.schema)
+        path = [part.name for part in tree.parts]
+        told = self._clock(path[0]) if len(path) == 1 and not tree.this.quoted else None
+        if told is not None and path[0].lower() not in map(str.lower, self.schema.names):
+            return told
+        return build.column(path, self.schema)
+
+    def _clock(self, name: str) -> Node | None:
+        """The value of a function that tells the time, where the time is known."""
+        return None if self.now is None else clock(name, self.now)
 
     def _dot(self, tree: exp.Dot) -> Node:
         if not all(isinstance(part, exp.Identifier) for part in tree.parts):
@@ -227,7 +238,8 @@ class _Translator:
         return call("concat", [self.node(part) for part in tree.expressions])
 
     def _anonymous(self, tree: exp.Anonymous) -> Node:
-        return call(str(tree.this), [self.node(arg) for arg in tree.expressions])
+        told = self._clock(str(tree.this)) if not tree.expressions else None
+        return told if told is not None else call(str(tree.this), [self.node(arg) for arg in tree.expressions])
 
     def _if(self, tree: exp.If) -> Node:
         otherwise = tree.args.get("false")

@@ -46,11 +46,14 @@ def remembered(function: Callable[[Any], Plain]) -> Callable[[Any], Plain]:
     known: dict[Any, Plain] = {}
 
     def ask(value: Any) -> Plain:
-        if value not in known:
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            known[value] = function(value)
-        return known[value]
+        try:
+            return known[value]
+        except KeyError:
+            answer = function(value)
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[value] = answer
+        return answer
 
     return ask
 
