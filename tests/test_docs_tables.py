@@ -21,6 +21,7 @@ from sluice.coordinator.isolation import IsolationLevel
 from sluice.coordinator.limits import Limits
 from sluice.storage.errors import SluiceError
 from sluice.storage.s3_options import S3Options
+from sluice.tables.property_rules import HANDED_ON, PROPERTIES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -144,11 +145,17 @@ def test_environment_variables() -> None:
     assert {name for name in names(section("configuration.md", "Environment variables")) if name.startswith("SLUICE_")} == read
 
 
-def test_table_properties_are_known_to_the_code() -> None:
-    known = set(constants())
-    told = names(section("configuration.md", "Table properties"))
-    assert [name for name in told if name.replace("<name>", "") not in known] == []
-    assert len(told) >= 5
+def properties_table() -> list[str]:
+    """The table properties that sluice obeys or checks, one line each."""
+    lines = (f"| `{each.name}` | {each.values} | {each.default} | {each.meaning} |" for each in PROPERTIES)
+    return [line.replace("|  |", "| |") for line in lines]
+
+
+def test_table_properties() -> None:
+    text = section("configuration.md", "Table properties")
+    assert [line for line in text.splitlines() if line.startswith("| `")] == properties_table()
+    handed_on = text.partition("kept for other engines")[2].partition("\n\n")[0]
+    assert re.findall(r"`([^`]+)`", handed_on) == [name.removeprefix("delta.") for name in HANDED_ON]
 
 
 def test_spark_options() -> None:

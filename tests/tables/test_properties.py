@@ -18,6 +18,8 @@ from sluice.storage.codec import decode_commit
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.row_tracking import row_id_high_water_mark
 from sluice.storage.schema import from_arrow
+from sluice.tables import properties as operations
+from sluice.tables import transactions
 from sluice.tables.property_rules import HANDED_ON, PROPERTIES, check_settings, primary_key_of
 
 from .conftest import FLIGHTS, Place, flights, rows_of
@@ -282,16 +284,13 @@ def test_rows_that_come_while_a_key_is_set_are_not_overlooked(place: Place, monk
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Let something happen after the next change of properties was planned and before it is committed."""
-    from sluice.tables import properties
-
-    real = properties.commit_change
 
     def commit(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(properties, "commit_change", real)
+        monkeypatch.setattr(operations, "commit_change", transactions.commit_change)
         meanwhile()
-        return real(*arguments, **options)
+        return transactions.commit_change(*arguments, **options)
 
-    monkeypatch.setattr(properties, "commit_change", commit)
+    monkeypatch.setattr(operations, "commit_change", commit)
 
 
 def test_appends_do_not_stop_a_change_of_properties(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +353,8 @@ def test_other_engines_read_such_tables(place: Place, properties: dict[str, str]
     table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
     theirs = deltalake.DeltaTable(place.location)
     assert (theirs.version(), theirs.metadata().configuration) == (1, dict(table.properties))
-    found = pa.table(deltalake.QueryBuilder().register("flights", theirs).execute("SELECT origin, month, delay FROM flights").read_all())
+    builder: Any = deltalake.QueryBuilder
+    found = pa.table(builder().register("flights", theirs).execute("SELECT origin, month, delay FROM flights").read_all())
     expected = [("EWR", 2, None), ("JFK", 1, 5)]
     assert rows_of(found.cast(FLIGHTS)) == expected
     assert rows_of(pl.read_delta(place.location).select(FLIGHTS.names).to_arrow().cast(FLIGHTS)) == expected
@@ -414,7 +414,11 @@ def test_the_policy_of_maxcompute_delta_needs_deletion_vectors(place: Place) -> 
     assert caught.value.property == VECTORS
     table = place.create(properties={POLICY: "maxcompute-delta"})
     assert table.properties[VECTORS] == "true"
-    for change in (lambda: table.set_properties({VECTORS: "false"}), lambda: table.unset_properties([VECTORS])):
+    changes: list[Callable[[], object]] = [
+        lambda: table.set_properties({VECTORS: "false"}),
+        lambda: table.unset_properties([VECTORS]),
+    ]
+    for change in changes:
         with pytest.raises(InvalidRequest, match="marks deleted rows in deletion vectors"):
             change()
     assert table.set_properties({VECTORS: "false", POLICY: "maxcompute-table"}) is not None
