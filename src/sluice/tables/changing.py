@@ -9,13 +9,15 @@ import pyarrow.compute as pc
 
 from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile
+from ..storage.assignments import Assignments
 from ..storage.errors import InvalidRequest
 from ..storage.filetable import adds_of
 from ..storage.predicate import Predicate
 from .draft import Draft
+from .property_rules import primary_key_of
 from .steps import Step, written
 from .transactions import Reads
-from .writing import WritePlan, check_rows, primary_key
+from .writing import WritePlan, check_rows
 
 __all__ = ["add_files", "delete_rows", "reads_in", "truncate_rows", "update_rows"]
 
@@ -56,32 +58,41 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an expression that cannot be used, ConstraintViolated and SchemaMismatch for what it makes of a row.
     """
-    from ..storage.assignments import Assignments
-
     assignments = Assignments.parse(assigned, draft.schema)
     _require_no_keys(draft, assigned)
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
-    check = check_rows(draft.metadata)
-    changed: list[tuple[AddFile, pa.Array]] = []
-
-    def updated() -> Iterator[pa.Table]:
-        for found in draft.find(predicate, files):
-            changed.append((found.file, found.positions))
-            yield assignments.apply(found.rows)
-
-    adds = draft.write(updated(), label=label, check=check)
-    draft.replace(changed, adds)
-    if not changed:
+    # What this transaction added itself stays new to the table.
+    is_new = pa.array([draft.is_new(path) for path in files["path"].to_pylist()], pa.bool_())
+    rows = _rewritten(draft, assignments, predicate, files.filter(pc.invert(is_new)), label)
+    if pc.any(is_new).as_py():
+        rows += _rewritten(draft, assignments, predicate, files.filter(is_new), f"{label}n")
+    if not rows:
         return reads, None
     parameters = {} if where is None else {"predicate": where}
-    rows = sum(len(positions) for _, positions in changed)
     return reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads)
 
 
+def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | None, files: pa.Table, label: str) -> int:
+    """Give the rows of `files` that satisfy the predicate their new values, in new files; how many."""
+    gone: list[tuple[AddFile, pa.Array]] = []
+
+    def updated() -> Iterator[pa.Table]:
+        for found in draft.find(predicate, files):
+            gone.append((found.file, found.positions))
+            yield assignments.apply(found.rows)
+
+    are_new = files.num_rows > 0 and draft.is_new(files["path"][0].as_py())
+    written_files = draft.write(updated(), label=label, check=check_rows(draft.metadata))
+    draft.replace(gone, [] if are_new else written_files)
+    if are_new:
+        draft.add(written_files)
+    return sum(len(positions) for _, positions in gone)
+
+
 def _require_no_keys(draft: Draft, assigned: Mapping[str, str]) -> None:
-    keys = {name.lower() for name in primary_key(draft.metadata.configuration)}
+    keys = {name.lower() for name in primary_key_of(draft.metadata.configuration, draft.schema)}
     named = [name for name in assigned if name.lower() in keys]
     if named:
         raise InvalidRequest(

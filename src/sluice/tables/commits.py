@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,15 +13,16 @@ from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, TableExists
-from ..storage.schema import StructType
+from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, first_actions, new_table
 from .planning import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
+from .property_rules import primary_key_of
 from .steps import written
 from .transaction import Transaction
 from .transactions import Change, Reads, check_application_transaction, commit_change, new_transaction_id
-from .writing import WritePlan, primary_key
+from .writing import WritePlan
 
 __all__ = ["commit_creation", "commit_write", "commit_write_once", "plan_creation", "plan_write"]
 
@@ -49,7 +50,7 @@ def plan_write(
     snapshot = newest_for_append(access) if appends_to_newest else snapshot_for_change(access, read_version)
     if mode != "append":
         require_replaceable(access.address.location, snapshot)
-    _require_no_key(access.address, snapshot.configuration)
+    _require_no_key(access.address, snapshot.metadata)
     return plan_on(
         access.address,
         snapshot.metadata,
@@ -63,9 +64,9 @@ def plan_write(
     )
 
 
-def _require_no_key(address: TableAddress, configuration: Mapping[str, str]) -> None:
+def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
     """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
-    key = primary_key(configuration)
+    key = primary_key_of(metadata.configuration, parse_schema(metadata.schema_string))
     if key:
         raise InvalidRequest(
             f"{address.location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
@@ -83,8 +84,8 @@ def plan_creation(
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows."""
     check_application_transaction(transaction)
-    _require_no_key(address, properties)
     metadata = new_table(schema, partition_by, properties)
+    _require_no_key(address, metadata)
     return WritePlan(address, new_transaction_id(), metadata, transaction=transaction)
 
 

@@ -27,6 +27,7 @@ from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from ..storage.vectors import Rows, plan_vector, read_vector, rows_at
 from .operations import removal
+from .property_rules import CHANGE_DATA_FEED, is_on
 from .writing import file_size_of, indexed_columns_of
 
 __all__ = ["Draft", "Finished", "Found"]
@@ -84,7 +85,8 @@ class Finished:
 class Draft:
     """The files and rows of one open transaction. Not for several threads.
 
-    `metadata` is what the table's will be; `base` the snapshot the transaction was begun on.
+    `metadata` is what the table's will be; `base` the snapshot the transaction was begun on; `tells_changes` whether the table keeps
+    change data.
     """
 
     def __init__(self, store: ObjectStore, base: Snapshot, transaction_id: str) -> None:
@@ -94,12 +96,16 @@ class Draft:
         self.metadata: Metadata = base.metadata
         self.schema: StructType = parse_schema(base.metadata.schema_string)
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
+        self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
         self._added: dict[str, AddFile] = {}
         # Files of the base by path: those that are gone, and those of which rows are. The keys of `_deleted` are the
         # changed ones and files of this transaction; a file's own vector is part of its rows there.
         self._removed: dict[str, AddFile] = {}
         self._changed: dict[str, AddFile] = {}
         self._deleted: dict[str, Rows] = {}
+        # Of the rows that the base's files lost, those that became others, and the files with what they became.
+        self._replaced: dict[str, Rows] = {}
+        self._successors: set[str] = set()
         self._physical: dict[str, int] = {}
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -170,13 +176,15 @@ class Draft:
     def atomically(self) -> Iterator[None]:
         """What is done in the block is done as a whole: when it raises, the draft is what it was before."""
         # Sets of rows are never changed in place, so that copying the dictionaries is enough.
-        metadata, schema, deleted = self.metadata, self.schema, dict(self._deleted)
+        metadata, schema, successors = self.metadata, self.schema, set(self._successors)
         files = [dict(each) for each in (self._added, self._removed, self._changed)]
+        rows = [dict(each) for each in (self._deleted, self._replaced)]
         try:
             yield
         except BaseException:
-            self.metadata, self.schema, self._deleted = metadata, schema, deleted
+            self.metadata, self.schema, self._successors = metadata, schema, successors
             self._added, self._removed, self._changed = files
+            self._deleted, self._replaced = rows
             raise
 
     # -- changing it -------------------------------------------------------------------------------------------------
@@ -206,11 +214,14 @@ class Draft:
         if len(rows) >= self._rows_in(add):
             self.drop(add)
 
-    def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], files: Sequence[AddFile]) -> None:
-        """Rows of some files, by their positions, are gone, and `files` are there instead."""
+    def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], successors: Sequence[AddFile]) -> None:
+        """Rows of some files, by their positions, became the rows of others."""
         for add, positions in gone:
+            if add.path not in self._added:
+                self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows_at(positions)
             self.delete(add, positions)
-        self.add(files)
+        self.add(successors)
+        self._successors.update(add.path for add in successors)
 
     def adopt(self, metadata: Metadata) -> None:
         """The table's metadata will be this."""
@@ -232,6 +243,29 @@ class Draft:
             check=check,
             label=label,
         )
+
+    # -- what became of rows -----------------------------------------------------------------------------------------
+
+    def is_new(self, path: str) -> bool:
+        """Whether the rows of a file are new to the table, and not what rows of the base became."""
+        return path in self._added and path not in self._successors
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows became others, or a file lost some of its rows: whole files that come and go are told by the log."""
+        return bool(self._replaced or self._changed)
+
+    def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:
+        """The files of the base that lost rows: which (None: all that were left), and which of these became others."""
+        for add in self._removed.values():
+            yield add, None, self._replaced.get(add.path, Rows())
+        for add in self._changed.values():
+            yield add, self._deleted[add.path], self._replaced.get(add.path, Rows())
+
+    @property
+    def own_files(self) -> pa.Table:
+        """The files this transaction added, in `filetable.FILES_SCHEMA`."""
+        return add_rows(list(self._added.values()))
 
     # -- what it comes to --------------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from .access import Access
 from .commits import commit_write_once, plan_write
 from .maintenance import Checkpointer
 from .planning import newest_for_append, snapshot_for_change
+from .property_rules import PRIMARY_KEY
 from .transaction import Transaction
 from .transactions import DEFAULT_TIMEOUT_S
-from .writing import Rows, WritePlan, primary_key
+from .writing import Rows, WritePlan
 
 __all__ = ["TableWrites"]
 
@@ -60,7 +61,7 @@ class TableWrites:
         once: a number that the table has already (or a higher one) is answered with `Commit.repeated`.
         """
         snapshot = newest_for_append(self._access)
-        if primary_key(snapshot.configuration):
+        if PRIMARY_KEY in snapshot.configuration:
             snapshot = snapshot_for_change(self._access, None)
         begun = self._transaction(snapshot, transaction=transaction, timeout_s=timeout_s)
         begun.append(rows, merge_schema=merge_schema)

@@ -21,9 +21,11 @@ from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
 from ..storage.snapshot import Snapshot
 from .access import Access
+from .capturing import capture_changes
 from .changing import add_files, delete_rows, truncate_rows, update_rows
 from .draft import Draft
 from .planning import plan_on, require_replaceable
+from .property_rules import primary_key_of
 from .steps import Step, operation_of, reads_of, scope_of, told
 from .transactions import (
     DEFAULT_TIMEOUT_S,
@@ -36,7 +38,7 @@ from .transactions import (
     validate,
 )
 from .upserting import newest_rows, require_key_scope, upsert_rows
-from .writing import Rows, WritePlan, primary_key, schema_of
+from .writing import Rows, WritePlan, schema_of
 
 __all__ = ["Transaction"]
 
@@ -248,7 +250,7 @@ class Transaction:
             )
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
-            key = primary_key(plan.metadata.configuration)
+            key = primary_key_of(plan.metadata.configuration, plan.schema)
             if key and mode == "append":
                 if plan.changes_metadata:
                     self._draft.adopt(plan.metadata)
@@ -322,7 +324,11 @@ class Transaction:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._access.address.location)
             return None
-        return self._change_of(finished.actions, told(self._steps, finished))
+        metrics = told(self._steps, finished)
+        if not draft.tells_changes:
+            return self._change_of(finished.actions, metrics)
+        changes = capture_changes(draft)
+        return self._change_of((*finished.actions, *changes), {**metrics, "numAddedChangeFiles": str(len(changes))})
 
     def _change_of(self, files: Sequence[Action], metrics: Mapping[str, str]) -> Change:
         draft = self._draft

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -18,9 +18,10 @@ from ..storage.predicate import Filter, Predicate
 from ..storage.schema import PrimitiveType, StructType
 from .changing import reads_in
 from .draft import Draft
+from .property_rules import primary_key_of
 from .steps import Step
 from .transactions import Reads
-from .writing import WritePlan, check_rows, primary_key
+from .writing import WritePlan, check_rows
 
 __all__ = ["Keys", "key_columns", "newest_rows", "require_key_scope", "upsert_rows"]
 
@@ -114,7 +115,7 @@ def _filters(name: str, values: pa.Array) -> list[Filter]:
 
 def key_columns(on: str | Sequence[str] | None, schema: StructType, configuration: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that make the key, as the schema spells them; the table's primary key when `on` is None. Raises InvalidRequest."""
-    asked = primary_key(configuration) if on is None else (on,) if isinstance(on, str) else tuple(on)
+    asked = primary_key_of(configuration, schema) if on is None else (on,) if isinstance(on, str) else tuple(on)
     if not asked:
         raise InvalidRequest("upsert needs the columns that make the key: give on=[...], or make the table with sluice.primaryKey")
     found: list[str] = []
@@ -141,7 +142,7 @@ def require_key_scope(plan: WritePlan, key: Sequence[str]) -> None:
         return
     else:
         named = set(Predicate.parse(plan.where, plan.schema).columns)
-    beside = sorted(named - {column.name for name in key if (column := plan.schema.get(name)) is not None})
+    beside = sorted(named - set(key))
     if beside:
         raise InvalidRequest(
             f"the table has the primary key ({', '.join(key)}), and what is overwritten is told by {', '.join(map(repr, beside))}, so that "
@@ -195,37 +196,55 @@ def upsert_rows(
     if not rows.num_rows:
         return None, None
     check_rows(draft.metadata)(rows)
-    gone, reads, updated = _replaced(draft, rows, keys)
-    draft.replace(gone, draft.write([rows], label=label))
+    met = _meet(draft, rows, keys)
+    if draft.tells_changes:
+        succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
+        draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s"))
+        draft.add(draft.write([rows.filter(pc.invert(succeeds))], label=label))
+    else:
+        draft.replace(met.gone, draft.write([rows], label=label))
     metrics = {
         "numSourceRows": data.num_rows,
         "numOutputRows": rows.num_rows,
-        "numTargetRowsInserted": rows.num_rows - updated,
-        "numTargetRowsUpdated": sum(len(positions) for _, positions in gone),
+        "numTargetRowsInserted": rows.num_rows - len(met.keys),
+        "numTargetRowsUpdated": sum(len(positions) for _, positions in met.gone),
         "numTargetRowsDeleted": 0,
     }
-    return reads, Step("MERGE", kind, _parameters(names), metrics, reads)
+    return met.reads, Step("MERGE", kind, _parameters(names), metrics, met.reads)
 
 
 def _is_primary(draft: Draft, names: Sequence[str]) -> bool:
-    configuration = draft.metadata.configuration
-    return bool(primary_key(configuration)) and set(names) == set(key_columns(None, draft.schema, configuration))
+    return set(names) == set(primary_key_of(draft.metadata.configuration, draft.schema))
 
 
-def _replaced(draft: Draft, rows: pa.Table, keys: Keys) -> tuple[list[tuple[AddFile, pa.Array]], Reads, int]:
-    """The rows of the table that have one of the keys, what was read to find them, and how many of the keys they have."""
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """The rows of the table that have one of the keys: where they are, what was read to find them, and the numbers of their keys.
+
+    `succeeded` are the keys of those that this transaction did not add itself.
+    """
+
+    reads: Reads
+    gone: list[tuple[AddFile, pa.Array]] = field(default_factory=list)
+    keys: set[int] = field(default_factory=set)
+    succeeded: set[int] = field(default_factory=set)
+
+
+def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
     if not len(keys):
-        return [], Reads(), 0
+        return _Met(Reads())
     condition = keys.condition(rows, draft.schema)
     files = draft.candidates(condition)
-    gone: list[tuple[AddFile, pa.Array]] = []
-    met: set[int] = set()
+    met = _Met(reads_in(draft, condition, files))
     for found in draft.find(condition, files, columns=list(keys.names)):
         numbers = keys.find(found.rows)
         if numbers.null_count < len(numbers):
-            gone.append((found.file, found.positions.filter(pc.is_valid(numbers))))
-            met.update(pc.unique(pc.drop_null(numbers)).to_pylist())
-    return gone, reads_in(draft, condition, files), len(met)
+            met.gone.append((found.file, found.positions.filter(pc.is_valid(numbers))))
+            found_keys = pc.unique(pc.drop_null(numbers)).to_pylist()
+            met.keys.update(found_keys)
+            if not draft.is_new(found.file.path):
+                met.succeeded.update(found_keys)
+    return met
 
 
 def _parameters(names: Sequence[str]) -> dict[str, str]:

@@ -30,7 +30,6 @@ __all__ = [
     "check_rows",
     "file_size_of",
     "indexed_columns_of",
-    "primary_key",
     "require_columns",
     "schema_of",
 ]
@@ -39,7 +38,6 @@ Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[p
 
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
-_PRIMARY_KEY_KEY = "sluice.primaryKey"
 _MIB = 1024 * 1024
 
 
@@ -76,11 +74,6 @@ def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...])
 def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
     """What raises ConstraintViolated for rows that break a constraint of the table. Raises UnsupportedFeature for one it cannot check."""
     return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items()))).check
-
-
-def primary_key(configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the table's primary key (`sluice.primaryKey`, separated by commas); none when it has no key."""
-    return tuple(name for part in configuration.get(_PRIMARY_KEY_KEY, "").split(",") if (name := part.strip()))
 
 
 def require_columns(data: pa.Schema, table: StructType) -> None:
