@@ -1,0 +1,48 @@
+"""Histories of random transactions are serializable as far as the table's level says, with deletion vectors and without."""
+
+from __future__ import annotations
+
+import pytest
+
+import sluice
+
+from .conftest import Place
+from .histories import SCHEMA, History, run, settings, state_of
+
+LEVELS = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+
+
+def history(place: Place, seed: int, level: str, *, vectors: bool, partitioned: bool) -> History:
+    sluice.Table.create(
+        place.location,
+        SCHEMA,
+        partition_by=["k"] if partitioned else [],
+        properties=settings(level, vectors),
+        coordinator=place.coordinator,
+    )
+    return run(seed, place.open, level, partitioned=partitioned)
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_history_is_what_its_level_says(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
+    done = history(place, seed, level, vectors=vectors, partitioned=partitioned)
+    assert done.committed > 0
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_vectors_make_no_difference_to_the_rows(place: Place, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a history with deletion vectors committed leaves the same rows when it is done again, one by one, without them."""
+    done = history(place, seed, "Serializable", vectors=True, partitioned=False)
+    plain = sluice.Table.create(
+        str(tmp_path_factory.mktemp("plain") / "t"), SCHEMA, properties=settings("Serializable", False), coordinator=place.coordinator
+    )
+    first = done.tables[0].snapshot(version=1).to_arrow()
+    plain.append(first)
+    for made in done.kept:
+        with plain.refresh().begin() as again:
+            for operation in made.operations:
+                operation.do(again)
+    assert state_of(plain.snapshot().to_arrow()) == state_of(done.tables[0].snapshot().to_arrow())
