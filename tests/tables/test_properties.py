@@ -252,6 +252,18 @@ def test_a_constraint_without_columns_and_one_on_partitions(place: Place) -> Non
     assert table.refresh().version == 3
 
 
+def test_rows_that_are_marked_as_deleted_break_no_constraint(place: Place) -> None:
+    table = place.create(properties={VECTORS: "true"}, partition_by=[])
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, -7), ("LGA", 3, -8)))
+    table.delete("delay = -7")
+    assert any(add.deletion_vector for add in table.snapshot().raw.add_files())
+    with pytest.raises(sluice.ConstraintViolated) as caught:
+        table.set_properties({"delta.constraints.sane": "delay >= 0"})
+    assert caught.value.values == {"delay": -8}
+    table.delete("delay = -8")
+    assert table.set_properties({"delta.constraints.sane": "delay >= 0"}) is not None
+
+
 def test_a_changed_constraint_is_checked_again(place: Place) -> None:
     table = place.create(properties={"delta.constraints.sane": "delay > -1000"})
     table.append(flights(("JFK", 1, -5)))

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest, TableNotFound
+from ..storage.features import FEATURE_PREFIX, writer_features
 from ..storage.schema import StructType, conform, to_arrow
 from ..tables.commits import commit_creation, plan_creation
 from ..tables.table import Table
@@ -104,12 +105,13 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
             f"partitionBy is {', '.join(told)!r}, but {table.location} is partitioned {is_partitioned}; leave the option out",
             option="partitionBy",
         )
+    named = {FEATURE_PREFIX + name: "supported" for name in writer_features(table.snapshot().raw.protocol)} if options.properties else {}
     for key, value in options.properties.items():
-        has = table.properties.get(key)
+        has = named.get(key, table.properties.get(key))
         if has != value:
             raise InvalidRequest(
                 f"properties say {key}={value!r}, but {table.location} has {'none of that name' if has is None else repr(has)}; "
-                "properties are given when a table is created: leave the option out",
+                "a write does not change them: leave the option out, or use sluice.Table.set_properties",
                 option="properties",
             )
 

@@ -12,7 +12,13 @@ from difflib import get_close_matches
 from typing import Final
 
 from ..coordinator.isolation import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
-from ..storage.constants import DELETED_FILE_RETENTION_KEY, ICT_ENABLED_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, ICT_ENABLEMENT_VERSION_KEY
+from ..storage.constants import (
+    DELETED_FILE_RETENTION_KEY,
+    DELETION_VECTORS_KEY,
+    ICT_ENABLED_KEY,
+    ICT_ENABLEMENT_TIMESTAMP_KEY,
+    ICT_ENABLEMENT_VERSION_KEY,
+)
 from ..storage.errors import InvalidRequest
 from ..storage.features import FEATURE_PREFIX
 from ..storage.intervals import interval_ms
@@ -22,10 +28,8 @@ from .maintenance import CHECKPOINT_INTERVAL
 from .writing import file_size_of, indexed_columns_of
 
 __all__ = [
-    "APPEND_ONLY",
     "CHANGE_DATA_FEED",
     "CONSTRAINT_PREFIX",
-    "DELETION_VECTORS",
     "HANDED_ON",
     "PRIMARY_KEY",
     "PROPERTIES",
@@ -38,10 +42,8 @@ __all__ = [
     "with_defaults",
 ]
 
-APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
-DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 PRIMARY_KEY: Final = "sluice.primaryKey"
 
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
@@ -127,7 +129,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "with `maxcompute-delta`: the columns that tell rows apart, NOT NULL and not floating-point; only while the table is empty",
         _not_empty,
     ),
-    Property(APPEND_ONLY, _YES_OR_NO, "`false`", "`true` refuses to replace, change and delete rows", _switch),
+    Property("delta.appendOnly", _YES_OR_NO, "`false`", "`true` refuses to replace, change and delete rows", _switch),
     Property(
         CONSTRAINT_PREFIX + _NAME,
         "a condition in SQL",
@@ -136,7 +138,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _not_empty,
     ),
     Property(
-        DELETION_VECTORS,
+        DELETION_VECTORS_KEY,
         _YES_OR_NO,
         "`false`; `true` with `maxcompute-delta`",
         "`true` marks deleted rows instead of copying the others; writers of different rows of one file do not conflict",
@@ -279,7 +281,7 @@ def _known(key: str) -> Property | None:
 def with_defaults(configuration: Mapping[str, str]) -> dict[str, str]:
     """The properties with those that others need and nobody has set: the policy maxcompute-delta works on deletion vectors."""
     needed = table_policy(configuration) is ConflictPolicy.MAXCOMPUTE_DELTA
-    return {DELETION_VECTORS: "true", **configuration} if needed else dict(configuration)
+    return {DELETION_VECTORS_KEY: "true", **configuration} if needed else dict(configuration)
 
 
 def check_settings(configuration: Mapping[str, str], schema: StructType) -> None:
@@ -289,11 +291,11 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
     file_size_of(configuration)
     indexed_columns_of(configuration)
     _number_of_versions(CHECKPOINT_INTERVAL, configuration.get(CHECKPOINT_INTERVAL, "1"))
-    if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not is_on(configuration, DELETION_VECTORS):
+    if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not is_on(configuration, DELETION_VECTORS_KEY):
         raise InvalidRequest(
-            f"{POLICY_PROPERTY} is {policy.value}, which marks deleted rows in deletion vectors, and {DELETION_VECTORS} is "
-            f"{configuration.get(DELETION_VECTORS, 'not set')}; set it to true, or choose another policy",
-            property=DELETION_VECTORS,
+            f"{POLICY_PROPERTY} is {policy.value}, which marks deleted rows in deletion vectors, and {DELETION_VECTORS_KEY} is "
+            f"{configuration.get(DELETION_VECTORS_KEY, 'not set')}; set it to true, or choose another policy",
+            property=DELETION_VECTORS_KEY,
             policy=policy.value,
         )
     if PRIMARY_KEY in configuration and policy is not ConflictPolicy.MAXCOMPUTE_DELTA:
