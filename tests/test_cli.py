@@ -59,7 +59,7 @@ def test_version() -> None:
     assert sluice("--version").stdout.strip().endswith(__version__)
 
 
-@pytest.mark.parametrize("command", ["attach", "clients", "demo", "detach", "dev", "history", "outcome", "show"])
+@pytest.mark.parametrize("command", ["attach", "clients", "demo", "detach", "dev", "explain", "history", "outcome", "show"])
 def test_each_command_explains_itself(command: str) -> None:
     result = sluice(command, "--help")
     assert result.exit_code == 0

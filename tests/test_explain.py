@@ -1,12 +1,9 @@
-"""`sluice explain`: one row per case, with Delta Lake's own verdict and with sluice's, at both levels.
-
-The rows restate what Delta Lake documents about its conflict checker and what its suites check of it (optimistic
-transactions, with and without a change of data), and then what sluice does better.
-"""
+"""`sluice explain`: Delta Lake's own verdict and sluice's for every case of the table, and what the command makes of its input."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,240 +13,18 @@ from click.testing import CliRunner, Result
 from sluice.cli import main
 from sluice.coordinator.cases import read_case
 from sluice.coordinator.explain import Explanation, explain
-from sluice.storage.actions import AddFile, encode
+from sluice.storage.actions import RemoveFile
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.lineage import Moved, with_moves
-from sluice.storage.records import RemoveFile
 from sluice.storage.vectors import Rows, plan_vector
+from tests.explain_cases import ERRORS, TABLE, Json, add, case, info, metadata, protocol, reads, remove, unpartitioned
 
-Json = dict[str, Any]
-
-ERRORS = {
-    "ok": "ok",
-    "append": "ConcurrentAppendException",
-    "read": "ConcurrentDeleteReadException",
-    "delete": "ConcurrentDeleteDeleteException",
-    "meta": "MetadataChangedException",
-    "proto": "ProtocolChangedException",
-    "txn": "ConcurrentTransactionException",
-    "feature": "UnsupportedTableFeature",
-    "version": "InvalidProtocolVersion",
-    "policy": "PolicyConflictException",
-}
-
-
-def add(path: str, /, *, data_change: bool = True, stats: Json | None = None, vector: Json | None = None, **values: str | None) -> Json:
-    body: Json = {"path": path, "partitionValues": values, "size": 1, "modificationTime": 1, "dataChange": data_change}
-    if stats is not None:
-        body["stats"] = json.dumps(stats)
-    if vector is not None:
-        body["deletionVector"] = vector
-    return {"add": body}
-
-
-def remove(path: str, /, *, data_change: bool = True, **more: Any) -> Json:
-    return {"remove": {"path": path, "deletionTimestamp": 4, "dataChange": data_change, **more}}
-
-
-def txn(app: str) -> Json:
-    return {"txn": {"appId": app, "version": 0}}
-
-
-def domain(name: str) -> Json:
-    return {"domainMetadata": {"domain": name, "configuration": "{}", "removed": False}}
-
-
-def info(operation: str = "WRITE", *, blind: bool | None = None, **fields: Any) -> Json:
-    said = {} if blind is None else {"isBlindAppend": blind}
-    return {"commitInfo": {"operation": operation, **said, **fields}}
-
-
-def protocol(*features: str, reader: tuple[str, ...] = ()) -> Json:
-    named: Json = {"minReaderVersion": 3 if reader else 1, "minWriterVersion": 7, "writerFeatures": [*features, *reader]}
-    return {"protocol": {**named, "readerFeatures": list(reader)} if reader else named}
-
-
-def metadata(configuration: dict[str, str] | None = None, *, fields: tuple[Json, ...] | None = None, **more: Any) -> Json:
-    columns = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("x", "integer"), ("y", "string"), ("n", "long"))]
-    schema = {"type": "struct", "fields": list(fields) if fields is not None else columns}
-    said = {"id": "t", "schemaString": json.dumps(schema), "partitionColumns": ["x"], "configuration": configuration or {}, **more}
-    return {"metaData": {"format": {"provider": "parquet", "options": {}}, **said}}
-
-
-def reads(*predicates: str) -> Json:
-    return {"op": "filterFiles", "predicates": list(predicates)}
-
-
-def reads_app(app: str) -> Json:
-    return {"op": "txnVersion", "appId": app}
-
-
-WHOLE: Json = {"op": "readWholeTable"}
-METADATA: Json = {"op": "metadata"}
-BLIND, READING = info(blind=True), info(blind=False)
-A1, B1, C1, C2, D2, E3 = add("a", x="1"), add("b", x="1"), add("c1", x="1"), add("c", x="2"), add("d", x="2"), add("e", x="3")
-
-
-def case(
-    *,
-    setup: list[Json] | None = None,
-    txn_reads: list[Json] | None = None,
-    won: list[Json] | None = None,
-    own: list[Json] | None = None,
-    operation: str = "TRUNCATE",
-    columns: tuple[str, ...] = ("x",),
-    **more: Any,
-) -> Json:
-    """A case on a table with the columns x (the partition, unless told otherwise), y and n; nobody says what the winner's operation is."""
-    return {
-        "partition_columns": list(columns),
-        "schema": {"x": "int", "y": "string", "n": "bigint"},
-        "setup": setup or [],
-        "txn_reads": txn_reads or [],
-        "winning_commits": [won or []],
-        "own_actions": own or [],
-        "own_operation": operation,
-        **more,
-    }
-
-
-def unpartitioned(**fields: Any) -> Json:
-    return case(columns=(), **fields)
-
-
-def nested(**fields: Any) -> Json:
-    return case(columns=("a", "b"), schema={"a": "string", "b": "string"}, **fields)
-
-
-NESTED_11, NESTED_12, NESTED_21, NESTED_31 = (add(f"{a}{b}", a=a, b=b) for a, b in ("11", "12", "21", "31"))
-MAPPED = {
-    "name": "y",
-    "type": "string",
-    "nullable": True,
-    "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c"},
-}
-PLAIN = tuple({"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("x", "integer"), ("y", "string"), ("n", "long")))
-OLD = {"numRecords": 5, "minValues": {"n": 1}, "maxValues": {"n": 9}, "nullCount": {"n": 0}}
-NEW = {"numRecords": 5, "minValues": {"n": 100}, "maxValues": {"n": 109}, "nullCount": {"n": 0}}
-DOMAINS = protocol("domainMetadata")
-
-# Each row: what it is about; the case; Delta Lake's own verdict and sluice's, each at Serializable/WriteSerializable.
-TABLE: list[tuple[str, Json, str, str]] = [
-    # -- what goes together ------------------------------------------------------------------------------------------------
-    ("append / append", unpartitioned(txn_reads=[METADATA], won=[add("a")], own=[add("b")]), "ok/ok", "ok/ok"),
-    ("nobody came first", case(txn_reads=[WHOLE], own=[A1], winning_commits=[]), "ok/ok", "ok/ok"),
-    ("a winner without actions", case(setup=[A1], txn_reads=[WHOLE], own=[remove("a"), B1]), "ok/ok", "ok/ok"),
-    ("disjoint applications", case(txn_reads=[reads_app("t1")], won=[txn("t2")]), "ok/ok", "ok/ok"),
-    ("disjoint delete / read", case(setup=[add("a", x="2")], txn_reads=[reads("x = 1")], won=[remove("a")]), "ok/ok", "ok/ok"),
-    ("disjoint add / read", case(txn_reads=[reads("x = 1")], won=[C2]), "ok/ok", "ok/ok"),
-    ("add / read + no write", case(txn_reads=[reads("x = 1")], won=[A1], operation="Manual Update"), "ok/ok", "ok/ok"),
-    ("blind append against any change", unpartitioned(setup=[add("a")], won=[remove("a"), add("b")], own=[add("c")]), "ok/ok", "ok/ok"),
-    ("blind append against an overwrite", case(setup=[A1], won=[remove("a"), B1], own=[C1], operation="WRITE"), "ok/ok", "ok/ok"),
-    ("a blind append may number itself", case(txn_reads=[reads_app("t1")], won=[A1], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
-    ("own application id, not read, written by both", case(won=[A1, txn("t1")], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
-    # -- the order of the checks: protocol, metadata, domain, application, appends, reads, deletes ----------------------------
-    ("upgrade / upgrade", case(txn_reads=[METADATA], won=[protocol("appendOnly")], own=[protocol("appendOnly")]), "proto/proto", "proto/proto"),
-    ("an upgrade against an append", case(setup=[protocol("appendOnly")], won=[protocol("appendOnly", "checkConstraints")], own=[A1]), "ok/ok", "ok/ok"),
-    ("a feature is dropped", case(setup=[protocol("appendOnly", "checkConstraints")], won=[protocol("appendOnly")], own=[A1]), "proto/proto", "proto/proto"),
-    ("a feature nobody knows", case(won=[protocol("teleportation")], own=[A1]), "feature/feature", "proto/proto"),
-    ("a protocol of the future", case(won=[{"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}], own=[A1]), "version/version", "proto/proto"),
-    ("a feature the table had before", case(setup=[protocol("teleportation")], won=[protocol("teleportation", "appendOnly")], own=[A1]), "ok/ok", "proto/proto"),
-    ("schema change", case(txn_reads=[METADATA], won=[{"metaData": {}}], operation=""), "meta/meta", "meta/meta"),
-    ("append against a property", case(setup=[metadata()], won=[metadata({"k": "v"})], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against an unset property", case(setup=[metadata({"k": "v"})], won=[metadata()], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against a new column", case(setup=[metadata()], won=[metadata(fields=PLAIN[:2])], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against another name", case(setup=[metadata()], won=[metadata(name="n")], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against deletion vectors", case(setup=[metadata()], won=[metadata({"delta.enableDeletionVectors": "true"})], own=[A1]), "ok/ok", "ok/ok"),
-    ("no deletion vectors any more", case(setup=[metadata({"delta.enableDeletionVectors": "true"})], won=[metadata({"delta.enableDeletionVectors": "false"})], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against row tracking", case(setup=[metadata()], won=[metadata({"delta.enableRowTracking": "true", "delta.rowTracking.materializedRowIdColumnName": "r", "delta.rowTracking.materializedRowCommitVersionColumnName": "v"})], own=[A1]), "ok/ok", "ok/ok"),
-    ("append against column mapping", case(setup=[metadata(fields=PLAIN)], won=[metadata({"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}, fields=(PLAIN[0], MAPPED, PLAIN[2]))], own=[A1]), "ok/ok", "ok/ok"),
-    ("mapping by id is no such change", case(setup=[metadata()], won=[metadata({"delta.columnMapping.mode": "id"})], own=[A1]), "meta/meta", "meta/meta"),
-    ("both change metadata", case(setup=[metadata()], won=[metadata({"delta.enableDeletionVectors": "true"})], own=[metadata({"k": "v"})]), "meta/meta", "meta/meta"),
-    ("protocol is asked before metadata", case(setup=[metadata(), protocol("appendOnly", "checkConstraints")], won=[metadata({"k": "v"}), protocol("appendOnly")], own=[A1]), "proto/proto", "proto/proto"),
-    ("metadata is asked before files", case(setup=[A1, metadata()], txn_reads=[WHOLE], won=[remove("a"), metadata({"k": "v"})], own=[remove("a")]), "meta/meta", "meta/meta"),
-    ("the same domain", case(setup=[DOMAINS], won=[domain("d")], own=[domain("d")]), "txn/txn", "txn/txn"),
-    ("another domain", case(setup=[DOMAINS], won=[domain("e")], own=[domain("d")]), "ok/ok", "ok/ok"),
-    ("row tracking's domain is everybody's", case(setup=[DOMAINS], won=[domain("delta.rowTracking")], own=[A1, domain("delta.rowTracking")]), "ok/ok", "ok/ok"),
-    ("domains without the feature", case(setup=[protocol("appendOnly")], won=[domain("d")], own=[domain("d")]), "ok/ok", "txn/txn"),
-    ("conflicting applications", case(txn_reads=[reads_app("t1")], won=[txn("t1")]), "txn/txn", "txn/txn"),
-    ("an application that was read, whatever its number", case(txn_reads=[reads_app("t1")], won=[txn("t1"), A1], own=[B1, txn("t1")]), "txn/txn", "txn/txn"),
-    ("domain is asked before application", case(setup=[DOMAINS], txn_reads=[reads_app("t1")], won=[txn("t1"), domain("d")], own=[domain("d")]), "txn/txn", "txn/txn"),
-    # -- appends where I read --------------------------------------------------------------------------------------------------
-    ("add / read + write", case(txn_reads=[reads("x = 1")], won=[A1], own=[B1]), "append/append", "append/append"),
-    ("add / read + write, blind winner", case(txn_reads=[reads("x = 1")], won=[BLIND, A1], own=[B1]), "append/ok", "append/ok"),
-    ("add / read + write, reading winner", case(txn_reads=[reads("x = 1")], won=[READING, A1], own=[B1]), "append/append", "append/append"),
-    ("own metadata makes blind winners count", case(setup=[metadata()], txn_reads=[reads("x = 1")], won=[BLIND, A1], own=[B1, metadata({"k": "v"})]), "append/append", "append/append"),
-    ("a flag that is no boolean is none", case(txn_reads=[reads("x = 1")], won=[info(isBlindAppend="true"), A1], own=[B1]), "append/append", "append/append"),
-    ("add in x=1 / read x=1, x=2, write x=2", case(txn_reads=[reads("x = 1"), reads("x = 2")], won=[A1], own=[D2]), "append/append", "append/append"),
-    ("read + append against append", unpartitioned(txn_reads=[reads()], won=[add("a")], own=[add("b")]), "append/append", "append/append"),
-    ("read + append against blind append", unpartitioned(txn_reads=[reads()], won=[BLIND, add("a")], own=[add("b")]), "append/ok", "append/ok"),
-    ("disjoint partitions", case(setup=[A1, E3], txn_reads=[reads("x = 3")], won=[B1], own=[C2, remove("e")]), "ok/ok", "ok/ok"),
-    ("read x=1, x=2 was rewritten", case(setup=[A1, D2], txn_reads=[reads("x IN (1)")], won=[C2, remove("d")], own=[E3]), "ok/ok", "ok/ok"),
-    ("read partition was appended to", case(setup=[A1, D2, E3], txn_reads=[reads("x = 1")], won=[B1], own=[C2, E3]), "append/append", "append/append"),
-    ("full table scan", case(setup=[A1, D2], txn_reads=[reads(), reads("x = 1")], won=[C2, remove("d")], own=[E3]), "append/append", "append/append"),
-    ("conjuncts count one by one", case(setup=[A1], txn_reads=[reads("x = 1", "y = 'a'")], won=[C2], own=[remove("a")]), "ok/ok", "ok/ok"),
-    ("mixed partition and data condition", case(setup=[A1, E3], txn_reads=[reads("x = 1 OR y > 'q'")], won=[C2], own=[remove("a")]), "append/append", "append/append"),
-    ("a column nobody knows", case(setup=[A1, E3], txn_reads=[reads("x = 1 OR year > 2019")], won=[C2], own=[remove("a")]), "append/append", "append/append"),
-    ("a null partition is in no comparison", case(txn_reads=[reads("x = 1")], won=[add("a", x=None)], own=[B1]), "ok/ok", "ok/ok"),
-    ("a null partition by IS NULL", case(txn_reads=[reads("x IS NULL")], won=[add("a", x=None)], own=[B1]), "append/append", "append/append"),
-    ("typed comparison of partition values", case(txn_reads=[reads("x = 1")], won=[add("a", x="01")], own=[B1]), "append/append", "append/append"),
-    ("replaceWhere, empty at first", case(setup=[A1], txn_reads=[reads("x >= 2")], won=[E3], own=[C2]), "append/append", "append/append"),
-    ("replaceWhere, disjoint", case(setup=[A1], txn_reads=[reads("x > 1 AND x <= 3")], won=[add("g", x="4")], own=[C2]), "ok/ok", "ok/ok"),
-    ("replaceWhere twice", case(setup=[A1], txn_reads=[reads("x = 1")], won=[remove("a"), B1], own=[remove("a"), C1]), "append/append", "append/append"),
-    ("two scans", case(setup=[A1, E3], txn_reads=[reads("x = 1"), reads("x > 1 AND x < 3")], won=[C2], own=[remove("a")]), "append/append", "append/append"),
-    ("dynamic overwrite, the same partition", case(txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "1"}]}], won=[A1], own=[B1]), "append/append", "append/append"),
-    ("dynamic overwrite, another partition", case(txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "2"}]}], won=[A1], own=[C2]), "ok/ok", "ok/ok"),
-    ("dynamic overwrite reads no files", case(setup=[A1], txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "1"}]}], won=[remove("a")], own=[B1]), "ok/ok", "ok/ok"),
-    ("dynamic overwrite of nothing", case(txn_reads=[{"op": "partitionsOf", "partitionValues": []}], won=[A1], own=[B1]), "ok/ok", "ok/ok"),
-    ("nested, disjoint", nested(setup=[NESTED_11], txn_reads=[reads("a = 1 AND b = 1")], won=[NESTED_12], own=[NESTED_21]), "ok/ok", "ok/ok"),
-    ("nested, read above", nested(setup=[NESTED_11, NESTED_12], txn_reads=[reads("a = 1")], won=[NESTED_21], own=[NESTED_31]), "ok/ok", "ok/ok"),
-    ("nested, a file below was deleted", nested(setup=[NESTED_11, NESTED_12], txn_reads=[reads("a = 1")], won=[remove("11")], own=[NESTED_31]), "read/read", "read/read"),
-    ("nested, full scan", nested(setup=[NESTED_11], txn_reads=[reads()], won=[NESTED_12], own=[NESTED_21]), "append/append", "append/append"),
-    ("nested, a range", nested(setup=[NESTED_11], txn_reads=[reads("a >= 1 OR b > 1")], won=[NESTED_12], own=[NESTED_31]), "append/append", "append/append"),
-    ("taint whole table", case(setup=[add("a", x="2")], txn_reads=[reads("x = 1"), WHOLE], won=[add("b", x="3")], own=[add("c", x="4")]), "append/append", "append/append"),
-    ("unpartitioned: read nothing, but not blind", unpartitioned(setup=[add("z")], won=[add("a")], own=[remove("z")]), "append/append", "append/append"),
-    ("partitioned: read nothing, not blind", case(setup=[add("z", x="1")], won=[A1], own=[remove("z")]), "ok/ok", "ok/ok"),
-    ("a file of row changes is no blind append", unpartitioned(won=[add("a")], own=[add("b"), {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}]), "append/append", "append/append"),
-    ("numbering rows is no append", case(txn_reads=[reads("x = 1")], won=[info("ROW TRACKING BACKFILL"), add("a", x="1", data_change=False)], own=[B1]), "ok/ok", "ok/ok"),
-    # -- removed files ---------------------------------------------------------------------------------------------------------
-    ("delete / delete", unpartitioned(won=[remove("a")], own=[remove("a")]), "delete/delete", "delete/delete"),
-    ("delete / read", case(setup=[A1], txn_reads=[reads("x = 1")], won=[remove("a")], operation=""), "read/read", "read/read"),
-    ("whole table + concurrent remove", unpartitioned(setup=[add("a")], txn_reads=[WHOLE], won=[remove("a")], own=[add("b")]), "read/read", "read/read"),
-    ("whole table + any remove", case(setup=[A1], txn_reads=[WHOLE], won=[remove("z")], own=[B1]), "read/read", "read/read"),
-    ("whole table as a filter + remove of another file", case(setup=[A1], txn_reads=[reads()], won=[remove("z")], own=[B1]), "ok/ok", "ok/ok"),
-    ("files read by name", case(txn_reads=[{"op": "readFiles", "paths": ["a"]}], won=[remove("a")], own=[B1]), "read/read", "read/read"),
-    ("other files read by name", case(txn_reads=[{"op": "readFiles", "paths": ["b"]}], won=[remove("a")], own=[B1]), "ok/ok", "ok/ok"),
-    ("concurrent removes of one file", nested(setup=[NESTED_12], txn_reads=[reads("a = 2")], won=[remove("12")], own=[remove("12")]), "delete/delete", "delete/delete"),
-    ("full scan + add and remove anywhere", case(setup=[A1, C2], txn_reads=[reads()], won=[remove("c"), B1], own=[D2]), "append/append", "append/append"),
-    ("full scan + remove anywhere", case(setup=[A1, C2], txn_reads=[reads()], won=[remove("a")], own=[remove("c")]), "read/read", "read/read"),
-    ("replaceWhere, overlapping", case(setup=[A1, C2, E3], txn_reads=[reads("x = 3 OR x = 2")], won=[remove("a"), remove("e"), B1], own=[remove("c"), remove("e"), D2]), "read/read", "read/read"),
-    ("appends are asked before reads", case(setup=[A1], txn_reads=[reads("x = 1")], won=[BLIND, remove("a"), B1], own=[C1]), "append/read", "append/read"),
-    ("a file whose statistics exclude it was not read", case(setup=[add("a", x="1", stats=OLD)], txn_reads=[reads("n > 50")], won=[remove("a")], own=[C1]), "ok/ok", "ok/ok"),
-    ("which Delta does not see in a mixed condition", case(setup=[add("a", x="1", stats=OLD)], txn_reads=[reads("x = 2 OR n > 50")], won=[remove("a")], own=[C1]), "read/read", "ok/ok"),
-    # -- commits that change no data -------------------------------------------------------------------------------------------
-    ("rearranging while files are added", case(setup=[A1, B1], txn_reads=[reads()], won=[E3], own=[remove("a", data_change=False), remove("b", data_change=False), add("c1", x="1", data_change=False)], operation="OPTIMIZE"), "ok/ok", "ok/ok"),
-    ("rearranging what is deleted", case(setup=[A1, B1], txn_reads=[reads()], won=[remove("a")], own=[remove("a", data_change=False), remove("b", data_change=False), add("c1", x="1", data_change=False)], operation="OPTIMIZE"), "read/read", "read/read"),
-    ("an UPDATE that changed nothing, says WriteSerializable", case(txn_reads=[reads("x = 1")], won=[A1], own=[add("b", x="1", data_change=False)], operation="UPDATE"), "ok/append", "ok/append"),
-    ("a domain keeps the level", case(setup=[DOMAINS], txn_reads=[reads("x = 1")], won=[A1], own=[domain("d")], operation=""), "append/append", "append/append"),
-    ("row tracking's domain does not", case(setup=[DOMAINS], txn_reads=[reads("x = 1")], won=[A1], own=[domain("delta.rowTracking")], operation=""), "ok/ok", "ok/ok"),
-    ("a txn action keeps the level", case(txn_reads=[reads("x = 1")], won=[A1], own=[txn("t9")], operation=""), "append/append", "append/append"),
-    ("a txn that was read does not", case(txn_reads=[reads("x = 1"), reads_app("t1")], won=[A1], operation=""), "ok/ok", "ok/ok"),
-    ("at any level: whole table and a removal", case(txn_reads=[WHOLE], won=[remove("a")], operation=""), "read/read", "read/read"),
-    # -- better than the original ------------------------------------------------------------------------------------------------
-    ("a winning OPTIMIZE adds no rows", case(setup=[A1, E3], txn_reads=[reads("x = 3")], won=[info("OPTIMIZE", blind=False), add("n", x="3", data_change=False)], own=[remove("e")]), "append/append", "ok/ok"),
-    ("the winner's statistics exclude it", case(setup=[A1], txn_reads=[reads("n < 10")], won=[BLIND, add("b", x="1", stats=NEW)], own=[remove("a")]), "append/ok", "ok/ok"),
-    ("the winner's statistics do not", case(setup=[A1], txn_reads=[reads("n < 10")], won=[BLIND, add("b", x="1", stats=OLD)], own=[remove("a")]), "append/ok", "append/ok"),
-    ("statistics in a table without partitions", unpartitioned(setup=[add("a")], txn_reads=[reads("n < 10")], won=[add("b", stats=NEW)], own=[remove("a")]), "append/append", "ok/ok"),
-    ("mixed conditions, with statistics", case(setup=[A1], txn_reads=[reads("x = 1 OR n < 10")], won=[add("c", x="2", stats=NEW)], own=[remove("a")]), "append/append", "ok/ok"),
-    ("conditions on data, a file of another partition", case(setup=[A1], txn_reads=[reads("x = 1 AND n < 10")], won=[add("c", x="1", stats=NEW)], own=[remove("a")]), "append/append", "ok/ok"),
-]  # fmt: skip
+LEVELS = ("Serializable", "WriteSerializable")
+MATRICES: Mapping[str, Any] = json.loads((Path(__file__).parent / "coordinator" / "conflict_matrices.json").read_text())
 
 
 def decided(fields: Json, *, strict: bool = False) -> Explanation:
     return explain(read_case(json.dumps(fields).encode(), "a case"), strict=strict)
-
-
-LEVELS = ("Serializable", "WriteSerializable")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -265,3 +40,354 @@ def test_each_case_at_each_level_in_each_mode(fields: Json, delta: str, ours: st
 def test_the_table_has_a_case_for_every_verdict() -> None:
     assert len({name for name, *_ in TABLE}) == len(TABLE) >= 100
     assert {word for _, _, *both in TABLE for cell in both for word in cell.split("/")} == ERRORS.keys() - {"policy"}
+
+
+# -- levels ----------------------------------------------------------------------------------------------------------------
+
+LATE_APPEND = case(setup=[add("a", x="1")], txn_reads=[reads("x = 1")], won=[info(blind=True), add("b", x="1")], own=[remove("a")])
+
+
+def test_the_level_is_the_tables_or_else_the_default_of_whose_verdict_it_is() -> None:
+    assert (decided(LATE_APPEND).isolation, decided(LATE_APPEND).verdict) == ("WriteSerializable", "ok")
+    assert (decided(LATE_APPEND, strict=True).isolation, decided(LATE_APPEND, strict=True).verdict) == (
+        "Serializable",
+        "ConcurrentAppendException",
+    )
+    for strict in (False, True):
+        for level, verdict in (("Serializable", "ConcurrentAppendException"), ("WriteSerializable", "ok"), ("SnapshotIsolation", "ok")):
+            told = decided({**LATE_APPEND, "setup": [metadata({"delta.isolationLevel": level}), *LATE_APPEND["setup"]]}, strict=strict)
+            assert (told.isolation, told.verdict) == (level, verdict)
+
+
+def test_snapshot_isolation_compares_what_both_wrote_and_what_was_read_and_is_gone() -> None:
+    late = {**LATE_APPEND, "table_isolation": "SnapshotIsolation"}
+    assert decided({**late, "winning_commits": [[info(blind=False), add("b", x="1")]]}).verdict == "ok"
+    assert decided({**late, "winning_commits": [[remove("a")]]}).verdict == ERRORS["read"]
+    assert decided({**late, "txn_reads": [], "winning_commits": [[remove("a")]]}).verdict == ERRORS["delete"]
+
+
+def test_a_commit_without_data_changes_is_compared_at_snapshot_isolation() -> None:
+    told = decided(case(txn_reads=[reads("x = 1")], won=[add("a", x="1")], own=[add("b", x="1", data_change=False)], operation="OPTIMIZE"))
+    assert (told.verdict, told.isolation) == ("ok", "SnapshotIsolation")
+    assert "changes no data" in told.because
+
+
+# -- several winners -------------------------------------------------------------------------------------------------------
+
+
+def test_winners_are_met_in_their_order_and_the_first_that_stops_is_named() -> None:
+    commits = [[add("z", x="9")], [info("MERGE"), add("b", x="1")], [remove("a")]]
+    told = decided({**LATE_APPEND, "winning_commits": commits})
+    assert (told.verdict, told.winning_version, told.winning_operation) == (ERRORS["append"], 2, "MERGE")
+    assert "version 2 (MERGE)" in told.because
+    assert "partitions x=1" in told.because
+
+
+def test_metadata_is_compared_with_what_the_winner_before_left() -> None:
+    enabled = {"delta.enableDeletionVectors": "true"}
+    commits = [[metadata(enabled)], [metadata({**enabled, "delta.checkpointPolicy": "v2"})]]
+    told = decided({**case(setup=[metadata()], own=[add("a", x="1")]), "winning_commits": commits}, strict=True)
+    assert told.verdict == "ok"
+    commits.append([metadata()])
+    told = decided({**case(setup=[metadata()], own=[add("a", x="1")]), "winning_commits": commits}, strict=True)
+    assert (told.verdict, told.winning_version) == (ERRORS["meta"], 3)
+
+
+def test_a_feature_that_came_and_went_was_never_read() -> None:
+    base, more = protocol("appendOnly"), protocol("appendOnly", "checkConstraints")
+    told = decided({**case(setup=[base], own=[add("a", x="1")]), "winning_commits": [[more], [base]]}, strict=True)
+    assert told.verdict == "ok"
+
+
+# -- MaxCompute's policies ---------------------------------------------------------------------------------------------------
+
+CELLS = [
+    (policy, earlier, later, told)
+    for policy, rows in MATRICES.items()
+    if policy.startswith("maxcompute")
+    for earlier, row in rows.items()
+    for later, told in row.items()
+]
+
+
+def actions_of(word: str, path: str, x: str) -> list[Json]:
+    """What an operation of a matrix's word does to the partition x."""
+    unchanged = word.endswith(("MERGE", "COMPACT"))
+    new = add(path, x=x, data_change=not unchanged)
+    return [new] if word == "INSERT" else [remove("a", partitionValues={"x": x}, dataChange=not unchanged), new]
+
+
+@pytest.mark.parametrize(("policy", "earlier", "later", "told"), CELLS, ids=["-".join(cell[:3]) for cell in CELLS])
+def test_every_cell_of_maxcomputes_matrices(policy: str, earlier: str, later: str, told: str) -> None:
+    fields = case(
+        setup=[add("a", x="1"), add("a2", x="2")],
+        won=actions_of(earlier, "w", "1"),
+        own=actions_of(later, "o", "1"),
+        operation=later,
+        winning_operation=earlier,
+        policy=policy,
+    )
+    found = decided(fields)
+    refused = told == "refuse_later"
+    assert (found.verdict, found.rule) == (("PolicyConflictException", "class-refused") if refused else ("ok", None)), found
+    assert not refused or f"{earlier}, which came first in partition x=1" in found.because
+    elsewhere = {**fields, "winning_commits": [[add("w", x="2", data_change=not earlier.endswith(("MERGE", "COMPACT")))]]}
+    assert decided(elsewhere).verdict == "ok"
+
+
+def test_an_overwrite_that_ends_later_takes_away_what_the_earlier_one_left() -> None:
+    fields = case(setup=[add("a", x="1")], won=[add("w", x="1")], own=[remove("a"), add("o", x="1")], operation="INSERT OVERWRITE")
+    for policy in ("maxcompute-table", "maxcompute-transactional", "maxcompute-delta"):
+        told = decided({**fields, "policy": policy})
+        assert told.verdict == "ok"
+        assert told.rebased == ("what version 1 left is replaced (1 files)",)
+    assert decided({**fields, "policy": "maxcompute-delta", "winning_commits": [[add("w", x="2")]]}).rebased == ()
+
+
+def test_without_names_actions_tell_what_operations_were() -> None:
+    fields = case(
+        setup=[metadata({"sluice.conflictPolicy": "maxcompute-delta"})], won=[add("w", x="1")], own=[add("o", x="1")], operation=""
+    )
+    assert decided(fields).verdict == ERRORS["policy"]
+    assert decided({**fields, "winning_commits": [[add("w", x="1", data_change=False)]]}).verdict == "ok"
+    assert decided({**fields, "own_actions": [remove("w0"), add("w0", x="1")]}).verdict == ERRORS["policy"]
+
+
+def test_a_removed_file_lies_where_the_setup_says() -> None:
+    fields = case(setup=[add("a", x="1")], won=[add("w", x="2")], own=[remove("a")], operation="DELETE", policy="maxcompute-delta")
+    assert decided(fields).verdict == "ok"
+    assert decided({**fields, "setup": []}).verdict == ERRORS["policy"]
+
+
+# -- row by row --------------------------------------------------------------------------------------------------------------
+
+VECTORS = [metadata({"delta.enableDeletionVectors": "true"}), protocol("appendOnly", reader=("deletionVectors",))]
+ROWS = {"numRecords": 100}
+
+
+def vector(*rows: int) -> Json:
+    made, _ = plan_vector(Rows(rows), owner="test")
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": made.path_or_inline_dv,
+        "sizeInBytes": made.size_in_bytes,
+        "cardinality": made.cardinality,
+    }
+
+
+def in_a_file(cardinality: int, name: str = "ab^-aqEH.-t@S}K{vb[*k^") -> Json:
+    return {"storageType": "u", "pathOrInlineDv": name, "offset": 1, "sizeInBytes": 34, "cardinality": cardinality}
+
+
+def deletes(path: str, told: Json) -> list[Json]:
+    return [remove(path), add(path, x="1", stats=ROWS, vector=told)]
+
+
+def two_deletions(mine: Json, theirs: Json, **more: Any) -> Json:
+    return case(
+        setup=[*VECTORS, add("a", x="1", stats=ROWS)],
+        txn_reads=[reads("x = 1", "n = 5")],
+        won=[info("DELETE", blind=False), *deletes("a", theirs)],
+        own=deletes("a", mine),
+        operation="DELETE",
+        **more,
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_deletions_of_different_rows_of_a_file_are_united(level: str) -> None:
+    told = decided(two_deletions(vector(1, 2), vector(3), table_isolation=level))
+    assert told.verdict == "ok"
+    assert told.rebased == ("deletion vector of a united with that of version 1",)
+    assert told.rebased[0] in told.because
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_deletions_of_the_same_row_conflict(level: str) -> None:
+    told = decided(two_deletions(vector(1, 2, 3), vector(2, 3), table_isolation=level))
+    assert (told.verdict, told.rule) == (ERRORS["delete"], "removed-what-i-remove")
+    assert "2 rows of a" in told.because
+
+
+def test_delta_itself_compares_files() -> None:
+    told = decided(two_deletions(vector(1), vector(3), table_isolation="WriteSerializable"), strict=True)
+    assert told.verdict == ERRORS["append"]
+    reading = two_deletions(vector(1), vector(3), table_isolation="SnapshotIsolation")
+    assert decided(reading, strict=True).verdict == ERRORS["read"]
+
+
+def test_rows_of_vectors_in_files_are_not_known_and_that_is_said() -> None:
+    told = decided(two_deletions(vector(1), in_a_file(1)))
+    assert told.verdict == ERRORS["delete"]
+    assert any("inline" in note for note in told.notes)
+    assert decided(two_deletions(vector(1), vector(1))).notes == ()
+
+
+def test_without_the_feature_files_are_compared() -> None:
+    fields = two_deletions(vector(1), vector(3), table_isolation="SnapshotIsolation")
+    assert decided({**fields, "setup": [VECTORS[0], protocol("appendOnly"), fields["setup"][2]]}).verdict == ERRORS["read"]
+    assert decided({**fields, "setup": [VECTORS[0], fields["setup"][2]]}).verdict == "ok"
+
+
+def moved_to(path: str) -> Json:
+    tags = with_moves(RemoveFile("a", False), [Moved(path, 0, 100, 0)]).tags
+    return remove("a", data_change=False, tags=tags)
+
+
+def test_a_deletion_is_carried_over_to_what_a_compaction_made_of_the_file() -> None:
+    compacted = [info("OPTIMIZE"), moved_to("big"), add("big", x="1", data_change=False, stats={"numRecords": 300})]
+    told = decided({**two_deletions(vector(7), vector(8)), "winning_commits": [compacted]})
+    assert told.verdict == "ok"
+    assert told.rebased == ("deletion carried over from a to what version 1 made of it",)
+    assert told.notes == ()
+
+
+COMPACTED = [remove("a", data_change=False), add("big", x="1", data_change=False)]
+Z_ORDER: Json = {"operationParameters": {"zOrderBy": '["n"]'}}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_deletion_and_a_compaction_go_together_unless_rows_are_ordered_anew(level: str) -> None:
+    deleting = two_deletions(vector(7), vector(8), table_isolation=level)
+    told = decided({**deleting, "winning_commits": [[info("OPTIMIZE"), *COMPACTED]]})
+    assert (told.verdict, len(told.rebased)) == ("ok", 1)
+    assert "taken for a compaction that keeps their order" in told.notes[0]
+    for ordered in ({"winning_operation": "OPTIMIZE ZORDER BY (n)"}, {"winning_commits": [[info("OPTIMIZE", **Z_ORDER), *COMPACTED]]}):
+        told = decided({**deleting, "winning_commits": [COMPACTED], **ordered})
+        assert (told.verdict, told.notes) == (ERRORS["delete"], ())
+    assert decided({**deleting, "winning_commits": [COMPACTED]}, strict=True).verdict == ERRORS["append"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_compaction_leaves_out_what_was_deleted_meanwhile_unless_it_orders_rows_anew(level: str) -> None:
+    fields = two_deletions(vector(7), vector(8), table_isolation=level)
+    compacting = {**fields, "own_actions": COMPACTED, "own_operation": "OPTIMIZE"}
+    told = decided(compacting)
+    assert (told.verdict, told.rebased) == ("ok", ("rows of a left out, which version 1 deleted",))
+    assert decided({**compacting, "own_operation": "OPTIMIZE ZORDER BY"}).verdict == ERRORS["delete"]
+    assert decided({**compacting, "winning_commits": [COMPACTED]}).verdict == "ok"
+    assert decided({**compacting, "setup": fields["setup"][2:]}).verdict == ERRORS["read"]
+
+
+# -- what a case may leave open, and what it may not ---------------------------------------------------------------------------
+
+
+def test_a_case_may_be_short() -> None:
+    told = decided({"own_actions": [{"add": {"path": "b"}}], "winning_commits": [[{"add": {"path": "a"}}, {"remove": {"path": "z"}}]]})
+    assert (told.verdict, told.policy) == ("ok", "delta")
+    assert decided({}).because == "no commit came first"
+
+
+def test_the_table_is_described_by_its_own_metadata_where_the_case_says_nothing() -> None:
+    fields = case(setup=[metadata(), add("a", x="1")], txn_reads=[reads("x = 1")], won=[add("b", x="2")], own=[remove("a")])
+    assert decided({key: value for key, value in fields.items() if key not in ("schema", "partition_columns")}).verdict == "ok"
+    changed = {"metaData": {"configuration": {"delta.enableDeletionVectors": "true"}}}
+    assert decided({**fields, "winning_commits": [[changed]]}).verdict == "ok"
+
+
+def test_what_cannot_be_evaluated_is_noted() -> None:
+    [note] = decided(case(txn_reads=[reads("year > 2019")])).notes
+    assert "year" in note
+    assert "counts as TRUE" in note
+    [note] = decided({"partition_columns": ["p"]}).notes
+    assert "'p'" in note
+    assert decided(case(txn_reads=[reads("x = 1 -- one", "n > 2")], schema={"x": "int", "n": "bigint", "v": "variant"})).notes == ()
+
+
+def test_a_flag_of_the_own_commit_is_not_believed() -> None:
+    fields = unpartitioned(won=[add("a")], own=[info(blind=True), remove("z")])
+    assert decided(fields).verdict == ERRORS["append"]
+
+
+def test_names_that_are_no_field_are_remarks() -> None:
+    assert decided({**LATE_APPEND, "title": "a late append", "expected": "ok"}).verdict == "ok"
+
+
+BAD: list[tuple[Any, str]] = [
+    ([], r"a case holds \[\]; write one JSON object"),
+    ({"winning_comits": []}, "winning_comits is no field of a case; did you mean winning_commits"),
+    ({"winning_commits": [{"add": {"path": "a"}}]}, r"winning_commits\[0\] is .*; write a list of Delta actions"),
+    ({"setup": [{"add": {}}]}, r"setup\[0\] is no Delta action: add: lacks path"),
+    ({"setup": [{"add": {"path": 1}}]}, r"setup\[0\] is no Delta action: add: path must be text, not 1"),
+    ({"setup": [{"add": {"path": "a"}, "remove": {"path": "a"}}]}, r"setup\[0\] is no Delta action: must hold exactly one action"),
+    ({"own_actions": ["a"]}, r"own_actions\[0\] is 'a'; write a Delta action"),
+    ({"own_operation": 7}, "own_operation is 7; write text"),
+    ({"schema": {"x": "strng"}}, "schema.x cannot be used: 'strng' is no type of Spark SQL"),
+    ({"schema": ["x"]}, r"schema is \['x'\]; write an object"),
+    ({"schema": {"x": "array<int>"}, "partition_columns": ["x"]}, "schema.x is array<integer>; a partition column has a primitive type"),
+    ({"setup": [{"metaData": {"schemaString": "{"}}]}, "metaData.schemaString is no schema"),
+    ({"partition_columns": "x"}, "partition_columns is 'x'; write a list of text"),
+    ({"table_isolation": "serializable"}, "table_isolation cannot be used: .* use one of SnapshotIsolation|Serializable"),
+    ({"policy": "maxcompute"}, "policy cannot be used: .*maxcompute-delta"),
+    ({"txn_reads": [{"op": "look"}]}, r"txn_reads\[0\].op is 'look'; use one of metadata, filterFiles"),
+    ({"txn_reads": [{"op": "txnVersion"}]}, r"txn_reads\[0\].appId is missing; txnVersion needs it"),
+    ({"txn_reads": [{"op": "readFiles", "paths": "a"}]}, r"txn_reads\[0\].paths is 'a'; write a list of text"),
+    ({"txn_reads": [{"op": "filterFiles", "predicates": ["x ="]}]}, r"txn_reads\[0\].predicates: .*'x =' does not parse"),
+    ({"txn_reads": [{"op": "partitionsOf", "partitionValues": [{"q": "1"}]}]}, "names 'q'; the partition columns are none"),
+    (
+        {"partition_columns": ["x"], "schema": {"x": "int"}, "txn_reads": [{"op": "partitionsOf", "partitionValues": [{"x": "one"}]}]},
+        r"txn_reads\[0\].partitionValues cannot be used: .*write partition values as the log does",
+    ),
+    (
+        {"partition_columns": ["x"], "schema": {"x": "int"}, "txn_reads": [{"op": "partitionsOf", "partitionValues": [{"x": 1}]}]},
+        "has 1 for x; write partition values as text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_a_bad_case_is_told_by_field_and_remedy(fields: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as raised:
+        decided(fields)
+    assert raised.value.case == "a case"
+
+
+# -- the command -----------------------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Path:
+    path = tmp_path / "late.json"
+    path.write_text(json.dumps(LATE_APPEND))
+    return path
+
+
+def test_the_command_prints_one_line_for_each_case(late: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    result = run(late, other)
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert (first["verdict"], first["rule"], first["case"]) == ("ok", None, str(late))
+    assert second["because"] == "no commit came first"
+    assert list(first)[:3] == ["verdict", "rule", "because"]
+
+
+def test_a_refusal_is_an_answer(late: Path) -> None:
+    result = run("--strict-delta", late)
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert (told["verdict"], told["rule"], told["winning_version"]) == (ERRORS["append"], "appended-what-i-read", 1)
+
+
+def test_a_case_that_cannot_be_used_does_not_keep_the_others_from_being_decided(late: Path, tmp_path: Path) -> None:
+    bad, missing = tmp_path / "bad.json", tmp_path / "missing.json"
+    bad.write_text("{")
+    result = run(bad, missing, late)
+    assert result.exit_code == 2
+    assert [json.loads(line)["case"] for line in result.stdout.splitlines()] == [str(late)]
+    lines = result.stderr.splitlines()
+    assert [line.startswith("sluice: InvalidRequest: ") for line in lines] == [True, True]
+    assert str(bad) in lines[0]
+    assert "no JSON" in lines[0]
+    assert "No such file" in lines[1]
+
+
+def test_without_a_case_the_command_says_how_to_call_it() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "CASE.json" in result.stderr

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -18,7 +19,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
+from .coordinator.cases import read_case
 from .coordinator.connect import connect, release
+from .coordinator.explain import explain as explain_case
 from .coordinator.presence import list_clients
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
@@ -46,9 +49,12 @@ class _Sluice(click.Group):
             _fail(error)
 
 
+def _line(error: SluiceError) -> str:
+    return f"sluice: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def _fail(error: SluiceError) -> NoReturn:
-    line = " ".join(str(error).split())
-    click.echo(f"sluice: {type(error).__name__}: {line}", err=True)
+    click.echo(_line(error), err=True)
     sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 
 
@@ -214,6 +220,34 @@ def detach(location: str, coordinator: str | None, storage_options: dict[str, st
     """Give a table back to every Delta engine; sluice commits nothing to it from then on."""
     with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
         _print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
+
+
+@main.command()
+@click.argument("cases", nargs=-1, required=True, metavar="CASE.json...", type=click.Path(path_type=Path))
+@click.option("--strict-delta", is_flag=True, help="Delta Lake's own verdict: without what sluice does better.")
+def explain(cases: tuple[Path, ...], strict_delta: bool) -> None:
+    """Tell what would become of a transaction, from a description of it and of the commits that came first.
+
+    Prints one line of JSON for each case: the verdict ("ok" or the name of the error), the rule, and why. Nothing but the
+    files is read, no table and no coordinator is needed. A refusal is an answer: the exit status is 2 only when a case
+    cannot be used, and the other cases are decided all the same.
+    """
+    usable = True
+    for path in cases:
+        try:
+            told = explain_case(read_case(path.read_bytes(), str(path)), strict=strict_delta)
+        except OSError as error:
+            usable = _tell_unusable(InvalidRequest(f"{path}: {error.strerror}; name a file that holds a case", case=str(path)))
+        except SluiceError as error:
+            usable = _tell_unusable(error)
+        else:
+            click.echo(orjson.dumps(told))
+    sys.exit(0 if usable else 2)
+
+
+def _tell_unusable(error: SluiceError) -> bool:
+    click.echo(_line(error), err=True)
+    return False
 
 
 @main.command()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.content import Winner
+from sluice.coordinator.content import Winner, winner_of
 from sluice.coordinator.isolation import ConflictPolicy
 from sluice.coordinator.kinds import Kind
 from sluice.coordinator.policies import (
@@ -29,7 +29,7 @@ from sluice.coordinator.policies import (
     word_of,
 )
 from sluice.coordinator.records import Footprint
-from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
+from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 
 DOCUMENTED = {
     (ConflictPolicy(policy), earlier, later): verdict
@@ -166,6 +166,6 @@ def test_a_refusal_names_what_came_first_and_where() -> None:
 
 
 def test_a_winner_that_does_not_say_its_kind_is_judged_by_what_it_did() -> None:
-    foreign = Winner(7, "OPTIMIZE", adds=(add("f", {"p": "1"}, data_change=False),))
+    foreign = winner_of(7, [CommitInfo({"operation": "OPTIMIZE"}), add("f", {"p": "1"}, data_change=False)])
     assert told(DELTA, Kind.APPEND, (P1,), foreign) is None
     assert told(DELTA, Kind.MINOR, (P1,), foreign) == "MINOR_COMPACT, which came first in partition p=1"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ..storage.errors import Corrupt, InvalidRequest, PredicateError, SluiceError
 from ..storage.expressions.parse import parse_widely
 from ..storage.features import reader_features, writer_features
@@ -54,7 +54,6 @@ _OPERATIONS: Final[Mapping[str, tuple[str, Kind]]] = {
     "SMALL FILE MERGE": ("OPTIMIZE", Kind.MINOR),
     "MINOR COMPACT": ("OPTIMIZE", Kind.MINOR),
     "MAJOR COMPACT": ("OPTIMIZE", Kind.MAJOR),
-    "OPTIMIZE": ("OPTIMIZE", Kind.MINOR),
     "REORG": ("REORG", Kind.MAJOR),
 }
 
@@ -81,21 +80,29 @@ class CaseTable:
         return self.state.protocol or _NO_FEATURES
 
     @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.state.metadata.configuration if self.state.metadata else {}
+
+    @property
     def level(self) -> IsolationLevel:
         """What the case says, else the table; else the default, which is Delta's own where its own verdict is wanted."""
-        configuration = self.state.metadata.configuration if self.state.metadata else {}
         if self.case.isolation is not None:
             return self.case.isolation
-        return IsolationLevel.SERIALIZABLE if self.strict and ISOLATION_PROPERTY not in configuration else table_isolation(configuration)
+        if self.strict and ISOLATION_PROPERTY not in self.configuration:
+            return IsolationLevel.SERIALIZABLE
+        return table_isolation(self.configuration)
 
     @property
     def row_level(self) -> bool:
-        """Whether rows are compared: deletion vectors are on, and no protocol in the setup speaks against them."""
-        if self.strict or self.state.metadata is None:
-            return False
-        enabled = self.state.metadata.configuration.get("delta.enableDeletionVectors", "").lower() == "true"
+        """Whether rows are compared: deletion vectors are on, and no protocol in the setup speaks against them.
+
+        Tables with MaxCompute's Delta policy have them unless the setup says otherwise, for sluice makes them so.
+        """
+        default = str(self.policy is ConflictPolicy.MAXCOMPUTE_DELTA)
+        enabled = self.configuration.get("delta.enableDeletionVectors", default).lower() == "true"
         known = self.state.protocol
-        return enabled and (known is None or _VECTORS in reader_features(known) & writer_features(known))
+        return enabled and not self.strict and (known is None or _VECTORS in reader_features(known) & writer_features(known))
 
     def files(self) -> list[AddFile]:
         """The files that are there."""
@@ -112,6 +119,8 @@ class CaseTable:
 def named_operation(name: str) -> tuple[str, Kind | None]:
     """An operation's name as Delta's commitInfo has it, and its kind where the name alone tells."""
     words = " ".join(name.upper().replace("_", " ").replace("-", " ").split())
+    if words.startswith("OPTIMIZE"):
+        return "OPTIMIZE", Kind.MAJOR if "ORDER" in words else Kind.MINOR
     operation, kind = _OPERATIONS.get(words, (name.upper(), None))
     replaced = next((known for known in ("CREATE OR REPLACE TABLE", "REPLACE TABLE") if words.startswith(known)), operation)
     return replaced, kind
@@ -263,19 +272,16 @@ def _scope(case: Case, predicates: Mapping[int, str], adds: Sequence[AddFile], r
 
 def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Sequence[Action], *, skip_adds: bool) -> Winner:
     """A commit that came first, with what it does not say itself: its kind, and what it changed of metadata and protocol."""
-    case = table.case
     winner = winner_of(version, actions)
-    info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-    parameters = info.fields.get("operationParameters") if info else None
-    mode = str(parameters.get("mode", "")) if isinstance(parameters, Mapping) else ""
-    _, kind = named_operation(case.winning_operation)
     known = {add.path: add.partition_values for add in table.files()}
     removed = {
         path: replace(each, partition_values=known.get(path)) if each.partition_values is None else each
         for path, each in winner.removed.items()
     }
-    operation = winner.operation or case.winning_operation
-    kind = winner.kind or kind or named_operation(operation)[1] or class_of(operation, winner.adds, removed.values(), mode=mode)
+    operation = winner.operation or table.case.winning_operation
+    says_kind = bool(winner.transactions) and "kind" in winner.transactions[0]
+    named = named_operation(table.case.winning_operation)[1] or named_operation(operation)[1]
+    kind = winner.kind if says_kind or named is None else named
     metadata, domains = table.state.metadata, winner.domains
     if table.strict:
         skip_adds = skip_adds or operation in BACKFILLS

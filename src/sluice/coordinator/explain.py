@@ -6,15 +6,17 @@ so that two changes of such a file count as changes of the same row.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..storage.actions import AddFile, DeletionVector, RemoveFile
+from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile
 from ..storage.errors import MissingObject
 from ..storage.features import reader_features, writer_features
 from ..storage.memory import MemoryStore
 from ..storage.vectors import Rows, read_vector
 from .case_footprint import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
+from .case_lineage import is_z_order, with_lineage
 from .cases import Case
 from .conflicts import Finding, effective_level, refusal
 from .content import Winner
@@ -92,10 +94,13 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     read = table = CaseTable.of(case, strict=strict)
     operation, _ = named_operation(case.own_operation)
     footprint, notes = footprint_of_case(table)
-    attempt = Attempt("explain", operation, footprint, table.level, actions=case.own_actions, strict=table.strict)
+    own, _ = _traced(table, case.own_operation, case.own_actions)
+    attempt = Attempt("explain", operation, footprint, table.level, actions=own, strict=table.strict)
     level = effective_level(footprint, table.level, operation)
     told = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
-    for version, actions in enumerate(case.winning_commits, start=1):
+    for version, commit in enumerate(case.winning_commits, start=1):
+        actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
+        told = replace(told, notes=(*told.notes, *note))
         winner = winner_of_case(table, read, version, actions, skip_adds=operation in BACKFILLS)
         refused = _unsupported(read, winner) if table.strict else None
         if refused is None:
@@ -114,6 +119,19 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
             )
         table = table.after(actions)
     return replace(told, because=_why_not(attempt, table, level), rebased=attempt.rebased)
+
+
+def _traced(
+    table: CaseTable, operation: str, actions: tuple[Action, ...], *, touched: Collection[str] = ()
+) -> tuple[tuple[Action, ...], list[str]]:
+    """The actions of a commit with what a compaction of sluice would have said; a remark if that matters for `touched` files."""
+    if not table.row_level or is_z_order(operation, actions):
+        return actions, []
+    completed, assumed = with_lineage(actions, {add.path: add for add in table.files()})
+    files = sorted(assumed.intersection(touched))
+    return completed, [
+        f"where the rows of {', '.join(files)} went is not said; taken for a compaction that keeps their order"
+    ] if files else []
 
 
 def _why_not(attempt: Attempt, table: CaseTable, level: IsolationLevel) -> str:

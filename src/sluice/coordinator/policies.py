@@ -151,11 +151,10 @@ def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable
 
 def conflicting_class(policy: ConflictPolicy, mine: Footprint, winner: Winner) -> str | None:
     """What came first and where ("INSERT, which came first in partition p=1"), or None when the policy lets both stand."""
-    came = winner.kind or class_of(winner.operation, winner.adds, winner.removed.values())
-    if not refuses(policy, came, Kind(mine.kind)):
+    if not refuses(policy, winner.kind, Kind(mine.kind)):
         return None
     key = common_partition(mine, winner.adds, winner.removed.values())
-    return None if key is None else f"{word_of(policy, came)}, which came first in {_shown(key)}"
+    return None if key is None else f"{word_of(policy, winner.kind)}, which came first in {_shown(key)}"
 
 
 def _shown(key: str) -> str:
