@@ -158,6 +158,7 @@ def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) 
     ("names", "words"),
     [
         ("owner", r"\['owner'\]"),
+        (5, r"\[5\]"),
         ([5], "5 is no name"),
         (["delta.appendonly"], "did you mean delta.appendOnly"),
         (["delta.feature.domainMetadata"], "stays in the protocol"),
@@ -224,7 +225,8 @@ def test_a_feature_of_old_tables_is_added_when_it_is_used(place: Place) -> None:
 def test_a_constraint_is_checked_against_the_rows_that_are_there(place: Place) -> None:
     table = place.create()
     table.append(flights(("JFK", 1, 5), ("EWR", 2, -7)))
-    with pytest.raises(sluice.ConstraintViolated, match="was not added, for version 1") as caught:
+    words = r"constraint sane \(delay >= 0\) was not added, for version 1 of the table holds rows .* one with delay = -7; correct"
+    with pytest.raises(sluice.ConstraintViolated, match=words) as caught:
         table.set_properties({"delta.constraints.sane": "delay >= 0"})
     assert (caught.value.constraint, caught.value.values, caught.value.version) == ("sane", {"delay": -7}, 1)
     assert table.refresh().version == 1
@@ -243,7 +245,7 @@ def test_a_constraint_without_columns_and_one_on_partitions(place: Place) -> Non
     table.set_properties({"delta.constraints.never": "1 > 2"})
     table.unset_properties(["delta.constraints.never"])
     table.append(flights(("JFK", 1, 5)))
-    with pytest.raises(sluice.ConstraintViolated, match="never"):
+    with pytest.raises(sluice.ConstraintViolated, match=r"never .* breaks it: .* it is never true"):
         table.set_properties({"delta.constraints.never": "1 > 2"})
     with pytest.raises(sluice.ConstraintViolated, match="origin = 'JFK'"):
         table.set_properties({"delta.constraints.home": "origin = 'EWR'"})
@@ -312,6 +314,20 @@ def test_appends_do_not_stop_a_change_of_properties(place: Place, monkeypatch: p
     commit = table.set_properties({"owner": "ops"})
     assert commit is not None
     assert commit.version == 2
+
+
+def test_whoever_did_not_know_of_a_change_is_stopped_unless_it_only_switches_something_on(place: Place) -> None:
+    table, other = place.create(), place.open()
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 5)))
+    other.set_properties({VECTORS: "true"})
+    assert table.commit_write(plan, files) is not None
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 6)))
+    other.set_properties({"owner": "ops"})
+    with pytest.raises(sluice.MetadataChangedException) as caught:
+        table.commit_write(plan, files)
+    assert (caught.value.winning_version, caught.value.winning_operation) == (3, "SET TBLPROPERTIES")
 
 
 def test_two_changes_of_properties_meet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,6 +454,15 @@ def test_the_policy_of_maxcompute_delta_needs_deletion_vectors(place: Place) -> 
         table.set_properties({POLICY: "maxcompute-delta"})
     assert table.set_properties({VECTORS: "true", POLICY: "maxcompute-delta"}) is not None
     assert table.unset_properties([VECTORS, POLICY]) is not None
+
+
+def test_columns_of_the_change_data_feed_are_its_own(place: Place) -> None:
+    schema = pa.schema([("a", pa.int64()), ("_Change_type", pa.string())])
+    with pytest.raises(InvalidRequest, match="the table has _change_type"):
+        sluice.Table.create(place.location, schema, coordinator=place.coordinator, properties={"delta.enableChangeDataFeed": "true"})
+    table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+    with pytest.raises(InvalidRequest, match="the table has _change_type"):
+        table.set_properties({"delta.enableChangeDataFeed": "true"})
 
 
 def test_levels_and_policies_can_be_set_later(place: Place) -> None:

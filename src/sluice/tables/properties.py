@@ -70,7 +70,7 @@ def unset_properties(
 
     Raises InvalidRequest for a protected property, and one that others need.
     """
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidRequest(f"unset_properties({names!r}): give a list of names, [{names!r}]")
     gone = list(names)
     snapshot = _latest(access)
@@ -206,11 +206,21 @@ def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, c
         try:
             constraints.check(pa.Table.from_batches([batch]))
         except ConstraintViolated as broken:
-            raise ConstraintViolated(
-                f"the constraint was not added, for version {snapshot.version} of the table holds rows that break it: {broken.message}",
-                version=snapshot.version,
-                **broken.details,
-            ) from broken
+            raise _not_added(broken, snapshot.version) from broken
+
+
+def _not_added(broken: ConstraintViolated, version: int) -> ConstraintViolated:
+    """The refusal of a constraint; without the place of the row, for that is one among those that were read at once."""
+    name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
+    shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
+    why = f"holds rows that break it, such as one with {shown}; correct or delete those first" if shown else f"breaks it: {broken.message}"
+    return ConstraintViolated(
+        f"the constraint {name} ({expression}) was not added, for version {version} of the table {why}",
+        constraint=name,
+        expression=expression,
+        values=values or {},
+        version=version,
+    )
 
 
 def _check_domain(name: object) -> None:

@@ -46,6 +46,8 @@ CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 PRIMARY_KEY: Final = "sluice.primaryKey"
 
+# What a reader of the change data feed finds beside the table's own columns.
+_CHANGE_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
 # A key is compared, sorted and looked up by: NaN and -0.0 make floating-point numbers unfit.
@@ -306,6 +308,13 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
             policy=policy.value,
         )
     primary_key_of(configuration, schema)
+    if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in _CHANGE_COLUMNS if schema.get(name)]):
+        raise InvalidRequest(
+            f"{CHANGE_DATA_FEED} needs the column names {', '.join(_CHANGE_COLUMNS)} for itself, and the table has {', '.join(taken)}; "
+            "leave the property out, or rename the columns in a new table",
+            property=CHANGE_DATA_FEED,
+            columns=taken,
+        )
 
 
 def primary_key_of(configuration: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
