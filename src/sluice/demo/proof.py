@@ -17,10 +17,12 @@ from ..storage.location import open_store
 from ..tables.history import HistoryEntry
 from ..tables.table import Table
 from .engines import ENGINES
-from .flights import KEY, expected
+from .flights import KEY, WITHDRAWN, expected
 
 __all__ = ["Evidence", "Finding", "difference", "log_faults", "prove"]
 
+_UNITED = "deletion vector of "
+"""How the history begins to tell that the vectors of two transactions became one."""
 _COMMIT_NAME = re.compile(r"_delta_log/(\d{20})\.json")
 
 
@@ -41,7 +43,8 @@ class Evidence:
     """What the checks look at: the table, the flights of the CSV file, and what the jobs were told.
 
     `acknowledged` are the transactions that Python jobs were told are committed, `repeats` how many of them were sent
-    again; `appends` is how many appends each Spark application made without an error.
+    again; `withdrawals` are those that deleted at once; `appends` is how many appends each Spark application made without
+    an error.
     """
 
     def __init__(
@@ -51,12 +54,14 @@ class Evidence:
         flights: pa.Table,
         *,
         acknowledged: Sequence[str],
+        withdrawals: Sequence[str],
         repeats: int,
         appends: Mapping[str, int],
     ) -> None:
         self.table = table.refresh()
         self.storage_options = storage_options
         self.acknowledged = acknowledged
+        self.withdrawals = withdrawals
         self.repeats = repeats
         self.appends = appends
         self.expected = expected(flights)
@@ -142,6 +147,28 @@ def _acknowledged_once(evidence: Evidence) -> str:
     return f"{len(evidence.acknowledged) + sum(evidence.appends.values()):,} transactions, {evidence.repeats:,} of them sent twice"
 
 
+def _deleted_by_vectors(evidence: Evidence) -> str:
+    deletes = [entry for entry in evidence.history if entry.operation == "DELETE"]
+    wrote = [entry for entry in deletes if int(entry.metrics["numAddedFiles"]) or int(entry.metrics["numCopiedRows"])]
+    _raise_if(f"version {wrote[0].version} deleted rows by writing {wrote[0].metrics['numAddedFiles']} files" if wrote else None)
+    files = evidence.table.snapshot().files()
+    masked = files.num_rows - files["deletion_vector"].null_count
+    _raise_if(None if masked else "no file has a deletion vector")
+    rows = sum(int(entry.metrics["numDeletedRows"]) for entry in deletes)
+    return f"{rows:,} rows in {len(deletes):,} transactions; {masked:,} of {files.num_rows:,} files have deletion vectors"
+
+
+def _deleted_at_once(evidence: Evidence) -> str:
+    entries = sorted((each for each in evidence.history if each.transaction_id in evidence.withdrawals), key=lambda each: each.version)
+    if len(entries) != len(WITHDRAWN):
+        raise ProofFailed(f"{len(entries)} of {len(WITHDRAWN)} transactions are in the log")
+    first, second = entries
+    united = sum(each.startswith(_UNITED) for each in second.rebased)
+    _raise_if(None if united else f"version {second.version} was not united with version {first.version} in any file")
+    rows = " and ".join(f"{int(each.metrics['numDeletedRows']):,}" for each in entries)
+    return f"{rows} rows, versions {first.version} and {second.version}, deletion vectors of {united:,} files united"
+
+
 def _read_by(engine: str, evidence: Evidence) -> str:
     version, rows = ENGINES[engine](evidence.table.location, evidence.storage_options)
     if version not in (None, evidence.table.version):
@@ -159,6 +186,8 @@ _CHECKS: Mapping[str, Callable[[Evidence], str]] = {
     "every surviving flight is there exactly once": _flights_once,
     "the log is dense from version 0, its in-commit timestamps strictly increase": _log_in_order,
     "every commit that a writer was told of is in the log exactly once": _acknowledged_once,
+    "deletes write no data file again: rows are listed in deletion vectors": _deleted_by_vectors,
+    "two transactions that delete different rows of one file at once both succeed": _deleted_at_once,
     **{f"{name} reads the same rows": partial(_read_by, name) for name in ENGINES},
 }
 

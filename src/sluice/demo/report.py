@@ -14,14 +14,18 @@ __all__ = ["history_grid"]
 
 
 def history_grid(history: Iterable[HistoryEntry], conflicts: Mapping[str, int]) -> Grid:
-    """One line for each application. `conflicts` counts what each repeated: refused transactions leave no trace in the log."""
+    """One line for each application.
+
+    "rebased" are transactions that were adapted to what others had committed meanwhile; `conflicts` counts what each had to
+    repeat: refused transactions leave no trace in the log.
+    """
     by_application: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
     for entry in history:
         by_application[entry.application].append(entry)
     grid = Grid(title="who did what, and how long each waited from its place in the queue to the decision", title_justify="left")
     grid.add_column("application")
     grid.add_column("did")
-    for name in ("transactions", "in versions", "p50", "longest wait", "conflicts repeated"):
+    for name in ("transactions", "in versions", "p50", "longest wait", "rebased", "conflicts repeated"):
         grid.add_column(name, justify="right")
     for application, entries in sorted(by_application.items()):
         waits = [entry.waited_ms for entry in entries if entry.waited_ms is not None]
@@ -33,6 +37,7 @@ def history_grid(history: Iterable[HistoryEntry], conflicts: Mapping[str, int]) 
             f"{len({entry.version for entry in entries}):,}",
             f"{median(waits):,.0f} ms" if waits else "",
             f"{max(waits):,} ms" if waits else "",
+            f"{sum(bool(entry.rebased) for entry in entries):,}",
             f"{conflicts.get(application, 0):,}",
         )
     return grid

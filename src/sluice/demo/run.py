@@ -8,8 +8,9 @@
     cancellations                  deletes cancelled flights
 
 All six write at the same time, each in a process of its own, from the moment that all are ready. When nobody brings new
-rows any more, the corrections job ends its last round, then the cancelled flights that are left are deleted, and what the
-table holds is compared with the file.
+rows any more, the corrections job ends its last round, then the cancelled flights that are left are deleted. At last two
+transactions at once delete an airline's flights, one half each, of the same files; and what the table holds is compared with
+the file.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from ..coordinator.outcomes import Commit
 from ..tables.table import Table
 from .engines import require_engines
-from .flights import AIRPORTS, CONSTRAINTS, PARTITION_BY, SCHEMA, STREAM, loader, read_flights, split, stream_flights
+from .flights import AIRPORTS, PARTITION_BY, PROPERTIES, SCHEMA, STREAM, loader, read_flights, split, stream_flights
 from .job import Assignment, Input
 from .processes import JobFailed, JobProcess, Report
 from .progress import Board, Progress
 from .proof import Evidence, prove
 from .report import history_grid
+from .withdrawal import withdraw
 from .workspace import DemoOptions, Workspace, workspace
 
 __all__ = ["run_demo"]
@@ -67,7 +70,7 @@ def _run(options: DemoOptions, place: Workspace, console: Console) -> str:
         jobs = _assignments(options, place)
         board = Board(console, [Progress(each.name, _task(each.name, options), _rows(each, options)) for _, each in jobs])
         _work(jobs, place, board, time_limit_s=options.time_limit_s)
-        evidence = _evidence(options, place, table, board)
+        evidence = _evidence(options, place, table, board, withdraw(place))
         failed = []
         for finding in prove(evidence):
             mark = "[green]✓[/]" if finding.holds else "[red]✗[/]"
@@ -82,12 +85,16 @@ def _run(options: DemoOptions, place: Workspace, console: Console) -> str:
         return f"ok: {len(evidence.rows):,} rows, {table.version + 1:,} versions, {len(evidence.history):,} transactions{without}"
 
 
-def _evidence(options: DemoOptions, place: Workspace, table: Table, board: Board) -> Evidence:
+def _evidence(options: DemoOptions, place: Workspace, table: Table, board: Board, withdrawals: Sequence[Commit]) -> Evidence:
     return Evidence(
         table,
         place.storage_options,
         read_flights(options.rows, seed=options.seed),
-        acknowledged=[name for job in board.jobs.values() for name in job.transactions],
+        acknowledged=[
+            *(name for job in board.jobs.values() for name in job.transactions),
+            *(each.transaction_id for each in withdrawals),
+        ],
+        withdrawals=[each.transaction_id for each in withdrawals],
         repeats=sum(job.repeats for job in board.jobs.values()),
         appends={name: board.jobs[name].commits for name in _LOADERS} if options.spark else {},
     )
@@ -98,7 +105,7 @@ def _create(place: Workspace) -> Table:
         place.location,
         SCHEMA,
         partition_by=PARTITION_BY,
-        properties={**CONSTRAINTS, "delta.checkpointInterval": _CHECKPOINT_INTERVAL},
+        properties={**PROPERTIES, "delta.checkpointInterval": _CHECKPOINT_INTERVAL},
         coordinator=place.coordinator,
         storage_options=place.storage_options,
         application="demo",

@@ -1,0 +1,32 @@
+"""An airline is withdrawn by two transactions at once: they delete different rows of the same files, and both succeed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from ..coordinator.outcomes import Commit
+from ..tables.table import Table
+from .flights import WITHDRAWN
+from .workspace import Workspace
+
+__all__ = ["APPLICATION", "withdraw"]
+
+APPLICATION = "withdrawals"
+
+
+def withdraw(place: Workspace) -> list[Commit]:
+    """Begin both transactions on one version, let each delete its rows, and commit them at once."""
+    with ExitStack() as opened:
+        tables = [opened.enter_context(_open(place)) for _ in WITHDRAWN]
+        version = tables[0].version
+        begun = [table.begin(read_version=version) for table in tables]
+        for transaction, where in zip(begun, WITHDRAWN, strict=True):
+            transaction.delete(where)
+        with ThreadPoolExecutor(len(begun)) as pool:
+            commits = list(pool.map(lambda transaction: transaction.commit(), begun))
+    return [commit for commit in commits if commit is not None]
+
+
+def _open(place: Workspace) -> Table:
+    return Table.open(place.location, coordinator=place.coordinator, storage_options=place.storage_options, application=APPLICATION)
