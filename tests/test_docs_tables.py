@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,14 +18,16 @@ import sluice
 from sluice.coordinator import address
 from sluice.coordinator.conflicts import RULES, Rule
 from sluice.coordinator.faults import FAILPOINTS
-from sluice.coordinator.isolation import IsolationLevel
+from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.policies import MATRICES
 from sluice.storage.errors import SluiceError
 from sluice.storage.s3_options import S3Options
 from sluice.tables.property_rules import HANDED_ON, PROPERTIES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+MATRIX_FACTS = ROOT / "tests" / "coordinator" / "conflict_matrices.json"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
@@ -55,9 +58,46 @@ def _levels(rule: Rule) -> str:
     return "all" if rule.levels == frozenset(IsolationLevel) else ", ".join(level.value for level in IsolationLevel if level in rule.levels)
 
 
+def _policies(rule: Rule) -> str:
+    if rule.policies == frozenset(ConflictPolicy):
+        return "all"
+    return "`delta`" if rule.policies == {ConflictPolicy.DELTA} else "`maxcompute-*`"
+
+
 def rules_table() -> list[str]:
     """The rules, one line each, in the order in which they are asked."""
-    return [f"| `{r.name}` | {r.asks} | {_levels(r)} | `{r.error}` | {r.advice} |" for r in RULES]
+    return [f"| `{r.name}` | {r.asks} | {_levels(r)} | {_policies(r)} | `{r.error}` | {r.advice} |" for r in RULES]
+
+
+def matrix_table(policy: ConflictPolicy) -> list[str]:
+    """A matrix of MaxCompute: a line for each earlier operation, a column for each later one."""
+    matrix = MATRICES[policy]
+    words = list(dict.fromkeys(earlier for earlier, _ in matrix))
+    head = ["| earlier \\ later | " + " | ".join(words) + " |", "|---" * (len(words) + 1) + "|"]
+    return head + [f"| {earlier} | " + " | ".join(matrix[earlier, later] for later in words) + " |" for earlier in words]
+
+
+_SAID = {
+    "never": "cannot conflict",
+    "same_row": "only when both change the same row",
+    "same_partition": "only in the same partition",
+    "same_file": "only when both change the same file",
+    "only_if_zorder": "only if one orders by `z_order_by`",
+}
+
+
+def databricks_table(kind: str) -> list[str]:
+    """Which pairs can conflict on Databricks, one line each."""
+    lines = []
+    for pair, cell in json.loads(MATRIX_FACTS.read_text())["databricks"][kind].items():
+        first, second = (name.replace("_", "/") for name in pair.split("/"))
+        if "WriteSerializable" in cell:
+            told = [_SAID[cell["WriteSerializable"]], _SAID[cell["Serializable"]]]
+        else:  # tables without row-level concurrency may have deletion vectors all the same; here they then have both
+            told = [_SAID[cell["no_deletion_vectors"]]] * 2
+        told = [t.replace("both change the same row", "the inserted row is one I change") if "INSERT" in pair else t for t in told]
+        lines.append(f"| {first} and {second} | {told[0]} | {told[1]} |")
+    return lines
 
 
 def constants() -> Iterator[str]:
@@ -92,6 +132,22 @@ def test_the_rules_are_those_of_the_code() -> None:
 
 def test_the_levels_are_those_of_the_code() -> None:
     assert names(section("isolation.md", "The levels")) == [level.value for level in IsolationLevel]
+
+
+def test_the_policies_are_those_of_the_code() -> None:
+    assert names(section("isolation.md", "The policies")) == [policy.value for policy in ConflictPolicy]
+
+
+def test_the_matrices_are_those_of_the_code() -> None:
+    text = section("isolation.md", "For users of MaxCompute")
+    for policy in MATRICES:
+        assert "\n".join(matrix_table(policy)) in text
+
+
+def test_the_pairs_of_databricks_are_the_facts() -> None:
+    text = section("isolation.md", "For users of Databricks")
+    for kind in ("with_row_level_concurrency", "without_row_level_concurrency"):
+        assert "\n".join(databricks_table(kind)) in text
 
 
 def test_every_public_error_is_told_once() -> None:
