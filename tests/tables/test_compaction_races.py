@@ -421,8 +421,74 @@ def test_random_histories_meet_all_there_is_to_meet(tmp_path: Path, plan_compact
     assert refused > 0
 
 
-def test_writers_of_all_sorts_at_once(place: Place) -> None:
+def begun(place: Place, what: str, picked: set[int], rows: dict[int, tuple[str, int]]) -> sluice.Transaction:
+    """An open transaction that changes the rows of these ids."""
+    transaction = place.open().begin()
+    condition = f"delay IN ({', '.join(map(str, sorted(picked)))})"
+    match what:
+        case "delete":
+            transaction.delete(condition)
+        case "update":
+            transaction.update({"month": "month + 1"}, condition)
+        case "upsert":
+            transaction.upsert(flights(*((rows[number][0], rows[number][1] + 100, number) for number in picked)), on="delay")
+        case "overwrite":
+            transaction.overwrite(flights(*(("P9", 7, number) for number in picked)), where=condition)
+    return transaction
+
+
+def changed(what: str, row: tuple[str, int]) -> tuple[str, int] | None:
+    """What such a transaction makes of a row."""
+    origin, month = row
+    outcomes = {"update": (origin, month + 1), "upsert": (origin, month + 100), "overwrite": ("P9", 7)}
+    return outcomes.get(what)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan_compaction: Compaction, seed: int) -> None:
+    """Two of them conflict when they change the same row, and never else; a compaction is never in anybody's way."""
+    chance = random.Random(seed)
+    table, ids = create(place, 4, 8, partition_by=["origin"] if seed % 2 else [])
+    rows = {number: (f"P{number % 2}", 1) for number in ids}
+    touched: dict[int, int] = {}
+    sorts = ["delete", "update", "upsert", "overwrite", "minor", "major"]
+    waiting: list[tuple[str, set[int], Planned | sluice.Transaction, dict[int, tuple[str, int]]]] = []
+    for _ in range(14):
+        for what in chance.choices(
+            ["delete", "update", "upsert", "overwrite", "minor", "major"], [3, 3, 3, 1, 2, 2], k=chance.randrange(1, 4)
+        ):
+            picked = set(chance.sample(sorted(rows), min(len(rows), chance.choice([1, 2, 4]))))
+            if what in ("minor", "major"):
+                compact = plan_compaction(place, what, target_file_size=chance.choice([1500, "1mb"]))
+                waiting += [(what, set(), compact, {})] if compact is not None else []
+            elif picked:
+                waiting.append((what, picked, begun(place, what, picked, rows), dict(rows)))
+        chance.shuffle(waiting)
+        while len(waiting) > chance.randrange(4):
+            what, picked, transaction, seen = waiting.pop()
+            made_on = transaction.read_version if isinstance(transaction, sluice.Transaction) else -1
+            try:
+                commit = transaction.commit()
+            except ConcurrentModification:
+                assert any(touched.get(number, -1) > made_on for number in picked), f"{what} was refused without a reason"
+                continue
+            assert commit is not None
+            assert all(touched.get(number, -1) <= made_on for number in picked), "one row was changed twice"
+            for number in picked:
+                touched[number] = commit.version
+                after = changed(what, seen[number])
+                if after is None:
+                    del rows[number]
+                else:
+                    rows[number] = after
+            assert rows_of(table.snapshot().to_arrow()) == sorted((*row, number) for number, row in rows.items())
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["inline vectors", "stored vectors"])
+def test_writers_of_all_sorts_at_once(place: Place, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
     """Real concurrency: deleters of rows of their own, appenders, and two compactors, each with its own client."""
+    if stored:
+        monkeypatch.setattr("sluice.storage.vectors.INLINE_BYTES_MAX", 0)
     table, ids = create(place, 6, 40)
     doomed = [{number for number in ids if number % 5 == share} for share in range(3)]
     errors: list[BaseException] = []
