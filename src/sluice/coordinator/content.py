@@ -75,7 +75,6 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
         "timestamp": plan.timestamp_ms,
         "operation": first.operation,
         "operationParameters": dict(first.parameters),
-        "readVersion": min(m.intent.read_version for m in members),
         "isolationLevel": first.isolation,
         "isBlindAppend": all(m.intent.footprint.blind_append for m in members),
         "operationMetrics": _sum_metrics(members) if len(members) > 1 else dict(first.metrics),
@@ -83,6 +82,9 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
         "txnId": first.transaction_id,
         "sluice": {"transactions": [_transaction(m, n, ratified_ms) for n, m in enumerate(members)]},
     }
+    read_version = min(m.intent.read_version for m in members)
+    if read_version >= 0:  # a commit that makes the table read none; delta-rs takes a negative number for damage
+        info["readVersion"] = read_version
     if plan.first_row_id is not None:
         info["tags"] = {"delta.rowTracking.preserved": str(all(m.intent.footprint.keeps_row_ids for m in members)).lower()}
     return orjson.dumps({"commitInfo": info}) + b"\n"

@@ -41,7 +41,7 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
             else:
                 after.append(found.rows)
         if sum(map(len, before)) == sum(map(len, after)):
-            if before:
+            if after:
                 writer.update(pa.concat_tables(before), pa.concat_tables(after))
         else:
             for rows in before:

@@ -296,7 +296,7 @@ class _Query:
         after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
         there = f"the changes after version {after} are there" if after < last else "the changes of no later version are complete either"
         return MissingObject(
-            f"the changes of version {version} of {self.access.store.location} cannot be read any more: {gone.message} Files that a "
+            f"the changes of version {version} of {self.access.store.location} cannot be read any more: {gone.message}. Files that a "
             f"version removed are kept for delta.deletedFileRetentionDuration; {there}",
             **{**gone.details, "version": version, "complete_after": after},
         )
