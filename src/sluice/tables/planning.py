@@ -37,6 +37,7 @@ def newest_for_append(access: Access) -> Snapshot:
 
 def snapshot_for_change(access: Access, read_version: int | None) -> Snapshot:
     """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound."""
+    _ = access.ours  # refuses a table that was opened to read
     latest = access.latest()
     check_writable(latest.protocol, latest.metadata, latest.domains)
     return latest if read_version is None else access.at(read_version)
