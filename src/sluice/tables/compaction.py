@@ -34,11 +34,11 @@ from .access import Access
 from .bins import Bin, plan_bins
 from .operations import removal
 from .rewriting import Output, Rewriter
-from .transactions import Change, Reads, commit_change, new_transaction_id, validate
+from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id, validate
 from .writing import file_size_of, indexed_columns_of
 from .zorder import z_columns
 
-__all__ = ["compact"]
+__all__ = ["StagedCompaction", "compact", "stage_compaction"]
 
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major")
@@ -61,6 +61,23 @@ class _Request:
     z_order: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StagedCompaction:
+    """A compaction whose new files are written, and which nobody sees before `commit`."""
+
+    access: Access
+    change: Change
+    rewriter: Rewriter
+
+    def commit(self, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Commit:
+        """Commit it. Raises ConcurrentModification when somebody else replaced the files meanwhile; then nothing of it stays."""
+        try:
+            return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s)
+        except NotCommitted:
+            self.rewriter.discard()
+            raise
+
+
 def compact(
     access: Access,
     mode: str,
@@ -71,10 +88,22 @@ def compact(
     ack: str,
     timeout_s: float,
 ) -> Commit | None:
-    """Compact the latest version (see `Table.compact`); None when there is nothing to do.
+    """Compact the latest version (see `Table.compact`); None when there is nothing to do. Raises as its two halves do."""
+    staged = stage_compaction(access, mode, where, target_file_size=target_file_size, z_order_by=z_order_by)
+    return None if staged is None else staged.commit(ack=ack, timeout_s=timeout_s)
 
-    Raises InvalidRequest and its kinds before anything is read, ConcurrentModification when somebody else replaced the
-    files meanwhile; then nothing of it stays.
+
+def stage_compaction(
+    access: Access,
+    mode: str = "minor",
+    where: str | None = None,
+    *,
+    target_file_size: int | str | None = None,
+    z_order_by: str | Sequence[str] | None = None,
+) -> StagedCompaction | None:
+    """Write the files of a compaction of the latest version; None when there is nothing to do.
+
+    Raises InvalidRequest and its kinds before anything is read, ConcurrentModification as soon as it can no longer be committed.
     """
     clock = access.ours.context.clock
     snapshot = access.latest()
@@ -96,11 +125,7 @@ def compact(
     rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(), asked.z_order)
     change = partial(_change, clock, snapshot, schema, asked, rewriter.transaction_id, bins)
     outputs = _written(rewriter, bins, _Lookout(access, change([_yet_unwritten(snapshot, one, asked) for one in bins])))
-    try:
-        return commit_change(access, change(outputs), ack=ack, timeout_s=timeout_s)
-    except NotCommitted:
-        rewriter.discard()
-        raise
+    return StagedCompaction(access, change(outputs), rewriter)
 
 
 def _request(
