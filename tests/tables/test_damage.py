@@ -267,10 +267,7 @@ def make_foreign(place: Place, protocol: dict[str, Any], configuration: dict[str
 @pytest.mark.parametrize(
     ("protocol", "named"),
     [
-        (
-            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]},
-            "del",
-        ),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}, "typeW"),
         ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture"]}, "fromT"),
         ({"minReaderVersion": 4, "minWriterVersion": 7, "writerFeatures": []}, "reader version 4"),
     ],
@@ -304,6 +301,6 @@ def test_a_table_that_needs_a_feature_to_be_written_can_be_read(
 
 
 def test_a_table_with_an_isolation_level_that_sluice_lacks_is_not_attached(place: Place, refused: Refused) -> None:
-    make_foreign(place, {"minReaderVersion": 1, "minWriterVersion": 2}, {"delta.isolationLevel": "SnapshotIsolation"})
-    with refused(sluice.InvalidRequest, "'SnapshotIsolation'", "Serializable or WriteSerializable"):
+    make_foreign(place, {"minReaderVersion": 1, "minWriterVersion": 2}, {"delta.isolationLevel": "ReadCommitted"})
+    with refused(sluice.InvalidRequest, "'ReadCommitted'", "Serializable, WriteSerializable, SnapshotIsolation"):
         sluice.Table.attach(place.location, coordinator=place.coordinator)
