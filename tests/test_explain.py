@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli import main
+from sluice.coordinator import cases
 from sluice.coordinator.cases import read_case
 from sluice.coordinator.explain import Explanation, explain
+from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
 from sluice.storage.actions import RemoveFile
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.lineage import Moved, with_moves
 from sluice.storage.vectors import Rows, plan_vector
 from tests.explain_cases import ERRORS, TABLE, Json, add, case, info, metadata, protocol, reads, remove, unpartitioned
+from tests.test_docs_tables import DOCS, names, section
 
 LEVELS = ("Serializable", "WriteSerializable")
 MATRICES: Mapping[str, Any] = json.loads((Path(__file__).parent / "coordinator" / "conflict_matrices.json").read_text())
@@ -391,3 +397,24 @@ def test_without_a_case_the_command_says_how_to_call_it() -> None:
     result = run()
     assert result.exit_code == 2
     assert "CASE.json" in result.stderr
+
+
+# -- docs/explain.md ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_every_field() -> None:
+    assert names(section("explain.md", "A case")) == list(cases.FIELDS)
+    assert names(section("explain.md", "What a transaction reads")) == list(cases.READ_OPS)
+    told = names(section("explain.md", "explain: what would become of a transaction").split("## A case")[0])
+    assert told == [field.name for field in fields(Explanation)]
+    words = set(re.findall(r"`([\w-]+)`", section("explain.md", "A case")))
+    assert words >= {level.value for level in IsolationLevel} | {policy.value for policy in ConflictPolicy}
+
+
+def test_the_case_on_the_page_is_decided_as_it_says() -> None:
+    [shown] = re.findall(r"```json\n(.*?)```", section("explain.md", "A case"), re.DOTALL)
+    told = explain(read_case(shown.encode(), "late-append.json"))
+    [printed] = re.findall(r"```json\n(.*?)```", (DOCS / "explain.md").read_text().split("## A case")[0], re.DOTALL)
+    expected = json.loads(printed)
+    assert told.because.startswith(expected.pop("because").removesuffix("..."))
+    assert {name: value for name, value in json.loads(orjson.dumps(told)).items() if name != "because"} == expected

@@ -18,7 +18,7 @@ from ..storage.schema import DataType, PrimitiveType, StructField, StructType, p
 from ..storage.sqltypes import parse_sql_type
 from .isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
 
-__all__ = ["READ_OPS", "Case", "Read", "read_case"]
+__all__ = ["FIELDS", "READ_OPS", "Case", "Read", "read_case"]
 
 READ_OPS: Final[Mapping[str, str | None]] = {
     "metadata": None,
@@ -30,7 +30,7 @@ READ_OPS: Final[Mapping[str, str | None]] = {
 }
 """What a transaction may have read, each with the field that says more."""
 
-_FIELDS: Final = (
+FIELDS: Final = (
     "partition_columns",
     "table_isolation",
     "policy",
@@ -42,6 +42,8 @@ _FIELDS: Final = (
     "own_actions",
     "own_operation",
 )
+"""The fields of a case."""
+
 # What the protocol asks for and no rule looks at, or what stands for itself where it is left out.
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "add": {"partitionValues": {}, "size": 0, "modificationTime": 0, "dataChange": True},
@@ -139,7 +141,7 @@ class _Reader:
     def _check_names(self, fields: Mapping[str, Any]) -> None:
         """Refuse what is surely misspelt; anything else that is not known (a title, a remark) is left alone."""
         for key in fields:
-            close = get_close_matches(key.lower().replace("-", "_"), _FIELDS, 1, 0.8) if key not in _FIELDS else []
+            close = get_close_matches(key.lower().replace("-", "_"), FIELDS, 1, 0.8) if key not in FIELDS else []
             if close:
                 self._fail(key, "is no field of a case", f"did you mean {close[0]}?")
 

@@ -115,7 +115,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
                 because=refused.message,
                 winning_version=version,
                 winning_operation=refused.winning_operation or None,
-                notes=(*told.notes, *_unknown_rows(attempt, winner)),
+                notes=(*told.notes, *_unknown_rows(attempt, winner, refused.rule)),
             )
         table = table.after(actions)
     return replace(told, because=_why_not(attempt, table, level), rebased=attempt.rebased)
@@ -181,10 +181,12 @@ def _inline_rows(vector: DeletionVector) -> Rows:
     return read_vector(MemoryStore.open("no-files"), vector)
 
 
-def _unknown_rows(attempt: Attempt, winner: Winner) -> list[str]:
-    """A remark where the verdict would depend on rows that a case cannot hold."""
+def _unknown_rows(attempt: Attempt, winner: Winner, rule: str) -> list[str]:
+    """A remark where the verdict would depend on rows, which a case does not hold."""
     if not attempt.footprint.row_level:
         return []
+    if rule == "appended-what-i-read":
+        return ["a commit would look into the added files, and be refused only if they hold rows that were read"]
     both = winner.removed.keys() & {a.path for a in attempt.decoded() if isinstance(a, RemoveFile)}
     files = [a for a in (*attempt.decoded(), *winner.adds) if isinstance(a, AddFile) and a.path in both]
     if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):
