@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import sluice
+from sluice.coordinator.limits import Limits
 
 from .conftest import Place
-from .histories import SCHEMA, History, run, settings, state_of
+from .histories import SCHEMA, History, race, run, settings, state_of
 
 LEVELS = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
@@ -20,7 +21,7 @@ def history(place: Place, seed: int, level: str, *, vectors: bool, partitioned: 
         properties=settings(level, vectors),
         coordinator=place.coordinator,
     )
-    return run(seed, place.open, level, partitioned=partitioned)
+    return run(seed, place.open, level)
 
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
@@ -30,6 +31,17 @@ def history(place: Place, seed: int, level: str, *, vectors: bool, partitioned: 
 def test_a_history_is_what_its_level_says(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
     done = history(place, seed, level, vectors=vectors, partitioned=partitioned)
     assert done.committed > 0
+
+
+@pytest.mark.parametrize("feed", [False, True], ids=["derived", "feed"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("limits", [Limits(), Limits(fast_path=False)], ids=["direct", "queue"])
+def test_several_threads_at_once(place: Place, level: str, vectors: bool, feed: bool, limits: Limits) -> None:
+    properties = settings(level, vectors, **{"delta.enableChangeDataFeed": str(feed).lower()})
+    sluice.Table.create(place.location, SCHEMA, properties=properties, coordinator=place.coordinator)
+    done = race(11, lambda: place.open(limits=limits), level)
+    assert done.committed
 
 
 @pytest.mark.parametrize("seed", range(100, 104))
