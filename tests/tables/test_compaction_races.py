@@ -279,6 +279,24 @@ def test_different_partitions_do_not_meet(place: Place, plan_compaction: Compact
     expect(place, table, ids - odd)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind"),
+    [(("minor",), {}, Kind.MINOR), (("major",), {}, Kind.MAJOR), ((), {}, Kind.MINOR), ((), {"z_order_by": "delay"}, Kind.MAJOR)],
+)
+@BOTH
+def test_what_a_compaction_says_it_read(
+    place: Place, plan_compaction: Compaction, arguments: tuple[str, ...], options: dict[str, str], kind: Kind, vectors: bool
+) -> None:
+    """Where deletes leave files in place it depends on none of them: what happens to their rows is told by the rows."""
+    table, _ = create(place, 3, 5, vectors=vectors)
+    change = planned(plan_compaction(place, *arguments, **options)).change
+    sources = sorted(add.path for add in table._access.latest().add_files())
+    assert change.kind is kind
+    assert change.reads is not None
+    assert change.reads.predicates == ()
+    assert sorted(change.reads.files) == ([] if vectors else sources)
+
+
 # -- what a refused or hopeless compaction leaves ------------------------------------------------------------------------
 
 
@@ -454,9 +472,7 @@ def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan
     sorts = ["delete", "update", "upsert", "overwrite", "minor", "major"]
     waiting: list[tuple[str, set[int], Planned | sluice.Transaction, dict[int, tuple[str, int]]]] = []
     for _ in range(14):
-        for what in chance.choices(
-            ["delete", "update", "upsert", "overwrite", "minor", "major"], [3, 3, 3, 1, 2, 2], k=chance.randrange(1, 4)
-        ):
+        for what in chance.choices(sorts, [3, 3, 3, 1, 2, 2], k=chance.randrange(1, 4)):
             picked = set(chance.sample(sorted(rows), min(len(rows), chance.choice([1, 2, 4]))))
             if what in ("minor", "major"):
                 compact = plan_compaction(place, what, target_file_size=chance.choice([1500, "1mb"]))

@@ -283,12 +283,12 @@ def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> N
 
 
 def _joined(moves: Sequence[tuple[int, Moved]], adds: Sequence[AddFile]) -> tuple[Moved, ...]:
-    """Moves with their files' paths, neighbours put together."""
+    """Moves with their files' paths; those of one source into one file are neighbours, and put together."""
     joined: list[Moved] = []
     for part, move in moves:
         path = adds[part].path
         last = joined[-1] if joined else None
-        if last is not None and last.path == path and last.offset + last.count == move.offset:
+        if last is not None and last.path == path:
             joined[-1] = replace(last, count=last.count + move.count)
         else:
             joined.append(replace(move, path=path))
