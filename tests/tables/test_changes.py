@@ -477,6 +477,24 @@ def test_a_version_missing_in_the_middle_is_damage_not_cleanup(place: Place) -> 
         reader.changes(0, 4)
 
 
+def test_a_column_whose_type_was_changed(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"n": ["one"]}))
+    deltalake.write_deltalake(tmp_path, pa.table({"n": [2]}), mode="overwrite", schema_mode="overwrite")
+    deltalake.write_deltalake(tmp_path, pa.table({"n": [3]}), mode="append")
+    table = sluice.Table.open(tmp_path, consistency="published")
+    with pytest.raises(sluice.InvalidRequest, match=r"type was changed between the versions -1 and 2 .*'n'.* apart"):
+        table.changes(-1)
+    assert table.changes(-1, 0)["n"].to_pylist() == ["one"]
+    assert table.changes(1)["n"].to_pylist() == [3]
+
+
+def test_a_damaged_file_is_called_damaged(made: Made) -> None:
+    made.commit(made.add("a", [1]))
+    (made.folder / "a").write_bytes(b"PAR1 no more")
+    with pytest.raises(sluice.Corrupt, match="'a' cannot be read"):
+        made.changes()
+
+
 def test_a_removed_file_whose_partition_nobody_told(tmp_path: Path) -> None:
     made = Made(tmp_path, pa.schema([("n", pa.int64()), ("p", pa.string())]), ("p",))
     added = made.add("a", [1], partition_values={"p": "x"})

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ..coordinator.content import winner_of
 from ..coordinator.kinds import Kind
 from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile, decode_commit
-from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound
+from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
 from ..storage.filetable import add_rows
 from ..storage.objects import ObjectStore
 from ..storage.partitions import key_inside
@@ -238,6 +238,15 @@ class _Query:
                 except MissingObject as gone:
                     of = next((piece.version for piece in window if piece.file.path == gone.details.get("path")), window[0].version)
                     raise self._cleaned_up(of, gone) from gone
+                except Corrupt as unfit:
+                    if not isinstance(unfit.__cause__, SchemaMismatch):
+                        raise
+                    raise InvalidRequest(
+                        f"a column's type was changed between the versions {self.span.after} and {self.span.last.version} of "
+                        f"{self.access.store.location}: {unfit.__cause__.message}; read the changes up to the version before "
+                        "that, and those since, apart",
+                        path=unfit.details.get("path"),
+                    ) from unfit
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; pieces without any are left out."""
