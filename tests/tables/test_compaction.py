@@ -318,7 +318,7 @@ def test_the_target_size_says_how_large_files_become(place: Place) -> None:
 
 def test_large_sources_are_streamed_and_files_may_have_many_row_groups(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "_SMALL_BYTES", 0)
-    monkeypatch.setattr("sluice.storage.scan._BATCH_ROWS", 1000)
+    monkeypatch.setattr("sluice.storage.scan_file._BATCH_ROWS", 1000)
     table = place.create(partition_by=[])
     for n in range(3):
         table.append(some_rows(30_000, seed=n))
