@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ..coordinator.content import winner_of
 from ..coordinator.kinds import Kind
-from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile, decode_commit
+from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, decode_commit
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
 from ..storage.filetable import add_rows
 from ..storage.objects import ObjectStore
@@ -32,12 +32,21 @@ from ..storage.scan import read_positions
 from ..storage.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ..storage.timetravel import read_commit
 from ..storage.vectors import Rows, positions_of, read_vector, vector_key
-from .access import Access
+from .access import Access, TableAddress
 from .change_data import CHANGE_TYPE, DELETE, INSERT
 from .net_changes import without_copies
 from .version_range import VersionRange, range_by_time, range_by_version
 
-__all__ = ["CHANGE_COLUMNS", "COMMIT_TIMESTAMP", "COMMIT_VERSION", "changes", "changes_schema", "iter_changes"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
+    "ChangesPart",
+    "changes",
+    "changes_schema",
+    "iter_changes",
+    "split_changes",
+]
 
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
@@ -74,7 +83,7 @@ def changes(
     name the change columns too. Raises InvalidRequest for an interval that is none, VersionNotFound for versions that are not there
     (any more), MissingObject when data files that would have to be read were cleaned up: both say what is still there.
     """
-    query = _Query.of(access, after, up_to, by, columns, where, consistency)
+    query = _Query.of(_span(access, after, up_to, by, consistency), columns, where)
     return pa.concat_tables([query.output.empty_table(), *query.tables()])
 
 
@@ -89,8 +98,43 @@ def iter_changes(
     consistency: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Like `changes`, as record batches in bounded memory. Commits that are missing are told at the call."""
-    tables = _Query.of(access, after, up_to, by, columns, where, consistency).tables()
+    tables = _Query.of(_span(access, after, up_to, by, consistency), columns, where).tables()
     return (batch for table in tables for batch in table.to_batches())
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPart:
+    """Some versions of an incremental read. Travels to whoever reads them, who only needs to reach the object store."""
+
+    address: TableAddress
+    after: int
+    up_to: int
+    metadata: Metadata
+    versions: range
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of all columns there are."""
+        return changes_schema(parse_schema(self.metadata.schema_string))
+
+    def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, as those of `iter_changes`."""
+        access = Access(self.address, self.address.store(), None, "published")
+        span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
+        for table in _Query.of(span, columns, where).tables(self.versions):
+            yield from table.to_batches()
+
+
+def split_changes(
+    access: Access, after: int, up_to: int | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+) -> list[ChangesPart]:
+    """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
+    span = _span(access, after, up_to, by, consistency)
+    if access.committer is not None and not span.published:
+        access.committer.publisher.publish_pending()
+    count = max(1, min(parts, len(span.versions)))
+    edges = [len(span.versions) * number // count for number in range(count + 1)]
+    return [ChangesPart(access.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
 
 
 def changes_schema(struct: StructType) -> StructType:
@@ -163,6 +207,13 @@ def _as_added(gone: RemoveFile, version: int) -> AddFile:
     )
 
 
+def _span(access: Access, after: int, up_to: int | None, by: str, consistency: str | None) -> VersionRange:
+    if by not in ("version", "timestamp"):
+        raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
+    resolve = range_by_version if by == "version" else range_by_time
+    return resolve(access, after, up_to, consistency)
+
+
 @dataclass(frozen=True)
 class _Query:
     """One incremental read: which versions, and which of their rows and columns."""
@@ -178,36 +229,24 @@ class _Query:
     """The part that speaks of the change columns."""
 
     @staticmethod
-    def of(
-        access: Access,
-        after: int,
-        up_to: int | None,
-        by: str,
-        columns: Sequence[str] | None,
-        where: str | Predicate | None,
-        consistency: str | None,
-    ) -> _Query:
-        if by not in ("version", "timestamp"):
-            raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
-        resolve = range_by_version if by == "version" else range_by_time
-        span = resolve(access, after, up_to, consistency)
-        struct = parse_schema(span.last.metadata.schema_string)
+    def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> _Query:
+        struct = parse_schema(span.metadata.schema_string)
         full = changes_schema(struct)
         predicate = Predicate.parse(where, full) if isinstance(where, str) else where
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
         names = [_name(full, name) for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
         output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
-        return _Query(access, span, struct, span.last.partition_columns, output, inside, beside)
+        return _Query(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
 
-    def tables(self) -> Iterator[pa.Table]:
-        """The rows, file by file. Raises for commits that are missing at the call, for data files while reading."""
-        pieces = (piece for version, actions in self._commits() for piece in self._pieces(version, actions))
+    def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
+        """The rows, file by file, of all versions or of these. Raises for commits that are missing at the call, for files while reading."""
+        commits = self._commits(self.span.versions if versions is None else versions)
+        pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
         return self._read(pieces)
 
-    def _commits(self) -> Iterator[tuple[int, Sequence[Action]]]:
+    def _commits(self, versions: range) -> Iterator[tuple[int, Sequence[Action]]]:
         """The versions with their actions, fetched some at a time; the first ones now, for a cleanup takes the oldest first."""
-        versions = self.span.versions
         windows = [versions[start : start + _COMMITS] for start in range(0, len(versions), _COMMITS)]
         first = [] if not windows else self._fetch(windows[0])
         return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
@@ -242,7 +281,7 @@ class _Query:
                     if not isinstance(unfit.__cause__, SchemaMismatch):
                         raise
                     raise InvalidRequest(
-                        f"a column's type was changed between the versions {self.span.after} and {self.span.last.version} of "
+                        f"a column's type was changed between the versions {self.span.after} and {self.span.up_to} of "
                         f"{self.access.store.location}: {unfit.__cause__.message}; read the changes up to the version before "
                         "that, and those since, apart",
                         path=unfit.details.get("path"),
@@ -301,7 +340,7 @@ class _Query:
 
     def _cleaned_up(self, version: int, gone: MissingObject) -> MissingObject:
         """The error for a data file that is not there any more, with the versions whose changes still are."""
-        last = self.span.last.version
+        last = self.span.up_to
         after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
         there = f"the changes after version {after} are there" if after < last else "the changes of no later version are complete either"
         return MissingObject(

@@ -16,7 +16,7 @@ from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.timetravel import version_at
 from . import creation
 from .access import Access, TableAddress, check_consistency
-from .changes import changes, iter_changes
+from .changes import ChangesPart, changes, iter_changes, split_changes
 from .compaction import compact
 from .history import HistoryEntry, history
 from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
@@ -243,6 +243,12 @@ class Table(TableWrites):
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. Commits that are missing are told at the call, data files while reading."""
         return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+
+    def split_changes(
+        self, after: int, up_to: int | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+    ) -> list[ChangesPart]:
+        """The same in up to `parts` pieces, at least one, for readers elsewhere, who only need to reach the object store."""
+        return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
 
     def history(self, limit: int | None = 20) -> list[HistoryEntry]:
         """The latest transactions, newest first."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..storage.actions import Metadata
 from ..storage.errors import InvalidRequest, VersionNotFound
 from ..storage.segment import list_versions
-from ..storage.snapshot import Snapshot
 from ..storage.timetravel import commit_info, file_times, iso_time
 from .access import Access
 
@@ -18,20 +18,21 @@ __all__ = ["VersionRange", "range_by_time", "range_by_version"]
 
 @dataclass(frozen=True)
 class VersionRange:
-    """The versions after `after` up to `last`, the snapshot whose schema counts.
+    """The versions after `after` up to `up_to`, whose `metadata` counts.
 
     `published`: they are read from the object store alone.
     """
 
     access: Access
     after: int
-    last: Snapshot
+    up_to: int
+    metadata: Metadata
     published: bool
 
     @property
     def versions(self) -> range:
         """The versions in their order."""
-        return range(self.after + 1, self.last.version + 1)
+        return range(self.after + 1, self.up_to + 1)
 
     def time_of_file(self, version: int) -> int:
         """When the file of a commit was written, in ms since the epoch: the time of a version without a timestamp of its own."""
@@ -59,7 +60,7 @@ def range_by_version(access: Access, after: int, up_to: int | None, consistency:
             version=after,
             latest=last.version,
         )
-    return VersionRange(access, after, last, _is_published(access, consistency))
+    return VersionRange(access, after, last.version, last.metadata, _is_published(access, consistency))
 
 
 def range_by_time(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
@@ -88,8 +89,9 @@ def range_by_time(access: Access, after: int, up_to: int | None, consistency: st
         )
     last = latest.version if up_to is None else earliest - 1 + bisect_right(versions, up_to, key=time_of)
     if last < 0:  # all of it is before the first version
-        return VersionRange(access, latest.version, latest, published)
-    return VersionRange(access, first, latest if last == latest.version else access.read(last, consistency), published)
+        return VersionRange(access, latest.version, latest.version, latest.metadata, published)
+    metadata = latest.metadata if last == latest.version else access.read(last, consistency).metadata
+    return VersionRange(access, first, last, metadata, published)
 
 
 def _require_numbers(what: str, after: object, up_to: object) -> None:
