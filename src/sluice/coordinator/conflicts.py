@@ -29,7 +29,19 @@ from .policies import conflicting_class
 from .read_scope import ReadScope
 from .records import Refusal
 
-__all__ = ["APPENDED", "CHANGING_OPERATIONS", "RULES", "Encounter", "Finding", "Rule", "check", "effective_level", "refusal", "replaces"]
+__all__ = [
+    "APPENDED",
+    "CHANGING_OPERATIONS",
+    "RULES",
+    "Encounter",
+    "Finding",
+    "Rule",
+    "check",
+    "effective_level",
+    "refusal",
+    "replaces",
+    "shared_in_words",
+]
 
 # A feature whose properties are not set with it is not in use.
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
@@ -107,6 +119,11 @@ def _some(names: Iterable[str], most: int = 3) -> str:
     listed = sorted(set(names))
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
+
+
+def shared_in_words(rows: Mapping[str, int]) -> str:
+    """Rows that two transactions both changed, told by file: "2 rows of part-0.parquet"."""
+    return _some(f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in rows.items())
 
 
 def _protocol_unsupported(at: Encounter) -> str | None:
@@ -200,8 +217,8 @@ def _removed_what_i_remove(at: Encounter) -> str | None:
     common = (winner.removes & set(mine.removes)) - at.reconciled
     if not common:
         return None
-    shared = [f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in at.shared_rows.items() if path in common]
-    return f"files {_some(common)}" if not shared else _some(shared)
+    shared = {path: count for path, count in at.shared_rows.items() if path in common}
+    return f"files {_some(common)}" if not shared else shared_in_words(shared)
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -17,7 +17,7 @@ from typing import Final
 
 from ..storage.actions import Action, DeletionVector, RemoveFile, decode_commit, encode_all
 from ..storage.vectors import Rows
-from .conflicts import RULES, Encounter, Finding, Rule, check, effective_level, replaces
+from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
 from .content import Member, Winner
 from .footprint import Footprint
 from .isolation import IsolationLevel
@@ -91,7 +91,7 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
     )
     finding = check(encounter, _BEFORE_ROWS)
     if finding is not None:
-        return finding
+        return _telling_rows(finding, attempt, winner, lookup)
     merged = _adapted(attempt, winner, lookup)
     if merged is not None:
         encounter = replace(encounter, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
@@ -109,6 +109,16 @@ def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) 
             return met
         attempt = met
     return attempt
+
+
+def _telling_rows(finding: Finding, attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Finding:
+    """The finding; where rows that both changed were added again elsewhere it says which these are, for new files tell less."""
+    if finding.rule.name != APPENDED or not attempt.footprint.row_level:
+        return finding
+    merged = _adapted(attempt, winner, lookup)
+    if merged is None or not merged.shared:
+        return finding
+    return replace(finding, what=f"{finding.what}; both changed {shared_in_words(merged.shared)}")
 
 
 def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | None:
