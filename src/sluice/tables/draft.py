@@ -7,13 +7,10 @@ vectors a changed file keeps its place and gets a new vector, without them the r
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from ..storage.actions import Action, AddFile, Metadata
@@ -26,38 +23,12 @@ from ..storage.scan import read_files, read_positions
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from ..storage.vectors import Rows, plan_vector, read_vector, rows_at
+from ..storage.wide_stats import record_count, wide
 from .operations import removal
 from .property_rules import CHANGE_DATA_FEED, is_on
 from .writing import file_size_of, indexed_columns_of
 
 __all__ = ["Draft", "Finished", "Found"]
-
-# From this many characters on, an integer may be beyond 64 bits.
-_LONG_INTEGER = 19
-
-
-def _statistics(add: AddFile) -> dict[str, Any]:
-    """The statistics of a file, its numbers as they are written; none where there are none that make sense."""
-    try:
-        # A bound that was rounded would be no bound: fractions and long integers stay the text they are.
-        read = json.loads(add.stats or "{}", parse_float=orjson.Fragment, parse_int=_integer, parse_constant=_refuse)
-    except ValueError:
-        return {}
-    return read if isinstance(read, dict) else {}
-
-
-def _integer(text: str) -> int | orjson.Fragment:
-    return int(text) if len(text) < _LONG_INTEGER else orjson.Fragment(text)
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _counted(add: AddFile) -> int | None:
-    """The rows in a file, deleted ones included, as its statistics count them."""
-    count = _statistics(add).get("numRecords")
-    return count if type(count) is int and count >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +293,15 @@ class Draft:
         vector, stored = plan_vector(self._deleted[add.path], owner=self.transaction_id)
         if stored is not None:
             self.store.put(*stored)
-        wide: Mapping[str, Any] = {**_statistics(add), "numRecords": self._rows_in(add), "tightBounds": False}
-        return replace(add, deletion_vector=vector, data_change=True, stats=orjson.dumps(wide).decode())
+        counted = record_count(add.stats) is not None
+        stats = wide(add.stats) if counted else f'{{"numRecords":{self._rows_in(add)},"tightBounds":false}}'
+        return replace(add, deletion_vector=vector, data_change=True, stats=stats)
 
     def _rows_in(self, add: AddFile) -> int:
         """The rows in a file, deleted ones included; its footer tells where statistics do not."""
         known = self._physical.get(add.path)
         if known is None:
-            known = _counted(add)
+            known = record_count(add.stats)
             if known is None:
                 plain = add_rows([replace(add, deletion_vector=None)])
                 read = read_files(self.store, plain, schema=self.schema, partition_columns=self.partition_columns, columns=[])

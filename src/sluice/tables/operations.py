@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import orjson
-
 from ..storage.actions import AddFile, RemoveFile
+from ..storage.wide_stats import live_count
 
 __all__ = ["removal", "row_count"]
 
 
 def row_count(adds: Iterable[AddFile]) -> int:
-    """The rows of files as their statistics count them; a file without statistics counts none."""
-    return sum(int(orjson.loads(add.stats).get("numRecords") or 0) for add in adds if add.stats)
+    """The rows that are left in files as their statistics count them; a file without statistics counts none."""
+    return sum(live_count(add) or 0 for add in adds)
 
 
 def removal(add: AddFile, now_ms: int) -> RemoveFile:
