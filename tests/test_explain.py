@@ -15,12 +15,13 @@ from click.testing import CliRunner, Result
 
 from sluice.cli import main
 from sluice.coordinator import cases
+from sluice.coordinator.case_lineage import with_lineage
 from sluice.coordinator.cases import read_case
 from sluice.coordinator.explain import Explanation, explain
 from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
-from sluice.storage.actions import RemoveFile
+from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.lineage import Moved, with_moves
+from sluice.storage.lineage import Moved, moved_rows, with_moves
 from sluice.storage.vectors import Rows, plan_vector
 from tests.explain_cases import ERRORS, TABLE, Json, add, case, info, metadata, protocol, reads, remove, unpartitioned
 from tests.test_docs_tables import DOCS, names, section
@@ -159,10 +160,22 @@ def test_without_names_actions_tell_what_operations_were() -> None:
     assert decided({**fields, "own_actions": [remove("w0"), add("w0", x="1")]}).verdict == ERRORS["policy"]
 
 
+def test_a_merge_that_changes_no_data_merges_small_files() -> None:
+    merging = case(setup=[add("a", x="1")], own=[remove("a", data_change=False), add("o", x="1", data_change=False)], operation="MERGE")
+    compared = {**merging, "policy": "maxcompute-delta", "winning_commits": [[add("w", x="1")]]}
+    assert decided(compared).verdict == "ok"
+    assert decided({**compared, "own_actions": [remove("a"), add("o", x="1")]}).verdict == ERRORS["policy"]
+
+
 def test_a_removed_file_lies_where_the_setup_says() -> None:
     fields = case(setup=[add("a", x="1")], won=[add("w", x="2")], own=[remove("a")], operation="DELETE", policy="maxcompute-delta")
     assert decided(fields).verdict == "ok"
     assert decided({**fields, "setup": []}).verdict == ERRORS["policy"]
+    unknown = {**fields, "own_actions": [remove("a"), remove("z")]}
+    assert decided(unknown).verdict == ERRORS["policy"]
+    theirs = {**fields, "setup": [add("a", x="1"), add("b", x="2")], "winning_commits": [[info("DELETE"), remove("b")]]}
+    assert decided(theirs).verdict == "ok"
+    assert decided({**theirs, "setup": [add("a", x="1")]}).verdict == ERRORS["policy"]
 
 
 # -- row by row --------------------------------------------------------------------------------------------------------------
@@ -275,6 +288,22 @@ def test_a_compaction_leaves_out_what_was_deleted_meanwhile_unless_it_orders_row
     assert decided({**compacting, "setup": fields["setup"][2:]}).verdict == ERRORS["read"]
 
 
+def test_the_rows_of_several_sources_lie_behind_each_other_in_what_is_assumed() -> None:
+    sources = {path: AddFile(path, {"x": x}, 1, 1, True, stats='{"numRecords": 10}') for path, x in (("a", "1"), ("b", "1"), ("c", "2"))}
+    outputs = [AddFile(path, {"x": x}, 1, 1, False) for path, x in (("big1", "1"), ("big2", "2"))]
+    said = with_moves(RemoveFile("d", False), [Moved("big2", 0, 1, 10)])
+    completed, assumed = with_lineage([*(RemoveFile(path, False) for path in sources), said, RemoveFile("e", True), *outputs], sources)
+    moved = {each.path: moved_rows(each) for each in completed if isinstance(each, RemoveFile)}
+    assert moved == {
+        "a": (Moved("big1", 0, 10, 0),),
+        "b": (Moved("big1", 0, 10, 10),),
+        "c": (Moved("big2", 0, 10, 0),),
+        "d": (Moved("big2", 0, 1, 10),),
+        "e": None,
+    }
+    assert assumed == {"a", "b", "c"}
+
+
 # -- what a case may leave open, and what it may not ---------------------------------------------------------------------------
 
 
@@ -298,6 +327,11 @@ def test_what_cannot_be_evaluated_is_noted() -> None:
     [note] = decided({"partition_columns": ["p"]}).notes
     assert "'p'" in note
     assert decided(case(txn_reads=[reads("x = 1 -- one", "n > 2")], schema={"x": "int", "n": "bigint", "v": "variant"})).notes == ()
+
+
+def test_a_comment_in_a_predicate_ends_with_its_line() -> None:
+    fields = case(setup=[add("a", x="1")], txn_reads=[reads("x = 1 -- one", "n > 2")], won=[add("b", x="2")], own=[remove("a")])
+    assert decided(fields, strict=True).verdict == "ok"
 
 
 def test_a_flag_of_the_own_commit_is_not_believed() -> None:

@@ -126,13 +126,18 @@ def named_operation(name: str) -> tuple[str, Kind | None]:
     return replaced, kind
 
 
+def _kind(named: Kind | None, done: Kind) -> Kind:
+    """What an operation is by its name, or else by what it did: a MERGE that changes no data merges small files."""
+    return done if named is None or (named is Kind.CHANGE and done in (Kind.MINOR, Kind.MAJOR)) else named
+
+
 def footprint_of_case(table: CaseTable) -> tuple[Footprint, list[str]]:
     """What the case's transaction read and writes, and what its predicates leave open."""
     case, actions = table.case, table.case.own_actions
     adds = [a for a in actions if isinstance(a, AddFile)]
     removes = [a for a in actions if isinstance(a, RemoveFile)]
     operation, kind = named_operation(case.own_operation)
-    kind = kind or class_of(operation, adds, removes)
+    kind = _kind(kind, class_of(operation, adds, removes))
     predicates, notes = _predicates(case)
     files = _files_read(table, kind, predicates)
     blind = not removes and not any(isinstance(a, AddCDCFile) for a in actions) and not predicates and not files
@@ -281,7 +286,7 @@ def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Seq
     operation = winner.operation or table.case.winning_operation
     says_kind = bool(winner.transactions) and "kind" in winner.transactions[0]
     named = named_operation(table.case.winning_operation)[1] or named_operation(operation)[1]
-    kind = winner.kind if says_kind or named is None else named
+    kind = winner.kind if says_kind else _kind(named, winner.kind)
     metadata, domains = table.state.metadata, winner.domains
     if table.strict:
         skip_adds = skip_adds or operation in BACKFILLS
