@@ -170,7 +170,8 @@ def _require_storable(name: str, expression: str, source: pa.DataType, target: p
 
 def _first_that_fails(found: pa.Array, target: pa.DataType) -> Value:
     """The first value that cannot be cast."""
-    for value in found.drop_null().to_pylist():
+    for candidate in found.drop_null().to_pylist():
+        value: Value = candidate
         try:
             values.convert(value, target)
         except PredicateError:

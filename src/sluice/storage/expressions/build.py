@@ -292,7 +292,9 @@ def negate(term: Node) -> Node:
     """`-term`."""
     if isinstance(term, Literal) and isinstance(term.value, (int, float, Decimal)) and not isinstance(term.value, bool):
         return Literal(-term.value, term.type)
-    return arithmetic("-", Literal(0, pa.int8()) if not types.is_decimal(term.type) else Literal(Decimal(0), term.type), term)
+    if types.is_decimal(term.type):
+        return folded(Arithmetic("-", Literal(Decimal(0), term.type), term, term.type))
+    return arithmetic("-", Literal(0, pa.int8()), term)
 
 
 def arithmetic(op: str, left: Node, right: Node) -> Node:

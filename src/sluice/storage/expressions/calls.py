@@ -14,7 +14,7 @@ from .nodes import Call, Literal, Node
 
 __all__ = ["call", "clock"]
 
-_REWRITTEN = ("coalesce", "if", "nullif", "isnull", "isnotnull", "mod", "negative", "startswith", "endswith", "contains", "date")
+_REWRITTEN = ("coalesce", "if", "nullif", "nvl2", "isnull", "isnotnull", "mod", "negative", "startswith", "endswith", "contains", "date")
 
 
 def call(name: str, args: Sequence[Node]) -> Node:
@@ -28,6 +28,8 @@ def call(name: str, args: Sequence[Node]) -> Node:
             return build.case([(condition, yes)], no)
         case "nullif", [value, other]:
             return build.case([(build.compare("=", value, other), build.NULL)], value)
+        case "nvl2", [value, yes, no]:
+            return build.case([(build.not_(build.is_null(value)), yes)], no)
         case "isnull", [value]:
             return build.is_null(value)
         case "isnotnull", [value]:
@@ -40,6 +42,11 @@ def call(name: str, args: Sequence[Node]) -> Node:
             return _search(known, term, text)
         case (("date" | "timestamp" | "string" | "int" | "bigint" | "smallint" | "tinyint" | "double" | "float" | "boolean"), [value]):
             return build.cast(value, types.parse(known.upper()))
+        case (("greatest" | "least"), [_, _, *_]):
+            args = _at_one_type(args, name)
+            return build.folded(Call(known, tuple(args), args[0].type))
+        case "concat", _:
+            args = [_as_text(arg) for arg in args]
     function = FUNCTIONS.get(known)
     if function is None:
         raise PredicateError(_unknown(name), function=name)
@@ -50,6 +57,19 @@ def call(name: str, args: Sequence[Node]) -> Node:
         if place in function.constant and (not isinstance(arg, Literal) or arg.value is None):
             raise PredicateError(f"argument {place + 1} of {name} must be a constant that is not NULL", function=name)
     return build.folded(Call(known, coerced, function.gives(coerced)))
+
+
+def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
+    """The arguments at the type they share; text and something else share none here."""
+    kind = build.common_of(args, name.upper())
+    if any(pa.types.is_string(arg.type) != pa.types.is_string(kind) and not pa.types.is_null(arg.type) for arg in args):
+        raise PredicateError(f"the values of {name.upper()} have no common type: CAST them to one", function=name)
+    return [build.cast(arg, kind) for arg in args]
+
+
+def _as_text(arg: Node) -> Node:
+    """An argument of concat, which takes what is not text as text."""
+    return arg if pa.types.is_binary(arg.type) or not types.is_atomic(arg.type) else build.cast(arg, pa.string())
 
 
 def clock(name: str, now: datetime) -> Node | None:

@@ -27,7 +27,7 @@ def check(source: pa.DataType, target: pa.DataType) -> None:
     elif types.is_numeric(source) or pa.types.is_boolean(source):
         known = types.is_numeric(target) or pa.types.is_boolean(target) or (pa.types.is_string(target) and not pa.types.is_floating(source))
     elif source in moments:
-        known = target in moments or (source == pa.date32() and pa.types.is_string(target))
+        known = target in moments or pa.types.is_string(target)
     else:
         known = (pa.types.is_string(source) and types.is_atomic(target)) or (pa.types.is_binary(source) and pa.types.is_binary(target))
     if not known:
@@ -57,6 +57,8 @@ def cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Ex
     check(source, target)
     if pa.types.is_string(source) or (types.is_decimal(source) and pa.types.is_string(target)):
         return _by_value(term, source, target)
+    if pa.types.is_timestamp(source) and pa.types.is_string(target):
+        return _moment_text(term)
     if pa.types.is_boolean(target):
         return pc.not_equal(term, pc.scalar(pa.scalar(Decimal(0) if types.is_decimal(source) else 0, source)))
     if types.is_decimal(target):
@@ -78,6 +80,14 @@ def cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Ex
 
 def _by_value(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression:
     return elementwise.per_value("cast", partial(values.convert, target=target), term, source, target)
+
+
+def _moment_text(term: pc.Expression) -> pc.Expression:
+    """The time in UTC; of its fraction the digits that say something."""
+    text = term.cast(types.TIMESTAMP_NTZ).cast(pa.string())
+    for pattern, replacement in ((r"(\.\d*?)0+$", r"\1"), (r"\.$", "")):
+        text = pc.replace_substring_regex(text, pattern=pattern, replacement=replacement)
+    return text
 
 
 def _to_decimal(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression:

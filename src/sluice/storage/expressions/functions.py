@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import PredicateError
-from . import elementwise, types
+from . import elementwise, rounding, types
 from .nodes import Literal, Node
 
 __all__ = ["AGGREGATES", "ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
@@ -88,6 +89,33 @@ def _right(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expressi
     return _slice(terms[0], -length if length > 0 else 1, max(length, 0))
 
 
+def _replace(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    search, *new = (_constant(node) for node in nodes[1:])
+    return pc.replace_substring(terms[0], pattern=search, replacement=new[0] if new else "") if search else terms[0]
+
+
+def _extreme(choose: Callable[..., pc.Expression], terms: Sequence[pc.Expression], kind: pa.DataType) -> pc.Expression:
+    """The largest or smallest; nulls count only where there is nothing else. Arrow knows neither for timestamps and booleans."""
+    stand_in = pa.int64() if pa.types.is_timestamp(kind) else pa.int8() if pa.types.is_boolean(kind) else None
+    if stand_in is None:
+        return choose(*terms, skip_nulls=True)
+    return choose(*(term.cast(stand_in) for term in terms), skip_nulls=True).cast(kind)
+
+
+def _greatest(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    """NaN is greater than every number, which Arrow's own maximum does not say."""
+    kind = nodes[0].type
+    largest = _extreme(pc.max_element_wise, terms, kind)
+    if not pa.types.is_floating(kind):
+        return largest
+    nans = [pc.coalesce(elementwise.is_nan(term, kind), pc.scalar(False)) for term in terms]
+    return pc.if_else(reduce(pc.or_kleene, nans), pc.scalar(pa.scalar(float("nan"), kind)), largest)
+
+
+def _least(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    return _extreme(pc.min_element_wise, terms, nodes[0].type)
+
+
 def _days(sign: int) -> Function:
     def run(terms: Sequence[pc.Expression], _: Sequence[Node]) -> pc.Expression:
         change = pc.add_checked if sign > 0 else pc.subtract_checked
@@ -124,6 +152,13 @@ def _number(args: Sequence[Node]) -> pa.DataType:
     return args[0].type
 
 
+def _whole(change: Callable[[pc.Expression], pc.Expression]) -> Function:
+    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+        return rounding.whole(change, terms[0], nodes[0].type)
+
+    return Function((1,), lambda _: (None,), rounding.whole_type, run, fails=True)
+
+
 def _strings(count: int) -> Sequence[pa.DataType]:
     return (pa.string(),) * count
 
@@ -139,6 +174,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "left": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _left, constant=(1,)),
     "right": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _right, constant=(1,)),
     "concat": Function(range(1, 100), _strings, lambda _: pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
+    "replace": Function((2, 3), _strings, lambda _: pa.string(), _replace, constant=(1, 2)),
+    "greatest": Function(range(2, 100), lambda n: (None,) * n, _number, _greatest),
+    "least": Function(range(2, 100), lambda n: (None,) * n, _number, _least),
+    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], rounding.round_type, rounding.rounded, fails=True, constant=(1,)),
+    "floor": _whole(pc.floor),
+    "ceil": _whole(pc.ceil),
     "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
     "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pc.scalar(False))),
     "year": _calendar(pc.year),
@@ -184,6 +225,10 @@ ALIASES: Final[dict[str, str]] = {
     "to_date": "date",
     "nvl": "coalesce",
     "ifnull": "coalesce",
+    "iff": "if",
+    "btrim": "trim",
+    "ceiling": "ceil",
+    "to_timestamp": "timestamp",
 }
 
 NOT_DETERMINISTIC: Final = frozenset(

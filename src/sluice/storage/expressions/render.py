@@ -64,7 +64,7 @@ def to_sql(node: Node) -> str:
         case Cast():
             return f"CAST({to_sql(node.term)} AS {types.name(node.type)})"
         case Arithmetic(op="-", left=Literal(value=0, type=kind), right=right) if kind == (
-            right.type if types.is_decimal(kind) else pa.int8()
+            node.type if types.is_decimal(kind) and node.type == right.type else pa.int8()
         ):
             return f"-{_inner(right)}"
         case Arithmetic():

@@ -125,8 +125,11 @@ def _moment(value: date, target: pa.DataType) -> Value:
         if not isinstance(value, datetime):
             return datetime.combine(value, time(), zone)
         return value.astimezone(timezone.utc).replace(tzinfo=zone) if value.tzinfo else value.replace(tzinfo=zone)
-    if pa.types.is_string(target) and not isinstance(value, datetime):
-        return value.isoformat()
+    if pa.types.is_string(target):
+        if not isinstance(value, datetime):
+            return value.isoformat()
+        text = (value.astimezone(timezone.utc) if value.tzinfo else value).replace(tzinfo=None).isoformat(" ")
+        return text.rstrip("0") if value.microsecond else text
     raise _cannot(value, target)
 
 
