@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot.dialects.spark import Spark
 
-from . import types
+from . import build, types
 from .nodes import (
     And,
     Arithmetic,
@@ -109,8 +109,8 @@ def literal_sql(value: Value, kind: pa.DataType) -> str:
                 return f"{value!r}D"
             return f"CAST('{value!r}' AS {types.name(kind)})"
         case Decimal():
-            text = format(value, "f")
-            return f"{text}BD"
+            text = f"{value:f}BD"
+            return text if build.literal(Decimal(f"{value:f}")).type == kind else f"CAST({text} AS {types.name(kind)})"
         case str():
             return _string(value)
         case bytes():
@@ -130,10 +130,17 @@ def _string(text: str) -> str:
 
 
 def _operand(node: Node, sibling: Node) -> str:
-    """One side of a comparison; an integer beside an integer column needs no suffix, for it is given the column's type."""
-    if isinstance(node, Literal) and isinstance(node.value, int) and not isinstance(node.value, bool) and node.type == sibling.type:
-        return str(node.value)
+    """One side of a comparison."""
+    if isinstance(node, Literal) and node.type == sibling.type and not isinstance(sibling, Literal):
+        return _bare(node)
     return _inner(node, Compare, IsNull)
+
+
+def _bare(node: Literal) -> str:
+    """A constant where it is given the type of what it is compared with: a number of that type needs no sign of its own."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return str(node.value)
+    return f"{node.value:f}BD" if isinstance(node.value, Decimal) else literal_sql(node.value, node.type)
 
 
 def _inner(node: Node, *also: type[object]) -> str:
@@ -144,7 +151,7 @@ def _inner(node: Node, *also: type[object]) -> str:
 
 def _in_sql(node: In, operator: str) -> str:
     bare = node.at == node.term.type
-    options = [str(o.value) if bare and pa.types.is_integer(o.type) else literal_sql(o.value, o.type) for o in node.options]
+    options = [_bare(option) if bare else literal_sql(option.value, option.type) for option in node.options]
     return f"{_inner(node.term)} {operator} ({', '.join([*options, *(['NULL'] if node.with_null else [])])})"
 
 
