@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,18 @@ from .steps import Step, written
 from .transactions import Reads
 from .writing import WritePlan, check_rows
 
-__all__ = ["add_files", "delete_rows", "reads_in", "truncate_rows", "update_rows"]
+__all__ = ["Replaced", "add_files", "delete_rows", "reads_in", "replaced_by", "truncate_rows", "update_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a plan replaces: the rows of `files` that satisfy the predicate (None: all of the table)."""
+
+    predicate: Predicate | None
+    files: pa.Table
+    reads: Reads
+    kind: Kind
+    scope: str | None
 
 
 def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
@@ -58,8 +70,8 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an expression that cannot be used, ConstraintViolated and SchemaMismatch for what it makes of a row.
     """
-    assignments = Assignments.parse(assigned, draft.schema)
     _require_no_keys(draft, assigned)
+    assignments = Assignments.parse(assigned, draft.schema)
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
@@ -92,12 +104,13 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
 
 
 def _require_no_keys(draft: Draft, assigned: Mapping[str, str]) -> None:
-    keys = {name.lower() for name in primary_key_of(draft.metadata.configuration, draft.schema)}
+    key = primary_key_of(draft.metadata.configuration, draft.schema)
+    keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
     named = [name for name in assigned if name.lower() in keys]
     if named:
         raise InvalidRequest(
-            f"update sets {', '.join(map(repr, named))}, which belongs to the table's primary key (sluice.primaryKey): delete the rows "
-            "and upsert them under their new key",
+            f"update sets {', '.join(map(repr, named))}, and where a row is and its primary key (sluice.primaryKey) tell it apart from "
+            "others: delete such rows and upsert them as they shall be, in one transaction (Table.begin)",
             columns=named,
         )
 
@@ -142,19 +155,22 @@ def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
 def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     """Remove what the plan's `files` (not part of the draft yet) replace."""
     parameters, metrics = _parameters(plan), written(files)
+    gone = replaced_by(draft, plan, files)
+    metrics["numDeletedRows"] = _delete_matching(draft, gone.predicate, gone.files)
+    return Step("WRITE", gone.kind, parameters, metrics, gone.reads, gone.scope)
+
+
+def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
+    """What the plan of an overwrite replaces when it wrote `files`; no rows are read."""
     if plan.mode == "dynamic":
         predicate: Predicate | None = Predicate.in_partitions((f.partition_values for f in files), draft.schema)
     else:
         predicate = None if plan.where is None else Predicate.parse(plan.where, draft.schema)
     found = draft.candidates(predicate)
     if predicate is None or _speaks_of_partitions(draft, predicate):
-        kind, scope = Kind.OVERWRITE, "" if predicate is None else predicate.to_sql()
-        reads = _reads_whole_files(draft, predicate, found)
-    else:
-        kind, scope = Kind.CHANGE, None
-        reads = reads_in(draft, predicate, found)
-    metrics["numDeletedRows"] = _delete_matching(draft, predicate, found)
-    return Step("WRITE", kind, parameters, metrics, reads, scope)
+        scope = "" if predicate is None else predicate.to_sql()
+        return Replaced(predicate, found, _reads_whole_files(draft, predicate, found), Kind.OVERWRITE, scope)
+    return Replaced(predicate, found, reads_in(draft, predicate, found), Kind.CHANGE, None)
 
 
 def _parameters(plan: WritePlan) -> dict[str, str]:

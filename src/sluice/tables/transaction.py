@@ -25,7 +25,6 @@ from .capturing import capture_changes
 from .changing import add_files, delete_rows, truncate_rows, update_rows
 from .draft import Draft
 from .planning import plan_on, require_replaceable
-from .property_rules import primary_key_of
 from .steps import Step, operation_of, reads_of, scope_of, told
 from .transactions import (
     DEFAULT_TIMEOUT_S,
@@ -37,7 +36,7 @@ from .transactions import (
     repeated_application_transaction,
     validate,
 )
-from .upserting import newest_rows, require_key_scope, upsert_rows
+from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .writing import Rows, WritePlan, schema_of
 
 __all__ = ["Transaction"]
@@ -250,7 +249,7 @@ class Transaction:
             )
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
-            key = primary_key_of(plan.metadata.configuration, plan.schema)
+            key = newest_key(plan.metadata, plan.schema)
             if key and mode == "append":
                 if plan.changes_metadata:
                     self._draft.adopt(plan.metadata)
@@ -258,7 +257,8 @@ class Transaction:
                 return
             if key:
                 require_key_scope(plan, key)
-                rows = newest_rows(plan.gather(rows), key)
+                gathered = plan.gather(rows)
+                rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
             step = add_files(self._draft, plan, plan.write(rows, label=label))
             self._did(step.reads, step)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import orjson
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..coordinator.kinds import Kind
-from ..storage.actions import AddFile
+from ..storage.actions import AddFile, Metadata
 from ..storage.conform import conform
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Filter, Predicate
@@ -23,7 +24,7 @@ from .steps import Step
 from .transactions import Reads
 from .writing import WritePlan, check_rows
 
-__all__ = ["Keys", "key_columns", "newest_rows", "require_key_scope", "upsert_rows"]
+__all__ = ["Keys", "key_columns", "newest_key", "newest_rows", "require_key_scope", "upsert_rows"]
 
 # Up to this many values of a key column are looked for one by one, more as the range they lie in.
 _VALUES_MAX: Final = 64
@@ -35,25 +36,29 @@ _TUPLES_MAX: Final = 16
 class Keys:
     """The distinct keys of some rows: for each column its distinct values, and the combinations that occur, as numbers.
 
-    Two keys are equal when `=` is TRUE for all their columns: a null equals nothing; NaN equals NaN, and 0.0 -0.0.
+    Two keys are equal when `=` is TRUE for all their columns: a null equals nothing, but a null in a column of `null_safe`; NaN equals
+    NaN, and 0.0 -0.0.
     """
 
     names: tuple[str, ...]
     values: tuple[pa.Array, ...]
     combined: tuple[pa.Array, ...]
+    null_safe: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(rows: pa.Table, names: Sequence[str]) -> Keys:
-        """The keys of `rows` in the columns `names`; rows with a null in one of them have none."""
+    def of(rows: pa.Table, names: Sequence[str], null_safe: Iterable[str] = ()) -> Keys:
+        """The keys of `rows` in the columns `names`; rows with a null in one of them (but for `null_safe`) have none."""
+        safe = frozenset(null_safe)
         columns = [_comparable(rows, name) for name in names]
-        values = [pc.drop_null(pc.unique(column)) for column in columns]
+        distinct = [pc.unique(column) for column in columns]
+        values = [known if name in safe else pc.drop_null(known) for name, known in zip(names, distinct, strict=True)]
         combined: list[pa.Array] = []
         code = pc.index_in(columns[0], value_set=values[0]).cast(pa.int64())
         for column, known in zip(columns[1:], values[1:], strict=True):
             code = _paired(code, column, known)
             combined.append(pc.drop_null(pc.unique(code)))
             code = pc.index_in(code, value_set=combined[-1]).cast(pa.int64())
-        return Keys(tuple(names), tuple(values), tuple(combined))
+        return Keys(tuple(names), tuple(values), tuple(combined), safe)
 
     def __len__(self) -> int:
         return len(self.combined[-1] if self.combined else self.values[0])
@@ -72,13 +77,12 @@ class Keys:
         """
         if len(self.names) > 1 and len(self) <= _TUPLES_MAX and not any(_is_floating(rows, name) for name in self.names):
             places = rows.select(list(self.names)).filter(pc.is_valid(self.find(rows))).to_pylist()
-            found: Predicate | None = None
-            for place in {tuple(place.items()): place for place in places}.values():
-                one = Predicate.from_filters([("EqualTo", (name,), value) for name, value in place.items()], schema)
-                found = one if found is None else found.or_(one)
-            return found
-        filters = [each for name, values in zip(self.names, self.values, strict=True) for each in _filters(name, values)]
-        return Predicate.from_filters(filters, schema) if filters else None
+            unique = {tuple(place.items()): place for place in places}.values()
+            return (
+                reduce(Predicate.or_, (Predicate.from_filters(map(_equal, place.items()), schema) for place in unique)) if unique else None
+            )
+        found = [each for name, values in zip(self.names, self.values, strict=True) if (each := _among(name, values, schema)) is not None]
+        return reduce(Predicate.and_, found) if found else None
 
 
 def _comparable(rows: pa.Table, name: str) -> pa.Array:
@@ -101,23 +105,43 @@ def _is_floating(rows: pa.Table, name: str) -> bool:
     return bool(pa.types.is_floating(rows.schema.field(name).type))
 
 
-def _filters(name: str, values: pa.Array) -> list[Filter]:
-    """What holds for every one of the values of a column."""
+def _equal(part: tuple[str, Any]) -> Filter:
+    name, value = part
+    return ("IsNull" if value is None else "EqualTo", (name,), value)
+
+
+def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
+    """What holds for every one of the values of a column; None when nothing can be told."""
+    known = pc.drop_null(values)
     if pa.types.is_floating(values.type) or not len(values):
-        return []  # bounds of floats leave NaN out
-    if len(values) <= _VALUES_MAX:
-        return [("In", (name,), values.to_pylist())]
-    if pa.types.is_binary(values.type):
-        return []
-    bounds = pc.min_max(values).as_py()
-    return [("GreaterThanOrEqual", (name,), bounds["min"]), ("LessThanOrEqual", (name,), bounds["max"])]
+        return None  # bounds of floats leave NaN out
+    if len(known) <= _VALUES_MAX:
+        filters: list[Filter] = [("In", (name,), known.to_pylist())]
+    elif pa.types.is_binary(values.type):
+        return None
+    else:
+        bounds = pc.min_max(known).as_py()
+        filters = [("GreaterThanOrEqual", (name,), bounds["min"]), ("LessThanOrEqual", (name,), bounds["max"])]
+    if len(known) == len(values):
+        return Predicate.from_filters(filters, schema)
+    is_null = Predicate.from_filters([("IsNull", (name,), None)], schema)
+    return Predicate.from_filters(filters, schema).or_(is_null) if len(known) else is_null
 
 
-def key_columns(on: str | Sequence[str] | None, schema: StructType, configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that make the key, as the schema spells them; the table's primary key when `on` is None. Raises InvalidRequest."""
-    asked = primary_key_of(configuration, schema) if on is None else (on,) if isinstance(on, str) else tuple(on)
+def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
+    """The columns in which a table with a primary key keeps one row only; () without one.
+
+    The key tells rows of one partition apart, as in MaxCompute: partitions are written side by side.
+    """
+    key = primary_key_of(metadata.configuration, schema)
+    return (*key, *(name for name in metadata.partition_columns if name not in key)) if key else ()
+
+
+def key_columns(on: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
+    """The columns that make the key, as the schema spells them. Raises InvalidRequest."""
+    asked = (on,) if isinstance(on, str) else tuple(on)
     if not asked:
-        raise InvalidRequest("upsert needs the columns that make the key: give on=[...], or make the table with sluice.primaryKey")
+        raise InvalidRequest("upsert needs the columns that make the key: on=[] names none")
     found: list[str] = []
     for name in asked:
         column = schema.get(name) if isinstance(name, str) else None
@@ -136,24 +160,20 @@ def key_columns(on: str | Sequence[str] | None, schema: StructType, configuratio
 
 def require_key_scope(plan: WritePlan, key: Sequence[str]) -> None:
     """Raise InvalidRequest when what a plan overwrites is not told by the key alone: rows beside it may then have the same keys."""
-    if plan.mode == "dynamic":
-        named = set(plan.metadata.partition_columns)
-    elif plan.where is None:
+    if plan.where is None:
         return
-    else:
-        named = set(Predicate.parse(plan.where, plan.schema).columns)
-    beside = sorted(named - set(key))
+    beside = sorted(Predicate.parse(plan.where, plan.schema).columns - set(key))
     if beside:
         raise InvalidRequest(
-            f"the table has the primary key ({', '.join(key)}), and what is overwritten is told by {', '.join(map(repr, beside))}, so that "
+            f"one row is kept of each key ({', '.join(key)}), and what is overwritten is told by {', '.join(map(repr, beside))}, so that "
             "a row that stays could have the key of a new one: delete those rows and upsert the new ones in one transaction (Table.begin)",
             columns=beside,
         )
 
 
-def newest_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+def newest_rows(rows: pa.Table, keys: Keys) -> pa.Table:
     """The last row of each key, and all rows without one, in their order."""
-    numbers = Keys.of(rows, names).find(rows)
+    numbers = keys.find(rows)
     places = pa.array(range(rows.num_rows), pa.int64())
     last = pa.table({"key": numbers, "place": places}).group_by("key").aggregate([("place", "max")])
     chosen = last.filter(pc.is_valid(last["key"]))["place_max"]
@@ -186,11 +206,17 @@ def upsert_rows(
     Where `on` is the table's primary key the last row of a key counts; elsewhere a key that occurs twice is refused. Raises
     InvalidRequest, SchemaMismatch and ConstraintViolated before anything is written.
     """
-    names = key_columns(on, draft.schema, draft.metadata.configuration)
-    rows = conform(data, draft.schema)
-    if _is_primary(draft, names):
-        rows = newest_rows(rows, names)
-    keys = Keys.of(rows, names)
+    newest = newest_key(draft.metadata, draft.schema)
+    if on is None and not newest:
+        raise InvalidRequest("upsert needs the columns that make the key: give on=[...], or make the table with sluice.primaryKey")
+    names = newest if on is None else key_columns(on, draft.schema)
+    rows = _as_stored(conform(data, draft.schema), draft)
+    if newest and set(names) in (set(newest), set(primary_key_of(draft.metadata.configuration, draft.schema))):
+        names = newest
+        keys = Keys.of(rows, names, draft.partition_columns)
+        rows = newest_rows(rows, keys)
+    else:
+        keys = Keys.of(rows, names)
     numbers = keys.find(rows)
     _require_distinct(rows, keys, numbers)
     if not rows.num_rows:
@@ -213,8 +239,15 @@ def upsert_rows(
     return met.reads, Step("MERGE", kind, _parameters(names), metrics, met.reads)
 
 
-def _is_primary(draft: Draft, names: Sequence[str]) -> bool:
-    return set(names) == set(primary_key_of(draft.metadata.configuration, draft.schema))
+def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
+    """The rows as the table will hold them: an empty text is null as a partition."""
+    for name in draft.partition_columns:
+        column = rows[name]
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            place = rows.schema.get_field_index(name)
+            empty = pc.equal(column, pa.scalar("" if pa.types.is_string(column.type) else b"", column.type))
+            rows = rows.set_column(place, rows.schema.field(name), pc.if_else(empty, pa.scalar(None, column.type), column))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
