@@ -119,7 +119,7 @@ class Author:
     def operation(self, seen: State) -> Operation:
         """An operation for a transaction that sees these rows."""
         dice = self.dice
-        kind = dice.choices(["append", "delete", "update", "move", "overwrite", "upsert", "scan"], [5, 5, 4, 1, 1, 1, 1])[0]
+        kind = dice.choices(["append", "delete", "update", "move", "overwrite", "upsert", "scan"], [5, 5, 4, 1, 1, 1, 3])[0]
         where = condition(dice)
         step = dice.randint(1, 3)
         if kind == "append":

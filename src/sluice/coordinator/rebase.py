@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from ..storage.actions import Action, DeletionVector, RemoveFile, decode_commit, encode_all
+from ..storage.lineage import moved_rows
 from ..storage.vectors import Rows
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
 from .content import Member, Winner
@@ -98,7 +99,7 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
     finding = check(encounter, _ROWS)
     if finding is not None:
         return finding
-    return attempt if merged is None or not merged.reconciled else _after(attempt, merged)
+    return _reading_on(attempt if merged is None or not merged.reconciled else _after(attempt, merged), winner)
 
 
 def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
@@ -139,6 +140,22 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
         return lookup(vector) if planned is None else planned
 
     return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+
+
+def _reading_on(attempt: Attempt, winner: Winner) -> Attempt:
+    """The same, depending on the files that a winner's compaction made of those it read: their rows are what was read."""
+    mine = attempt.footprint
+    if attempt.strict or not mine.row_level or not mine.read_files or not winner.removed:
+        return attempt
+    moved = [path for path in mine.read_files if path in winner.removed and not winner.removed[path].data_change]
+    if not moved:
+        return attempt
+    outputs: set[str] = set()
+    for path in moved:
+        moves = moved_rows(winner.removed[path])
+        outputs |= {add.path for add in winner.adds if not add.data_change} if moves is None else {move.path for move in moves}
+    read = (*(path for path in mine.read_files if path not in moved), *sorted(outputs))
+    return replace(attempt, footprint=replace(mine, read_files=read))
 
 
 def _exact(attempt: Attempt) -> Attempt:
