@@ -19,7 +19,7 @@ import pytest
 import sluice
 from sluice.coordinator import connect
 from sluice.coordinator.layout import TableTree
-from sluice.coordinator.limits import Limits
+from sluice.coordinator.limits import NODE_PROTOCOL, Limits
 from sluice.coordinator.memory import MemoryCoordination
 from sluice.coordinator.store import ANY_VERSION
 from sluice.storage.location import normalise, open_store
@@ -87,7 +87,7 @@ def test_a_coordinator_that_goes_away_and_comes_back(tmp_path: Path, zookeeper_p
         connect.release(address)
 
 
-@pytest.mark.parametrize("data", [b'{"protocol": 2}', b'{"protocol": "1"}', b"{}", b"nonsense"])
+@pytest.mark.parametrize("data", [b'{"protocol": 1}', b'{"protocol": 99}', b'{"protocol": "2"}', b"{}", b"nonsense"])
 def test_a_coordinator_with_another_protocol_number(place: Place, tmp_path: Path, data: bytes) -> None:
     table = place.create()
     table.append(flights(("JFK", 1, 1)))
@@ -113,7 +113,7 @@ def test_a_coordinator_with_another_protocol_number(place: Place, tmp_path: Path
     for way in ways:
         with refused(
             sluice.ProtocolMismatch,
-            "this sluice speaks 1",
+            f"this sluice speaks {NODE_PROTOCOL}",
             "use the version of sluice that the other writers use",
             leaves=lambda: {**files_below(tmp_path), **nodes_of(place.coordinator)},
         ):
