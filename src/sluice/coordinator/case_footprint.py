@@ -120,7 +120,7 @@ def named_operation(name: str) -> tuple[str, Kind | None]:
     """An operation's name as Delta's commitInfo has it, and its kind where the name alone tells."""
     words = " ".join(name.upper().replace("_", " ").replace("-", " ").split())
     if words.startswith("OPTIMIZE"):
-        return "OPTIMIZE", Kind.MAJOR if "ORDER" in words else Kind.MINOR
+        return "OPTIMIZE", Kind.MINOR
     operation, kind = _OPERATIONS.get(words, (name.upper(), None))
     replaced = next((known for known in ("CREATE OR REPLACE TABLE", "REPLACE TABLE") if words.startswith(known)), operation)
     return replaced, kind

@@ -256,7 +256,8 @@ def _change(
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=schema,
-        kind=Kind.MAJOR if asked.mode == "major" else Kind.MINOR,
+        # clustering stands beside an INSERT in every policy, so it is of the class that does
+        kind=Kind.MAJOR if asked.mode == "major" and not asked.z_order else Kind.MINOR,
     )
 
 
