@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Clock", "Deadline", "SystemClock"]
+__all__ = ["Clock", "Deadline", "Event", "SystemClock"]
+
+
+class Event(Protocol):
+    """Something to wait for that another thread sets, such as a watch; `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Let whoever waits go on."""
+        ...
+
+    def clear(self) -> None:
+        """Let the next `wait` wait again."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, for at most `timeout` seconds; whether it is set."""
+        ...
 
 
 class Clock(Protocol):
-    """Wall time in milliseconds since the epoch, and monotonic seconds; never used to decide a conflict."""
+    """Wall time in milliseconds since the epoch, and monotonic seconds; never used to decide a conflict.
+
+    All waiting of the commit protocol goes through its clock, so that a simulated one decides how long it takes.
+    """
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC."""
@@ -22,6 +42,10 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+        ...
+
+    def event(self) -> Event:
+        """Something to wait for by this clock."""
         ...
 
 
@@ -39,6 +63,10 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+    def event(self) -> Event:
+        """Something to wait for by this clock."""
+        return threading.Event()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ the queue at once; everybody else may, after a patience: a slow, paused or dead 
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from functools import partial
 from ..storage.errors import BadChecksum, InvalidRequest, MissingObject, Unavailable, invariant
 from .background import Background
 from .claims import Claim, claim_slot, find_slot, undecided
-from .clock import Clock, Deadline
+from .clock import Clock, Deadline, Event
 from .content import Member, render, version_digest
 from .context import TableContext
 from .direct import ratify_directly
@@ -177,7 +176,7 @@ class Committer:
 
     def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str) -> Commit:
         """See a claim through; `intent` is None when the slot holds none that can be read (it will be refused)."""
-        wake = threading.Event()
+        wake = self.context.clock.event()
         patience = _Patience(self.context.limits, self.context.clock)
         ratified: Commit | None = None
         pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
@@ -253,13 +252,13 @@ class Committer:
             self.context.clock.sleep(self.context.limits.patience_s)
             self.publisher.publish_pending()
 
-    def _published(self, wake: threading.Event) -> tuple[Published, Node]:
+    def _published(self, wake: Event) -> tuple[Published, Node]:
         state = self.context.read_published(wake.set)
         invariant("I10", state is not None, "the table's tree vanished under a filed intent")
         assert state is not None
         return state
 
-    def _head(self, wake: threading.Event | None) -> tuple[Head, Node]:
+    def _head(self, wake: Event | None) -> tuple[Head, Node]:
         state = self.context.read_head(None if wake is None else wake.set)
         invariant("I10", state is not None, "the table's tree vanished under a filed intent")
         assert state is not None
