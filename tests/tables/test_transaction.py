@@ -481,7 +481,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.one_of(st.none(), conditions().filter(lambda w: w.partitions)).map(truncate),
     conditions().map(scan),
 )
-PROPERTIES = st.sets(st.sampled_from(["delta.enableDeletionVectors", "delta.enableChangeDataFeed"]))
+PROPERTIES = st.sets(st.sampled_from(["delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking"]))
 ADDS, TAKES = ("insert", "update_postimage"), ("delete", "update_preimage")
 
 

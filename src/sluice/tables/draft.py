@@ -8,8 +8,10 @@ vectors a changed file keeps its place and gets a new vector, without them the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +31,10 @@ from .property_rules import CHANGE_DATA_FEED, is_on
 from .writing import file_size_of, indexed_columns_of
 
 __all__ = ["Draft", "Finished", "Found"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,14 @@ class Finished:
     vectors_added: int = 0
     vectors_updated: int = 0
     vectors_removed: int = 0
+
+
+def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """What `do` makes of each item: to an object store, the time is in the waiting."""
+    if len(items) <= 1:
+        return [do(each) for each in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-vectors") as pool:
+        return list(pool.map(do, items))
 
 
 class Draft:
@@ -78,6 +92,7 @@ class Draft:
         self._replaced: dict[str, Rows] = {}
         self._successors: set[str] = set()
         self._physical: dict[str, int] = {}
+        self._vectors: dict[str, Rows] = {}
 
     # -- what is there -----------------------------------------------------------------------------------------------
 
@@ -121,12 +136,20 @@ class Draft:
             partition_columns=self.partition_columns,
             columns=columns,
             predicate=predicate,
-            deleted=dict(self._deleted),
+            deleted={**self._known_vectors(adds), **self._deleted},
             version=self.base.version,
         )
         for number, rows, positions in found:
             if len(positions):
                 yield Found(adds[number], rows, positions)
+
+    def _known_vectors(self, adds: Sequence[AddFile]) -> dict[str, Rows]:
+        """The rows that files of the base had lost already, by path; each vector is read once."""
+        with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
+        unread = [(path, vector) for path, vector in with_vector.items() if path not in self._vectors]
+        read = _at_once(lambda each: read_vector(self.store, each[1]), unread)
+        self._vectors.update(zip((path for path, _ in unread), read, strict=True))
+        return {path: self._vectors[path] for path in with_vector}
 
     def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
         """The rows of `files` that satisfy the predicate, as one table."""
@@ -177,7 +200,7 @@ class Draft:
         """Rows of a file are gone, by their positions; the whole file when none is left."""
         rows = self._deleted.get(add.path)
         if rows is None:
-            rows = Rows() if add.deletion_vector is None else read_vector(self.store, add.deletion_vector)
+            rows = self._known_vectors([add]).get(add.path, Rows())
         rows = rows | rows_at(positions)
         self._deleted[add.path] = rows
         if add.path not in self._added:
@@ -257,10 +280,12 @@ class Draft:
 
     def _with_vectors(self, now_ms: int) -> Finished:
         removed = list(self._removed.values())
+        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        reduced = dict(zip((add.path for add in changed), _at_once(self._reduced, changed), strict=True))
         actions: list[Action] = [removal(add, now_ms) for add in removed]
         for add in self._changed.values():
-            actions += [removal(add, now_ms), self._reduced(add)]
-        added = [self._reduced(add) if add.path in self._deleted else add for add in self._added.values()]
+            actions += [removal(add, now_ms), reduced[add.path]]
+        added = [reduced.get(add.path, add) for add in self._added.values()]
         updated = sum(add.deletion_vector is not None for add in self._changed.values())
         return Finished(
             actions=(*actions, *added),
