@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 import sluice
-from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ReadOptions, WriteOptions, parse_timestamp
+from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions, parse_timestamp
 
 PLACE = {"path": "/data/t"}
 
@@ -22,6 +22,7 @@ def test_all_that_a_write_may_be_told() -> None:
         "mergeschema": "TRUE",
         "replacewhere": "a = 1",
         "readversion": "7",
+        "isolation": "Serializable",
         "txnappid": "app",
         "txnVersion": "42",
         "ack": "ratified",
@@ -35,6 +36,7 @@ def test_all_that_a_write_may_be_told() -> None:
     assert options.address.storage_options == {"endpoint_url": "http://localhost:1", "region": "eu-1"}
     assert (options.partition_by, options.properties) == (("a", "b"), {"delta.appendOnly": "false"})
     assert (options.mode, options.where, options.merge_schema, options.read_version) == ("overwrite", "a = 1", True, 7)
+    assert options.isolation == "Serializable"
     assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
 
 
@@ -91,7 +93,15 @@ def test_all_that_a_read_may_be_told() -> None:
         ({"versionAsOf": "1", "timestampAsOf": "2020"}, "give one of them"),
         ({"versionAsOf": "latest"}, "versionAsOf"),
         ({"timestampAsOf": "yesterday"}, "timestampAsOf"),
-        ({"consistency": "eventual"}, "latest or published"),
+        ({"consistency": "eventual"}, "latest or published or serial or session"),
+        ({"readChangeFeed": "true"}, "startingVersion"),
+        ({"readChangeFeed": "true", "endingVersion": "3"}, "startingVersion"),
+        ({"readChangeFeed": "true", "startingVersion": "-1"}, "startingVersion"),
+        ({"readChangeFeed": "true", "startingTimestamp": "soon"}, "startingTimestamp"),
+        ({"readChangeFeed": "true", "startingVersion": "1", "endingTimestamp": "2020"}, "endingTimestamp"),
+        ({"readChangeFeed": "true", "startingVersion": "1", "startingTimestamp": "2020"}, "startingVersion"),
+        ({"readChangeFeed": "true", "startingVersion": "1", "versionAsOf": "2"}, "versionAsOf"),
+        ({"startingVersion": "1"}, "readChangeFeed"),
         ({"mergeSchema": "true"}, "not for reading"),
         ({"header": "true"}, "header"),
     ],
@@ -99,6 +109,25 @@ def test_all_that_a_read_may_be_told() -> None:
 def test_what_a_read_refuses(told: dict[str, str], names: str) -> None:
     with pytest.raises(sluice.InvalidRequest, match=names):
         ReadOptions.parse({**PLACE, **told})
+
+
+@pytest.mark.parametrize("level", ["latest", "published", "serial", "session"])
+def test_how_fresh_a_read_is(level: str) -> None:
+    assert ReadOptions.parse({**PLACE, "consistency": level.upper()}).consistency == level
+
+
+@pytest.mark.parametrize(
+    ("told", "after", "up_to", "by"),
+    [
+        ({"startingVersion": "0"}, -1, None, "version"),
+        ({"startingVersion": "3", "endingVersion": "7"}, 2, 7, "version"),
+        ({"startingTimestamp": "1970-01-01 00:00:01", "endingTimestamp": "12345"}, 999, 12345, "timestamp"),
+    ],
+)
+def test_bounds_of_changes_belong_to_them(told: dict[str, str], after: int, up_to: int | None, by: str) -> None:
+    options = ReadOptions.parse({**PLACE, "readChangeFeed": "TRUE", **told})
+    assert options.changes == ChangesOptions(after, up_to, by)
+    assert ReadOptions.parse({**PLACE, "readChangeFeed": "false"}).changes is None
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,13 @@ def test_a_table_of_another_writer_is_read_without_a_coordinator(place: Place) -
     assert isinstance(refused(place.load), sluice.NotATable)
 
 
+@pytest.mark.parametrize("level", ["latest", "published", "serial", "session"])
+def test_every_level_shows_what_was_acknowledged(filled: Place, level: str) -> None:
+    filled.table().append(rows(40, 43))
+    assert ids(filled.load(consistency=level)) == list(range(43))
+    assert ids(filled.scan(consistency=level)) == list(range(43))
+
+
 def test_columns_that_came_later_are_null_in_older_files(place: Place) -> None:
     place.write(place.spark.sql("SELECT 1L AS id, named_struct('x', 1L) AS s"))
     place.write(place.spark.sql("SELECT 2L AS id, named_struct('x', 2L, 'y', 'new') AS s, 'z' AS w"), mergeSchema="true")

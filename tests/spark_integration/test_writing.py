@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -82,6 +84,41 @@ def test_an_overwrite_keeps_what_came_after_the_version_it_was_made_on(place: Pl
     assert isinstance(error, sluice.ConcurrentModification)
     assert error.retryable
     assert held(place) == [("a", 2), ("a", 4), ("b", 2), ("b", 3)], "a commit that fails leaves nothing"
+
+
+def test_a_lost_overwrite_is_told_before_its_rows_are_written(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k")
+    place.table().delete("k = 'a'")
+    ran = place.spark.sparkContext.accumulator(0)
+
+    def told(rows: Iterable[Any]) -> Iterator[Any]:
+        for row in rows:
+            ran.add(1)
+            yield row
+
+    made = numbers(place, ("a", 10), ("a", 11))
+    watched = place.spark.createDataFrame(made.rdd.mapPartitions(told), made.schema)
+    before = sorted(Path(place.location).rglob("*.parquet"))
+    error = refused(place, watched, "overwrite", replaceWhere="k = 'a'", readVersion=0)
+    assert isinstance(error, sluice.ConcurrentDeleteReadException)
+    assert ran.value == 0
+    assert sorted(Path(place.location).rglob("*.parquet")) == before
+    # the other partition is as it was
+    place.write(numbers(place, ("b", 20)), "overwrite", replaceWhere="k = 'b'", readVersion=0)
+    assert held(place) == [("b", 20)]
+
+
+def test_a_write_may_be_stricter_than_its_table(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k")
+    table = place.table()
+    table.append(pa.table({"k": ["a"], "v": pa.array([3], pa.int64())}))
+    doubled = numbers(place, ("a", 2))
+    error = refused(place, doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0, isolation="Serializable")
+    assert isinstance(error, sluice.ConcurrentAppendException)
+    assert "weaker" in refused(place, doubled, isolation="SnapshotIsolation").message
+    assert "isolation" in refused(place, doubled, isolation="strict").message
+    place.write(doubled, "overwrite", replaceWhere="k = 'a'", readVersion=0)
+    assert held(place) == [("a", 2), ("a", 3), ("b", 2)]
 
 
 def test_columns_are_checked_before_anything_is_written(place: Place) -> None:

@@ -11,7 +11,15 @@ reading
 ``versionAsOf``                 read the version of that number
 ``timestampAsOf``               read the version that was current then: milliseconds since the epoch, or `2026-01-31`,
                                 `2026-01-31 13:00:00`, `2026-01-31T13:00:00.5Z`; UTC where no zone is written
-``consistency``                 "latest" (default), or "published": any Delta table, without asking the coordinator
+``consistency``                 "latest" (default): never older than what anybody was told is committed; "serial": moreover after
+                                what is queued; "session": without the round trip that "latest" costs; "published": any Delta
+                                table, without asking the coordinator
+``readChangeFeed``              "true" reads what versions inserted and deleted, with `_change_type`, `_commit_version` and
+                                `_commit_timestamp`; needs one of the two that follow
+``startingVersion``,            the first version whose changes are read, by number or time; everything written from then on
+``startingTimestamp``
+``endingVersion``,              the last one, likewise; the latest version when neither is given
+``endingTimestamp``
 ``where``                       a condition in SQL; unlike filters of the DataFrame it may hold OR and skip files by it
 writing
 ``partitionBy``                 columns of a table that is created: `a,b`, or a JSON list; an existing table must have the same
@@ -20,6 +28,7 @@ writing
 ``replaceWhere``                with mode overwrite: the rows that are replaced, a condition in SQL
 ``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions that the rows lie in; "static" is usual
 ``readVersion``                 with mode overwrite: the version the rows were computed from; rows that others added later stay
+``isolation``                   "Serializable", or another level that is stricter than the table's, for this write
 ``txnAppId``, ``txnVersion``    write once: a number that this application id has written already (or a higher one) is not again
 ``ack``                         "published" (default) or "ratified": when the write returns
 ``commitTimeout``               seconds that the commit may take
@@ -45,12 +54,13 @@ from ..storage.s3_options import S3Options
 from ..tables.access import TableAddress
 from ..tables.transactions import DEFAULT_TIMEOUT_S
 
-__all__ = ["STORAGE_OPTIONS_VARIABLE", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
+__all__ = ["STORAGE_OPTIONS_VARIABLE", "ChangesOptions", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
 
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 
 _COMMON: Final = ("path", "coordinator", "application")
-_READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where")
+_CHANGES: Final = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+_READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where", "readChangeFeed", *_CHANGES)
 _WRITING: Final = (
     "partitionBy",
     "properties",
@@ -58,6 +68,7 @@ _WRITING: Final = (
     "replaceWhere",
     "partitionOverwriteMode",
     "readVersion",
+    "isolation",
     "txnAppId",
     "txnVersion",
     "ack",
@@ -80,6 +91,7 @@ class ReadOptions:
     timestamp_ms: int | None = None
     consistency: str = "latest"
     where: str | None = None
+    changes: ChangesOptions | None = None
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> ReadOptions:
@@ -91,9 +103,45 @@ class ReadOptions:
             texts.address(),
             texts.number("versionAsOf"),
             parse_timestamp(texts["timestampAsOf"]) if "timestampAsOf" in texts else None,
-            texts.choice("consistency", "latest", "published"),
+            texts.choice("consistency", "latest", "published", "serial", "session"),
             texts.get("where"),
+            ChangesOptions.parse(texts),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesOptions:
+    """Which changes are read: those of (after, up_to], versions or, `by` "timestamp", ms since the epoch; None: up to the latest."""
+
+    after: int
+    up_to: int | None
+    by: str
+
+    @staticmethod
+    def parse(texts: _Texts) -> ChangesOptions | None:
+        """From the options, whose bounds are versions that are read too; None when no changes are asked for."""
+        given = [name for name in _CHANGES if name in texts]
+        if texts.choice("readChangeFeed", "false", "true") == "false":
+            if given:
+                raise InvalidRequest(f"{given[0]} was given without readChangeFeed=true; give both, or neither", option=given[0])
+            return None
+        for name in ("versionAsOf", "timestampAsOf"):
+            if name in texts:
+                raise InvalidRequest(f"readChangeFeed and {name} were given; give startingVersion and endingVersion", option=name)
+        unit = "Timestamp" if "startingTimestamp" in texts else "Version"
+        other = "Version" if unit == "Timestamp" else "Timestamp"
+        for name in (f"starting{other}", f"ending{other}"):
+            if name in texts:
+                raise InvalidRequest(
+                    f"{name} and starting{unit} were given; give both bounds as versions, or both as timestamps", option=name
+                )
+        start, end = (texts.moment(f"{edge}{unit}") for edge in ("starting", "ending"))
+        if start is None:
+            raise InvalidRequest(
+                "readChangeFeed=true was given without where to start; give startingVersion (0 for everything) or startingTimestamp",
+                option="startingVersion",
+            )
+        return ChangesOptions(start - 1, end, unit.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +155,7 @@ class WriteOptions:
     where: str | None = None
     merge_schema: bool = False
     read_version: int | None = None
+    isolation: str | None = None
     transaction: tuple[str, int] | None = None
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -131,13 +180,14 @@ class WriteOptions:
             where=where,
             merge_schema=texts.choice("mergeSchema", "false", "true") == "true",
             read_version=texts.number("readVersion"),
+            isolation=texts.get("isolation"),
             transaction=texts.transaction(),
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
         )
 
 
-def parse_timestamp(text: str) -> int:
+def parse_timestamp(text: str, name: str = "timestampAsOf") -> int:
     """Milliseconds since the epoch, from such a number or from a date or time in UTC. Raises InvalidRequest."""
     bare = text.strip()
     if bare.removeprefix("-").isdecimal() and len(bare) > 4:  # four digits are a year
@@ -146,8 +196,8 @@ def parse_timestamp(text: str) -> int:
         moment: Any = parse_text(bare, pa.timestamp("us", "UTC"))
     except PredicateError as cause:
         raise InvalidRequest(
-            f"timestampAsOf is {text!r}; write milliseconds since the epoch, or UTC as in 2026-01-31 or 2026-01-31 13:00:00",
-            option="timestampAsOf",
+            f"{name} is {text!r}; write milliseconds since the epoch, or UTC as in 2026-01-31 or 2026-01-31 13:00:00",
+            option=name,
         ) from cause
     return int(moment.timestamp() * 1000)
 
@@ -201,6 +251,13 @@ class _Texts:
         # the program's name, which it would be otherwise, is that of Spark's worker processes here
         application = self.get("application") or os.environ.get("SLUICE_APPLICATION") or "pyspark"
         return TableAddress.of(path, self.get("coordinator"), self.storage, application)
+
+    def moment(self, name: str) -> int | None:
+        """A version's number, or for an option that is named after it a timestamp in ms since the epoch."""
+        if not name.endswith("Timestamp"):
+            return self.number(name)
+        text = self.get(name)
+        return None if text is None else parse_timestamp(text, name)
 
     def choice(self, name: str, *allowed: str) -> str:
         """One of `allowed`, the first by default."""

@@ -21,7 +21,7 @@ from ..tables.views import TableSnapshot
 from .options import ReadOptions
 from .schemas import requested
 
-__all__ = ["FilesPartition", "PushdownReader", "SluiceReader", "balanced", "snapshot_for"]
+__all__ = ["FilesPartition", "PushdownReader", "SluiceReader", "balanced", "snapshot_for", "table_for"]
 
 # Of the columns of a snapshot's file table those that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
@@ -30,17 +30,21 @@ _TASK_BYTES: Final = 64 * 1024 * 1024
 _OPENING_BYTES: Final = 2 * 1024 * 1024
 
 
-def snapshot_for(options: ReadOptions) -> TableSnapshot:
-    """The version that the options name, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
+def table_for(options: ReadOptions) -> Table:
+    """The table that the options name. Raises TableNotFound and the like."""
     address = options.address
-    table = Table.open(
+    return Table.open(
         address.location,
         coordinator=address.coordinator,
         storage_options=address.storage_options,
         consistency=options.consistency,
         application=address.application,
     )
-    return table.snapshot(options.version, options.timestamp_ms)
+
+
+def snapshot_for(options: ReadOptions) -> TableSnapshot:
+    """The version that the options name, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
+    return table_for(options).snapshot(options.version, options.timestamp_ms)
 
 
 class FilesPartition(InputPartition):

@@ -10,6 +10,7 @@ import sys
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType as SparkStruct
 
+from .changes import ChangesReader, changes_for
 from .options import ReadOptions, WriteOptions
 from .reader import PushdownReader, SluiceReader, snapshot_for
 from .schemas import to_spark
@@ -29,17 +30,21 @@ class SluiceDataSource(DataSource):
         return "sluice"
 
     def schema(self) -> SparkStruct:
-        """The schema of the version that is read."""
-        return to_spark(snapshot_for(ReadOptions.parse(self.options)).struct)
+        """The schema of the version that is read, or of its changes."""
+        options = ReadOptions.parse(self.options)
+        return to_spark(changes_for(options)[0].schema if options.changes else snapshot_for(options).struct)
 
-    def reader(self, schema: SparkStruct) -> SluiceReader:
+    def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
         """A reader of the version that is current now, or of the one that is asked for.
 
         Spark refuses a reader that takes filters unless `spark.sql.python.filterPushdown.enabled` is set; it is set
         where the process that pushes filters runs. Elsewhere reading works too, and Spark filters.
         """
+        options = ReadOptions.parse(self.options)
+        if options.changes is not None:
+            return ChangesReader(options, schema)
         pushing = _PUSHDOWN_PROCESS in sys.modules
-        return (PushdownReader if pushing else SluiceReader)(ReadOptions.parse(self.options), schema)
+        return (PushdownReader if pushing else SluiceReader)(options, schema)
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType as SparkStruct
 
+from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest, TableNotFound
@@ -57,7 +58,8 @@ def _open(options: WriteOptions) -> Table:
 def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
     """The plan of a write, of the table's creation where there is none; and whether its application has written it before.
 
-    Raises SchemaMismatch when the columns do not fit, InvalidRequest when the table is not what the options say of it.
+    Raises SchemaMismatch when the columns do not fit, InvalidRequest when the table is not what the options say of it, and the
+    conflict when what it replaces was changed already since the version it is made on.
     """
     data = from_spark(schema)
     try:
@@ -74,6 +76,9 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, boo
         read_version=options.read_version,
     )
     conform(to_arrow(data).empty_table(), plan.schema)
+    stricter(table_isolation(plan.metadata.configuration), options.isolation)
+    plan = replace(plan, isolation=options.isolation)
+    table.check_write(plan)
     return plan, _is_repeated(table, options)
 
 
@@ -84,8 +89,9 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     if options.mode == "dynamic" and not columns:
         raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the one that is created")
     plan = plan_creation(options.address, schema, columns, dict(options.properties), options.transaction)
+    stricter(table_isolation(plan.metadata.configuration), options.isolation)
     # If somebody else creates it first, this is what happens to that one.
-    return replace(plan, mode=options.mode, where=options.where)
+    return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation)
 
 
 def _is_repeated(table: Table, options: WriteOptions) -> bool:

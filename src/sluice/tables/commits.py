@@ -17,6 +17,7 @@ from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, first_actions, new_table
+from .plan_check import check_plan
 from .planning import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .property_rules import primary_key_of
 from .steps import written
@@ -145,10 +146,13 @@ def commit_write(
     access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float, filed_again: bool = False
 ) -> Commit | None:
     """Commit the files of a plan according to its mode; None when nothing would change."""
+    if plan.mode != "append":
+        check_plan(access, plan, files)  # before files are read for what is replaced
     transaction = Transaction(
         access,
         _at_plan(access, plan),
         transaction_id=plan.transaction_id,
+        isolation=plan.isolation,
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,

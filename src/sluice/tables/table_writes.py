@@ -14,6 +14,7 @@ from ..storage.snapshot import Snapshot
 from .access import Access
 from .commits import commit_write_once, plan_write
 from .maintenance import Checkpointer
+from .plan_check import check_plan
 from .planning import newest_for_append, snapshot_for_change
 from .property_rules import PRIMARY_KEY
 from .transaction import Transaction
@@ -139,6 +140,13 @@ class TableWrites:
         return plan_write(
             self._access, schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
         )
+
+    def check_write(self, plan: WritePlan) -> None:
+        """Raise the conflict by which a plan can no longer be committed: now, before its rows are written, which may take long.
+
+        Costs one look at the head; what passes may still be refused, for others go on committing.
+        """
+        check_plan(self._access, plan)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: float | None = None) -> Commit | None:
         """Commit what a plan's writers wrote; None when there is nothing to change.

@@ -114,7 +114,7 @@ class WritePlan:
     `metadata` is the table's (with the columns that merging the schemas adds); `fill_missing` lets rows lack nullable
     columns, which are null then; `mode` is "append", "overwrite" (with the
     predicate `where`, if given) or "dynamic"; `read_version` is the snapshot it was made on, -1 when it creates the
-    table. `transaction` is the application's own (id, number).
+    table. `transaction` is the application's own (id, number), `isolation` a level stricter than the table's.
     """
 
     address: TableAddress
@@ -126,6 +126,7 @@ class WritePlan:
     changes_metadata: bool = False
     transaction: tuple[str, int] | None = None
     fill_missing: bool = False
+    isolation: str | None = None
 
     @property
     def schema(self) -> StructType:

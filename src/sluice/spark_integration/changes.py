@@ -1,0 +1,57 @@
+"""Reading the changes of a table through the data source: what a range of versions inserted and deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType as SparkStruct
+
+from ..storage.conform import adapt
+from ..storage.errors import InvalidRequest
+from ..storage.predicate import Predicate
+from ..tables.changes import ChangesPart
+from .options import ReadOptions
+from .reader import table_for
+from .schemas import requested
+
+__all__ = ["ChangesPartition", "ChangesReader", "changes_for"]
+
+
+def changes_for(options: ReadOptions) -> list[ChangesPart]:
+    """The changes that the options name, in parts. Raises VersionNotFound when some of the versions are not there (any more)."""
+    asked = options.changes
+    if asked is None:
+        raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
+    return table_for(options).split_changes(asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
+
+
+class ChangesPartition(InputPartition):
+    """The versions of one task."""
+
+    def __init__(self, part: ChangesPart) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class ChangesReader(DataSourceReader):
+    """Reads the changes of some versions, fixed when the scan is planned. Travels to the tasks, which only reach the object store."""
+
+    def __init__(self, options: ReadOptions, schema: SparkStruct) -> None:
+        self._parts = changes_for(options)
+        full = self._parts[0].schema
+        self._schema = requested(schema, full)
+        self._predicate = None if options.where is None else Predicate.parse(options.where, full)
+
+    def partitions(self) -> list[InputPartition]:
+        """The versions, in as many tasks as there are processors."""
+        return [ChangesPartition(part) for part in self._parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Spark's Arrow schema has them."""
+        part = cast("ChangesPartition", partition).part
+        for batch in part.batches(self._schema.names, self._predicate):
+            yield from adapt(batch, self._schema).to_batches()
