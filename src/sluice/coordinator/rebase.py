@@ -28,6 +28,8 @@ from .rows import Merge, VectorLookup, merge, replace_all
 
 __all__ = ["Attempt", "meet", "meet_all"]
 
+# What was adapted is told line by line up to this many: intents and verdict records have to fit into the coordinator's nodes.
+_NOTES_MAX: Final = 50
 _BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
 _ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
 
@@ -37,8 +39,9 @@ class Attempt:
     """A transaction on its way to a place in the log.
 
     `encoded` are its actions as filed; `actions` the same decoded, as far as somebody had to look at them, and adapted to
-    the winners met so far; `rebased` says in words what was adapted; `objects` are vectors that were made for it, and
-    `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold what was read.
+    the winners met so far; `notes` say in words what was adapted, the first of `noted` in all; `objects` are vectors that were
+    made for it, and `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold
+    what was read.
     """
 
     transaction_id: str
@@ -48,11 +51,18 @@ class Attempt:
     encoded: bytes = b""
     actions: tuple[Action, ...] | None = None
     now_ms: int = 0
-    rebased: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    noted: int = 0
     objects: Mapping[str, bytes] = field(default_factory=dict)
     planned: Mapping[str, Rows] = field(default_factory=dict)
     strict: bool = False
     cleared: frozenset[str] = frozenset()
+
+    @property
+    def rebased(self) -> tuple[str, ...]:
+        """What was adapted, in words; of very much only the beginning, and how much more there was."""
+        more = self.noted - len(self.notes)
+        return (*self.notes, f"and {more} more") if more else self.notes
 
     @staticmethod
     def of(member: Member) -> Attempt:
@@ -75,7 +85,7 @@ class Attempt:
 
     def lines(self) -> bytes:
         """The actions as log lines: those filed, byte for byte, unless they were adapted."""
-        return encode_all(self.actions) if self.actions is not None and self.rebased else self.encoded
+        return encode_all(self.actions) if self.actions is not None and self.noted else self.encoded
 
     def member(self, intent: Intent) -> Member:
         """The intent with the actions it is committed with."""
@@ -171,7 +181,8 @@ def _after(attempt: Attempt, merged: Merge) -> Attempt:
         attempt,
         footprint=replace(attempt.footprint, removes=removes),
         actions=merged.actions,
-        rebased=(*attempt.rebased, *merged.what),
+        notes=(*attempt.notes, *merged.what)[:_NOTES_MAX],
+        noted=attempt.noted + len(merged.what),
         objects={**attempt.objects, **merged.objects},
         planned={**attempt.planned, **merged.planned},
     )

@@ -85,16 +85,20 @@ class _Group:
         """The version as it is recorded, but for its digest and what was rebased."""
         return VersionPlan(self.version, self.timestamp_ms, tuple(self.slots), first_row_id=self.first_row_id)
 
-    def rebased(self, inline_bytes_max: int, objects: dict[str, bytes]) -> tuple[Rebased, ...]:
-        """The actions of the members that are not those they filed; large ones are staged in `objects`."""
+    def rebased(self, inline_bytes_max: int, room: int, objects: dict[str, bytes]) -> tuple[Rebased, ...]:
+        """Actions of members that are not those they filed; large ones, and those beyond `room` bytes, are staged in `objects`."""
         adapted: list[Rebased] = []
         for slot, member in zip(self.slots, self.members, strict=True):
             if not member.rebased:
                 continue
             seal = digest(member.actions)
-            staged = "" if len(member.actions) <= inline_bytes_max else staged_path(f"{member.intent.transaction_id}-{seal[:16]}")
+            staged = (
+                "" if len(member.actions) <= min(inline_bytes_max, room) else staged_path(f"{member.intent.transaction_id}-{seal[:16]}")
+            )
             if staged:
                 objects[staged] = member.actions
+            else:
+                room -= len(member.actions)
             adapted.append(Rebased(slot, member.rebased, "" if staged else member.actions.decode(), staged, seal))
         return tuple(adapted)
 
@@ -278,7 +282,12 @@ def resolve(
     after = replace(run.head, slot=last)
     if last >= limits.generation_slots_max:
         after = replace(after, generation=head.generation + 1, slot=-1)
-    plans = tuple(replace(g.plan(), rebased=g.rebased(limits.inline_bytes_max, run.objects)) for g in run.groups)
+    # One node records all of them, beside their verdicts.
+    room, plans = limits.batch_bytes_max // 2, []
+    for group in run.groups:
+        adapted = group.rebased(limits.inline_bytes_max, room, run.objects)
+        room -= sum(len(each.actions) for each in adapted)
+        plans.append(replace(group.plan(), rebased=adapted))
     versions = [p.version for p in plans]
     invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
-    return Decision(after, tuple(run.verdicts), plans, {g.version: tuple(g.members) for g in run.groups}, run.objects)
+    return Decision(after, tuple(run.verdicts), tuple(plans), {g.version: tuple(g.members) for g in run.groups}, run.objects)
