@@ -302,7 +302,7 @@ class Draft:
         copied: list[AddFile] = []
         rows = 0
         changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
-        for number, found in enumerate(self.find(None, add_rows(changed))):
+        for number, found in enumerate(self.find(None, add_rows(changed)) if changed else ()):
             copied += self.write([found.rows], label=f"d{number}")
             rows += found.rows.num_rows
         return Finished(
