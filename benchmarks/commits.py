@@ -22,7 +22,7 @@ from rich.table import Table as Grid
 from sluice.dev.moto_server import S3DevServer
 
 from .load import Writers
-from .report import Report, measure, verdict
+from .report import Report, measure, verdict, warn_when_busy
 from .systems import PEERS, SYSTEMS, load
 from .systems.base import Target
 
@@ -52,7 +52,7 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> lis
 def main(writers: int, seconds: float, latency_ms: float, ack: str, systems: list[str], json_only: bool) -> None:
     """Run each system, print its numbers, end with 1 when one lost or duplicated a transaction."""
     _console.quiet = json_only
-    _warn_when_busy()
+    warn_when_busy()
     reports: dict[str, Report] = {}
     # The coordinator may still be writing its last lines when its folder is removed.
     scratch = tempfile.TemporaryDirectory(prefix="sluice-bench-", ignore_cleanup_errors=True)
@@ -74,15 +74,6 @@ def main(writers: int, seconds: float, latency_ms: float, ack: str, systems: lis
     _show(reports)
     print(verdict(reports), file=sys.stderr)
     sys.exit(0 if all(each.sound for each in reports.values()) else 1)
-
-
-def _warn_when_busy() -> None:
-    """A system that is bound by the processor suffers from a busy machine, one that waits for the store does not: even ratios shift."""
-    load_average, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load_average > cores:
-        print(
-            f"warning: the machine is busy (load {load_average:.1f} on {cores} cores), the numbers will not be comparable", file=sys.stderr
-        )
 
 
 def _run(name: str, target: Target, writers: int, seconds: float, latency_ms: float) -> Report:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +13,7 @@ from typing import Any, Final
 from .load import Load
 from .systems.base import ROWS, transaction_of
 
-__all__ = ["Report", "measure", "verdict"]
+__all__ = ["Report", "measure", "percentile", "verdict", "warn_when_busy"]
 
 _GOALS: Final = {8: (15.0, 20.0), 32: (60.0, 100.0)}
 """Writers -> how many times the better peer's rate, and what fraction of its p99 (as a divisor), sluice is meant to reach."""
@@ -87,9 +89,9 @@ def measure(system: str, writers: int, ack: str, latency_ms: float, load: Load, 
         transactions=len(counted),
         transactions_per_s=round(len(counted) / measured_s, 2),
         versions_per_s=round((len(versions) or len(counted)) / measured_s, 2),
-        p50_ms=_percentile(latencies, 0.50),
-        p99_ms=_percentile(latencies, 0.99),
-        max_ms=_percentile(latencies, 1.0),
+        p50_ms=percentile(latencies, 0.50),
+        p99_ms=percentile(latencies, 0.99),
+        max_ms=percentile(latencies, 1.0),
         lost=len(acknowledged - present),
         duplicated=len(repeated),
         unacknowledged=len(rows_found.keys() - acknowledged),
@@ -99,7 +101,7 @@ def measure(system: str, writers: int, ack: str, latency_ms: float, load: Load, 
     )
 
 
-def _percentile(ascending: Sequence[float], share: float) -> float:
+def percentile(ascending: Sequence[float], share: float) -> float:
     """Nearest rank: a value that occurred, never one in between."""
     return round(ascending[max(0, math.ceil(share * len(ascending)) - 1)], 1) if ascending else 0.0
 
@@ -120,3 +122,12 @@ def verdict(reports: Mapping[str, Report]) -> str:
         rate_goal, tail_goal = _GOALS[ours.writers]
         text += f" (goals: {rate_goal:.0f} and {tail_goal:.0f}, {'reached' if rate >= rate_goal and tail >= tail_goal else 'MISSED'})"
     return f"verdict: ok, nothing lost and nothing duplicated; {text}"
+
+
+def warn_when_busy() -> None:
+    """A system that is bound by the processor suffers from a busy machine, one that waits for the store does not: even ratios shift."""
+    load_average, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load_average > cores:
+        print(
+            f"warning: the machine is busy (load {load_average:.1f} on {cores} cores), the numbers will not be comparable", file=sys.stderr
+        )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import engine
 from benchmarks.load import Load, Transaction
 from benchmarks.report import Report, measure, verdict
 from benchmarks.systems.base import ROWS, batch, transaction_of
@@ -116,3 +118,27 @@ def test_a_short_run_prints_one_object_per_system() -> None:
         assert each["transactions"] > 0
         assert each["p99_ms"] >= each["p50_ms"] > 0
     assert "verdict: ok" in result.stderr
+
+
+def engine_case(rule: str | None, stopped_by: int | None) -> engine.Measured:
+    winners, _ = engine.history(20, 2)
+    case = next(each for each in engine.cases(20, 2) if each.name == "delete that meets new rows")
+    return engine.measure(replace(case, rule=rule, stopped_by=stopped_by), winners, 1)
+
+
+def test_the_engines_verdicts_are_compared_with_what_the_history_was_made_for() -> None:
+    assert engine_case("appended-what-i-read", 20).sound
+    assert not engine_case("appended-what-i-read", 19).sound
+    assert not engine_case("removed-what-i-read", 20).sound
+    assert not engine_case(None, None).sound
+
+
+def test_the_engine_is_measured_with_one_command() -> None:
+    command = [sys.executable, "-m", "benchmarks.engine", "--commits", "40", "--files", "2", "--repeat", "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(found) == 2 * len(engine.cases(40, 2)) + 1
+    assert all(each["sound"] for each in found)
+    assert {each["files"] for each in found if each["measure"] == "all-winners"} == {80}
+    assert "verdict: ok, every decision is right" in result.stderr

@@ -59,8 +59,12 @@ class AnswerMaker:
         return all(path[0] in self._names for path in columns(node))
 
     def could_hold(self, node: Node) -> Callable[[Row, Body], object]:
-        """Whether `node` could be TRUE: the same as `answers` says, sooner for what is asked most, a column beside a constant."""
+        """Whether `node` could be TRUE: the same as `answers` says, sooner; soonest for what is asked most, a column beside a constant."""
         match node:
+            case And() | Or() if not self._is_exact(node):
+                return _all_or_any(isinstance(node, And), [self.could_hold(term) for term in node.terms])
+            case In(term=Column() as column) if self._is_bounded(column, node.at):
+                return _among(node, column)
             case Compare(left=Column() as column, right=Literal() as limit) if self._is_plain(node, column, limit):
                 return _beside(node.op, column, plain(limit.value, limit.type))
             case Compare(left=Literal() as limit, right=Column() as column) if self._is_plain(node, column, limit):
@@ -70,13 +74,12 @@ class AnswerMaker:
 
     def _is_plain(self, node: Compare, column: Column, limit: Literal) -> bool:
         """Whether two bounds are all that `column <op> limit` depends on."""
-        return (
-            node.op in _BOUNDED
-            and node.at == column.type
-            and limit.value is not None
-            and not self._is_exact(column)
-            and (not pa.types.is_floating(column.type) or column in self._numbers)
-        )
+        return node.op in _BOUNDED and limit.value is not None and self._is_bounded(column, node.at)
+
+    def _is_bounded(self, column: Column, at: pa.DataType) -> bool:
+        """Whether statistics bound all values of a column, as they are compared at the type `at`."""
+        is_number = not pa.types.is_floating(column.type) or column in self._numbers
+        return column.type == at and is_number and not self._is_exact(column)
 
     def answers(self, node: Node) -> _Answers:
         """Which answers `node` could have."""
@@ -185,6 +188,18 @@ def _stats_span(column: Column, *, may_be_nan: bool) -> _Spans:
     return evaluate
 
 
+def _all_or_any(conjunction: bool, terms: Sequence[Callable[[Row, Body], object]]) -> Callable[[Row, Body], bool]:
+    """A conjunction could be TRUE where all of its terms could, a disjunction where one of them could."""
+
+    def evaluate(row: Row, body: Body) -> bool:
+        for term in terms:
+            if bool(term(row, body)) is not conjunction:
+                return not conjunction
+        return conjunction
+
+    return evaluate
+
+
 def _beside(op: str, column: Column, limit: Plain) -> Callable[[Row, Body], bool]:
     """Whether `column op limit` could be TRUE, for a limit that is neither null nor NaN and a column that is not NaN."""
     path = column.path
@@ -196,10 +211,35 @@ def _beside(op: str, column: Column, limit: Plain) -> Callable[[Row, Body], bool
             return False
         if high_fits and (high := read_high(body)) is not None and not high_fits(high, limit):
             return False
-        nulls, records = count(leaf(body.get("nullCount"), path)), count(body.get("numRecords"))
-        return nulls is None or records is None or nulls < records
+        return _has_value(body, path)
 
     return evaluate
+
+
+def _among(node: In, column: Column) -> Callable[[Row, Body], bool]:
+    """Whether a column that is not NaN could have one of the values of a list."""
+    read_low, read_high = bound_readers(column.path, column.type)
+    ranges = _ranges(node)
+
+    def evaluate(_: Row, body: Body) -> bool:
+        low, high = read_low(body), read_high(body)
+        return any(_below(low, last) and _below(first, high) for first, last in ranges) and _has_value(body, column.path)
+
+    return evaluate
+
+
+def _ranges(node: In) -> list[tuple[Plain, Plain]]:
+    """The values of a list that are not NaN, as ranges; a long list is one range."""
+    options = [value for option in node.options if (value := plain(option.value, option.type)) == value]
+    if len(options) > MOST_OPTIONS:
+        return [(min(options), max(options))]
+    return [(value, value) for value in options]
+
+
+def _has_value(body: Body, path: tuple[str, ...]) -> bool:
+    """Whether a column could have a value that is not null."""
+    nulls, records = count(leaf(body.get("nullCount"), path)), count(body.get("numRecords"))
+    return nulls is None or records is None or nulls < records
 
 
 # What the smallest and the largest value must be to a limit, for some value between them to be `op` the limit.
@@ -255,9 +295,8 @@ def _compared(op: str, left: _Spans, right: _Spans) -> _Answers:
 
 
 def _contained(node: In, span: _Spans) -> _Answers:
-    options = [value for option in node.options if (value := plain(option.value, option.type)) == value]
-    with_nan, known = len(options) < len(node.options), frozenset(options)
-    ranges = [(value, value) for value in options] if len(options) <= MOST_OPTIONS else [(min(options), max(options))]
+    known = frozenset(plain(option.value, option.type) for option in node.options)
+    with_nan, ranges = any(value != value for value in known), _ranges(node)
 
     def evaluate(row: Row, body: Body) -> int:
         low, high, null, value, nan = span(row, body)
