@@ -20,6 +20,7 @@ import sluice
 from sluice.coordinator.committer import Committer
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.codec import decode_commit
+from sluice.storage.memory import MemoryStore
 from sluice.tables import transaction as module
 from tests.storage.strategies import unhurried
 
@@ -189,9 +190,10 @@ def test_a_refusal_is_told_again(place: Place, table: sluice.Table) -> None:
 
 
 @pytest.mark.parametrize("took_effect", [True, False])
+@pytest.mark.parametrize("error", [sluice.OutcomeUnknown, sluice.CoordinatorUnavailable])
 @BOTH
-def test_an_unknown_outcome_is_asked_for_by_committing_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], took_effect: bool
+def test_what_brought_no_answer_is_committed_by_asking_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], took_effect: bool, error: type[sluice.SluiceError]
 ) -> None:
     table = place.create(properties=properties)
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
@@ -202,11 +204,11 @@ def test_an_unknown_outcome_is_asked_for_by_committing_again(
     def lose(*given: Any, **named: Any) -> sluice.Commit:
         if took_effect:
             commit(*given, **named)
-        raise sluice.OutcomeUnknown("no answer in time", transaction_id=begun.id, stage="intent")
+        raise error("no answer in time", transaction_id=begun.id)
 
     with monkeypatch.context() as patch:
         patch.setattr(Committer, "commit", lose)
-        with pytest.raises(sluice.OutcomeUnknown):
+        with pytest.raises(error):
             begun.commit()
     assert begun.state == "undecided"
     with pytest.raises(sluice.InvalidRequest, match="call commit"):
@@ -232,6 +234,24 @@ def test_a_block_that_ends_in_an_unknown_outcome_can_be_committed_later(table: s
             begun.scan()
     assert begun.state == "undecided"
     assert begun.commit() is not None
+
+
+@BOTH
+def test_a_store_that_fails_at_the_commit_is_no_end_of_it(properties: dict[str, str]) -> None:
+    """Copies and vectors are written by `commit`: they are written again."""
+    name = uuid.uuid4().hex
+    table = Place(f"memory://{name}", f"memory://{name}").create(properties=properties, partition_by=[])
+    table.append(flights(*(("JFK", 1, n) for n in range(5000))))
+    begun = table.begin()
+    begun.delete("delay % 7 IN (1, 4)")
+    disk = MemoryStore.open(name).disk
+    disk.fail_before("put", error=sluice.StorageUnavailable("injected: not now"))
+    with pytest.raises(sluice.StorageUnavailable):
+        begun.commit()
+    assert begun.state == "open"
+    assert begun.commit() is not None
+    assert sorted(r[2] for r in now(table)) == [n for n in range(5000) if n % 7 not in (1, 4)]
+    MemoryStore.open(name).forget()
 
 
 def test_an_applications_transaction_happens_once(place: Place, table: sluice.Table) -> None:
