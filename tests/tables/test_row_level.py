@@ -142,6 +142,23 @@ def test_a_file_without_statistics_is_counted_by_its_footer(place: Place, proper
     assert [entry.metrics["numDeletedRows"] for entry in table.history(2)] == ["7", "3"]
 
 
+@pytest.mark.parametrize("way", ["truncate", "overwrite"])
+def test_what_replaces_whole_files_does_not_look_into_them(place: Place, way: str) -> None:
+    table = place.create(properties=VECTORS, partition_by=["origin"])
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 1), ("EWR", 1, 2)))
+    table.commit_write(plan, [replace(add, stats=None) for add in files])
+    for add in files:
+        Path(place.location, add.path).unlink()
+    if way == "truncate":
+        table.truncate("origin = 'JFK'")
+        table.truncate()
+    else:
+        table.overwrite(flights(("JFK", 1, 3)), where="origin = 'JFK'")
+        table.overwrite(flights())
+    assert delays(table) == []
+
+
 def test_vectors_stay_where_the_property_is_taken_away(place: Place, table: sluice.Table) -> None:
     table.delete("delay < 50")
     table.set_properties({"delta.enableDeletionVectors": "false"})

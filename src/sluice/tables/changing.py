@@ -42,12 +42,19 @@ def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Read
     return Reads(predicates=(sql,), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path)))
 
 
-def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table) -> int:
-    """Delete the rows of `files` that satisfy the predicate; how many. Files whose rows surely all do are not read."""
+def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table, *, exactly: bool = False) -> int:
+    """Delete the rows of `files` that satisfy the predicate (all when None); how many, as far as `Draft.count` tells.
+
+    Files whose rows surely all do are not read.
+    """
     if predicate is None:
-        return sum(draft.drop(add) for add in list(adds_of(files)))
-    surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
-    rows = sum(draft.drop(add) for add in list(adds_of(files.filter(surely))))
+        surely = pa.repeat(pa.scalar(True), files.num_rows)
+    else:
+        surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    whole = list(adds_of(files.filter(surely)))
+    rows = draft.count(whole, exactly=exactly)
+    for add in whole:
+        draft.drop(add)
     for found in draft.find(predicate, files.filter(pc.invert(surely)), columns=[]):
         draft.delete(found.file, found.positions)
         rows += len(found.positions)
@@ -59,7 +66,7 @@ def delete_rows(draft: Draft, where: str) -> tuple[Reads, Step | None]:
     predicate = Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
-    rows = _delete_matching(draft, predicate, files)
+    rows = _delete_matching(draft, predicate, files, exactly=True)
     if not rows:
         return reads, None
     return reads, Step("DELETE", Kind.CHANGE, {"predicate": where}, {"numDeletedRows": rows}, reads)

@@ -120,11 +120,16 @@ class Draft:
         """Whether a file was added by this transaction."""
         return path in self._added
 
-    def live_rows(self, add: AddFile) -> int:
-        """How many rows of a file are left."""
-        deleted = self._deleted.get(add.path)
-        vector = add.deletion_vector
-        return self._rows_in(add) - (len(deleted) if deleted is not None else vector.cardinality if vector is not None else 0)
+    def count(self, adds: Sequence[AddFile], *, exactly: bool) -> int:
+        """How many rows of files are left. A file whose statistics do not say is looked into, or (not `exactly`) counts none."""
+        if exactly:
+            _at_once(self._rows_in, adds)
+        known = [add for add in adds if exactly or record_count(add.stats) is not None]
+        return sum(self._rows_in(add) - self._rows_gone(add) for add in known)
+
+    def _rows_gone(self, add: AddFile) -> int:
+        deleted, vector = self._deleted.get(add.path), add.deletion_vector
+        return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
 
     def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
         """The rows of `files` that satisfy the predicate (all when None), file by file; files without such rows are left out."""
@@ -187,14 +192,12 @@ class Draft:
         """Files that this transaction wrote are part of the table."""
         self._added.update((add.path, add) for add in files)
 
-    def drop(self, add: AddFile) -> int:
-        """The file is gone with all its rows; how many it had left."""
-        rows = self.live_rows(add)
+    def drop(self, add: AddFile) -> None:
+        """The file is gone with all its rows."""
         self._deleted.pop(add.path, None)
         if self._added.pop(add.path, None) is None:
             self._changed.pop(add.path, None)
             self._removed[add.path] = add
-        return rows
 
     def delete(self, add: AddFile, positions: pa.Array) -> None:
         """Rows of a file are gone, by their positions; the whole file when none is left."""
