@@ -19,11 +19,11 @@ from ..storage.jsontext import dumps, loads
 from ..storage.schema import StructField, StructType, parse_schema, to_arrow
 from ..storage.single_file import FileCheck, FileFacts
 
-__all__ = ["ReadScope"]
+__all__ = ["ReadScope", "condition", "schema_of"]
 
 _UNUSABLE: Final = (SluiceError, ValueError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
 """What text that others wrote may do to a parser; a poor predicate must not stop those who decide about it."""
-_SCOPES: Final = 1024
+_SCOPES: Final = 256
 
 
 class ReadScope:
@@ -75,11 +75,21 @@ def _of_partitions(root: Node, partition_columns: Sequence[str]) -> Node:
 def _scope(
     predicates: tuple[str, ...], partition_types: tuple[tuple[str, str], ...], column_types: tuple[tuple[str, str], ...]
 ) -> ReadScope:
-    partitions = [_field(name, dumps(kind).decode()) for name, kind in partition_types]
     stored = [_field(name, text) for name, text in column_types]
-    schema = StructType(field for field in (*partitions, *stored) if field is not None)
+    schema = StructType((*schema_of(dict(partition_types)).fields, *(field for field in stored if field is not None)))
     names = tuple(name for name, _ in partition_types)
     return ReadScope([_root(sql, schema) for sql in predicates], schema, names)
+
+
+def schema_of(partition_types: Mapping[str, str]) -> StructType:
+    """Partition columns as a schema, from their Delta primitive types; without those that sluice cannot evaluate."""
+    fields = [_field(name, dumps(kind).decode()) for name, kind in partition_types.items()]
+    return StructType(field for field in fields if field is not None)
+
+
+def condition(sql: str, partition_types: Mapping[str, str]) -> Node:
+    """A condition as far as it speaks of partition columns; "" and what cannot be evaluated are TRUE. Never raises."""
+    return _root(sql, schema_of(partition_types))
 
 
 def _field(name: str, text: str) -> StructField | None:

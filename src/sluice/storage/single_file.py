@@ -23,7 +23,7 @@ from .skipping import numbers_in
 
 __all__ = ["FileCheck", "FileFacts"]
 
-_PLACES: Final = 8192
+_PLACES: Final = 4096
 _DIGITS_OF_EVERY_INTEGER: Final = 10
 
 

@@ -31,7 +31,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _DAY_US: Final = 86_400_000_000
-_REMEMBERED: Final = 8192
+_REMEMBERED: Final = 2048
 
 
 def plain(value: Value, kind: pa.DataType) -> Plain:
