@@ -119,6 +119,7 @@ def rows(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         .config("spark.sql.codegen.wholeStage", "false")
         # Expressions asked for together would share parts, and a division be done for rows that do not reach it.
         .config("spark.sql.subexpressionElimination.enabled", "false")
+        .config("spark.sql.warehouse.dir", str(path.with_name("warehouse")))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
