@@ -33,13 +33,16 @@ def wide(stats: str | None) -> str | None:
 
     What is no statistics is returned as it is.
     """
+    text = (stats or "").strip()
     try:
-        orjson.loads(stats or "null")  # the stricter of the two
+        fields = orjson.loads(text or "null")
+        if not isinstance(fields, dict) or fields.get("tightBounds") is False:
+            return stats
+        if fields and "tightBounds" not in fields:
+            return text[:-1] + ',"tightBounds":false}'
         # Numbers stay the text they are: a float would not hold the digits of a decimal bound.
-        fields = json.loads(stats or "null", parse_float=_verbatim, parse_int=_verbatim)
+        fields = json.loads(text, parse_float=_verbatim, parse_int=_verbatim)
     except ValueError:
-        return stats
-    if not isinstance(fields, dict) or fields.get("tightBounds") is False:
         return stats
     return orjson.dumps({**fields, "tightBounds": False}).decode()
 

@@ -51,7 +51,7 @@ class TableWrites:
         `transaction` = (application id, number) makes it happen once, as with `append`.
         """
         snapshot = snapshot_for_change(self._access, read_version)
-        return self._transaction(snapshot, isolation=isolation, transaction=transaction, timeout_s=timeout_s, once=True)
+        return self._transaction(snapshot, isolation=isolation, transaction=transaction, timeout_s=timeout_s)
 
     def append(
         self, rows: Rows, *, merge_schema: bool = False, transaction: tuple[str, int] | None = None, timeout_s: float | None = None

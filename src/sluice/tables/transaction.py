@@ -79,6 +79,7 @@ class Transaction:
         self._ack = ack
         self._timeout_s = timeout_s
         self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id())
+        self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._reads: list[Reads | None] = []
         self._calls = 0
@@ -94,8 +95,12 @@ class Transaction:
 
     @property
     def id(self) -> str:
-        """The transaction's GUID, by which `Table.outcome` finds it."""
-        return self._draft.transaction_id
+        """The transaction's GUID, by which `Table.outcome` finds it.
+
+        It changes when a refusal turned out to be none and the transaction was filed again; `Commit.transaction_id` tells
+        the one that stands in the log.
+        """
+        return self._filed_id
 
     @property
     def read_version(self) -> int:
@@ -267,7 +272,7 @@ class Transaction:
             self._access.address,
             self._draft.metadata,
             schema,
-            transaction_id=self.id,
+            transaction_id=self._draft.transaction_id,
             read_version=self.read_version,
             mode=mode,
             where=where,
@@ -300,8 +305,11 @@ class Transaction:
             if self._change is None:
                 return None
         self._state = _UNDECIDED
-        change = replace(self._change, filed_again=self._filed_again)
-        return commit_change(self._access, change, ack=self._ack, timeout_s=limit_s)
+        change = replace(self._change, transaction_id=self.id, filed_again=self._filed_again)
+        return commit_change(self._access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+
+    def _filed_under(self, transaction_id: str) -> None:
+        self._filed_id = transaction_id
 
     def _repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""

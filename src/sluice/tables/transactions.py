@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -147,11 +147,19 @@ def validate(access: Access, change: Change) -> None:
         _validated(access, change, attempt, access.head().version)
 
 
-def commit_change(access: Access, change: Change, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Commit:
+def commit_change(
+    access: Access,
+    change: Change,
+    *,
+    ack: str = "published",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    filing: Callable[[str], object] | None = None,
+) -> Commit:
     """Validate, file and see committed. Raises the conflict, OutcomeUnknown, CoordinatorUnavailable.
 
     A refusal that only a look into added files can confirm is looked into, and the change is filed again under a new
-    transaction id when it was none; never for a change whose outcome is asked for by its id (`once`).
+    transaction id when it was none; never for a change whose outcome is asked for by its id (`once`). `filing` is told the
+    new id before that.
     """
     deadline = Deadline.after(timeout_s, access.ours.context.clock)
     looks = 1 if change.once else _LOOKS_MAX
@@ -168,6 +176,8 @@ def commit_change(access: Access, change: Change, *, ack: str = "published", tim
             if not looks or not attempt.footprint.row_level or deadline.over:
                 raise
             change = replace(change, transaction_id=new_transaction_id())
+            if filing is not None:
+                filing(change.transaction_id)
 
 
 def _prepared(access: Access, change: Change) -> tuple[Attempt, Head]:
