@@ -8,7 +8,8 @@ reach it: in `b <> 0 AND a / b > 1` the division is done only where the left sid
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Final
 
 import pyarrow as pa
@@ -60,6 +61,8 @@ _CHECKED: Final = {
 }
 # Longer lists are looked up in a hash table, with bounds beside it for Parquet's pruning.
 _MOST_EQUALITIES: Final = 16
+# Arrow recurses into a connective once for each term, and has a C stack only.
+_MOST_TERMS: Final = 256
 
 
 def run(node: Node, table: pa.Table) -> pa.Array:
@@ -67,6 +70,9 @@ def run(node: Node, table: pa.Table) -> pa.Array:
 
     PredicateError when a row cannot be evaluated.
     """
+    if isinstance(node, (And, Or)) and len(node.terms) > _MOST_TERMS and not any(map(_may_fail, node.terms)):
+        parts = (type(node)(node.terms[first : first + _MOST_TERMS]) for first in range(0, len(node.terms), _MOST_TERMS))
+        return reduce(pc.and_kleene if isinstance(node, And) else pc.or_kleene, (run(part, table) for part in parts))
     names = sorted({path[0] for path in columns(node)})
     source = table.select(names) if names else pa.table({"": pa.nulls(1)})
     plan = acero.Declaration.from_sequence(
@@ -180,14 +186,15 @@ def _at(node: Node, kind: pa.DataType, guard: pc.Expression | None) -> pc.Expres
 def _connected(node: And | Or, guard: pc.Expression | None) -> pc.Expression:
     """A term is reached where those before it leave the answer open."""
     join = pc.and_kleene if isinstance(node, And) else pc.or_kleene
-    result = compile_expression(node.terms[0], guard)
-    for term in node.terms[1:]:
+    joined: list[pc.Expression] = []
+    for term in node.terms:
         reached = guard
-        if _may_fail(term):
-            open_still = pc.coalesce(result if isinstance(node, And) else pc.invert(result), pc.scalar(True))
+        if joined and _may_fail(term):
+            joined = [_balanced(joined, join)]
+            open_still = pc.coalesce(joined[0] if isinstance(node, And) else pc.invert(joined[0]), pc.scalar(True))
             reached = _both(guard, open_still)
-        result = join(result, compile_expression(term, reached))
-    return result
+        joined.append(compile_expression(term, reached))
+    return _balanced(joined, join)
 
 
 def _compared(op: str, left: pc.Expression, right: pc.Expression, node: Compare) -> pc.Expression:
@@ -235,7 +242,7 @@ def _contained(node: In, term: pc.Expression) -> pc.Expression:
         equalities = [
             _compared("=", term, _scalar(option.value, node.at), Compare("=", node.term, option, node.at)) for option in node.options
         ]
-        found = _balanced(equalities)
+        found = _balanced(equalities, pc.or_kleene)
     else:
         options = pa.array([option.value for option in node.options], node.at)
         bounds = pc.min_max(options)
@@ -245,10 +252,10 @@ def _contained(node: In, term: pc.Expression) -> pc.Expression:
     return pc.or_kleene(found, _scalar(None, pa.bool_())) if node.with_null and node.options else found
 
 
-def _balanced(terms: Sequence[pc.Expression]) -> pc.Expression:
-    """The disjunction as a tree of logarithmic depth: Arrow recurses into it."""
+def _balanced(terms: Sequence[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]) -> pc.Expression:
+    """The terms joined in a tree of logarithmic depth: Arrow recurses into it."""
     while len(terms) > 1:
-        terms = [pc.or_kleene(*pair) if len(pair) > 1 else pair[0] for pair in (terms[i : i + 2] for i in range(0, len(terms), 2))]
+        terms = [join(*pair) if len(pair) > 1 else pair[0] for pair in (terms[i : i + 2] for i in range(0, len(terms), 2))]
     return terms[0]
 
 
