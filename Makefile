@@ -1,7 +1,9 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3"]  the tests
+# make test-long            the tests' long versions: every operation of every cell, long random histories
 # make check                formatting, lint, types, the direction of the imports
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
+# make bench-engine [ARGS="--commits 10000 --files 10"]
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
 
@@ -18,7 +20,7 @@ ACK = published
 SYSTEMS = sluice,delta-rs,pyiceberg
 ARGS =
 
-.PHONY: help demo test check bench-commits java clean
+.PHONY: help demo test test-long check bench-commits bench-engine java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -38,6 +40,9 @@ demo: java $(READY)
 test: java $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+test-long: java $(READY)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+
 check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -49,6 +54,9 @@ check: $(READY)
 bench-commits: java $(READY)
 	@$(BIN)/python -m benchmarks.commits --writers $(WRITERS) --seconds $(SECONDS) --latency-ms $(LATENCY_MS) \
 		--ack $(ACK) --systems $(SYSTEMS) $(ARGS)
+
+bench-engine: $(READY)
+	@$(BIN)/python -m benchmarks.engine $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -58,3 +58,21 @@ def test_vectors_make_no_difference_to_the_rows(place: Place, seed: int, tmp_pat
             for operation in made.operations:
                 operation.do(again)
     assert state_of(plain.snapshot().to_arrow()) == state_of(done.tables[0].snapshot().to_arrow())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("seed", range(1000, 1050))
+def test_many_histories(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
+    assert history(place, seed, level, vectors=vectors, partitioned=partitioned).committed > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("seed", range(2000, 2025))
+def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
+    sluice.Table.create(place.location, SCHEMA, properties=settings(level, vectors), coordinator=place.coordinator)
+    assert race(seed, lambda: place.open(limits=Limits(fast_path=False)), level, writers=6, rounds=12).committed
