@@ -127,7 +127,7 @@ class Intent:
     `table_id` is set by a commit that creates the table or attaches it, with the highest row id given so far in `row_ids`
     where it tracks rows; `detach` by the one that gives it back. `rebased` says what its owner adapted to commits it met
     while validating; `metadata_change` and `protocol_change` describe the difference that its metaData and protocol
-    actions make.
+    actions make. `leases` are the nodes of the leases it depends on: it is committed only while they all exist (I9).
     """
 
     transaction_id: str
@@ -151,6 +151,7 @@ class Intent:
     metadata_change: Mapping[str, Any] | None = None
     protocol_change: Mapping[str, Any] | None = None
     row_ids: int | None = None
+    leases: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -193,6 +194,7 @@ class Intent:
             metadata_change=maybe_object(f.get("metadata_change"), "intent.metadata_change"),
             protocol_change=maybe_object(f.get("protocol_change"), "intent.protocol_change"),
             row_ids=maybe_int(f.get("row_ids"), "intent.row_ids"),
+            leases=strings(f.get("leases", []), "intent.leases"),
         )
 
 

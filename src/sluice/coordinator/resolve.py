@@ -15,6 +15,7 @@ from ..storage.vectors import Rows
 from .conflicts import Finding, refusal
 from .content import Member, Winner, render, winner_of
 from .isolation import ConflictPolicy
+from .lease_guard import NO_LEASES, LeaseView
 from .limits import Limits
 from .rebase import Attempt, meet
 from .records import Head, Intent, Rebased, Refusal, Verdict, VersionPlan, digest
@@ -112,6 +113,7 @@ class _Resolution:
     limits: Limits
     lookup: VectorLookup
     room: int
+    leases: LeaseView = NO_LEASES
     groups: list[_Group] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -164,7 +166,7 @@ class _Resolution:
             )
         if intent.validated_through > self.head.version:
             return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
-        return None
+        return self.leases.objection(intent)
 
     def judge(self, member: Member) -> Member | Refusal:
         """The member as it may be committed on top of the head, its actions adapted if need be; or why it may not."""
@@ -265,14 +267,22 @@ class _Resolution:
 
 
 def resolve(
-    head: Head, queue: Sequence[Queued], winners: Mapping[int, Winner], limits: Limits, *, room: int, lookup: VectorLookup
+    head: Head,
+    queue: Sequence[Queued],
+    winners: Mapping[int, Winner],
+    limits: Limits,
+    *,
+    room: int,
+    lookup: VectorLookup,
+    leases: LeaseView = NO_LEASES,
 ) -> Decision:
     """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
 
     `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now;
-    `lookup` gives the rows of deletion vectors. Ends before the first slot that would need one version more.
+    `lookup` gives the rows of deletion vectors, `leases` what is held (its checks belong into the multi). Ends before the
+    first slot that would need one version more.
     """
-    run = _Resolution(head, winners, limits, lookup, room)
+    run = _Resolution(head, winners, limits, lookup, room, leases)
     last = head.slot
     for queued in queue:
         invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")

@@ -1,0 +1,255 @@
+"""The nodes of leases: where they are, and what they hold.
+
+::
+
+    /tables/<key>/leases          data: which requests are granted, and which were broken (Grants); its data version moves with each
+        l-<guid>-<sequence>       one request: ephemeral, immutable (LeaseNode); the parent's counter is the order
+    /names/<name>/leases          the same for names that are no tables
+    /waits/w-<guid>               ephemeral: who waits while holding something else, or for several at once (WaitNode)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import orjson
+
+from .fields import MalformedRecord, load, strings, typed
+from .layout import TABLES, TableTree
+from .records import ClientName
+
+__all__ = [
+    "EXCLUSIVE",
+    "MODES",
+    "NAMES",
+    "SHARED",
+    "WAITS",
+    "Broken",
+    "Grants",
+    "LeaseName",
+    "LeaseNode",
+    "Place",
+    "WaitNode",
+]
+
+NAMES: Final = "/names"
+WAITS: Final = "/waits"
+SHARED: Final = "shared"
+EXCLUSIVE: Final = "exclusive"
+MODES: Final = (SHARED, EXCLUSIVE)
+
+_PREFIX: Final = "l-"
+_DIGITS: Final = 10
+_BROKEN_KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """What leases are taken on: a table or a name, by the node that stands for it."""
+
+    root: str
+
+    @staticmethod
+    def of_table(tree: TableTree) -> Place:
+        """A table."""
+        return Place(tree.root)
+
+    @staticmethod
+    def of_name(name: str) -> Place:
+        """A name that is no table; any text."""
+        return Place(f"{NAMES}/{quote(name, safe='').replace('.', '%2E')}")
+
+    @staticmethod
+    def of_node(path: str) -> Place | None:
+        """The place of a lease's node, or None for a path that is none: such paths come from others' intents."""
+        parts = path.split("/")
+        proper = len(parts) == 5 and not parts[0] and f"/{parts[1]}" in (TABLES, NAMES) and parts[3] == "leases"
+        if not proper or parts[2] in ("", ".", "..") or "\0" in path or LeaseName.parse(parts[4]) is None:
+            return None
+        return Place("/".join(parts[:3]))
+
+    @property
+    def leases(self) -> str:
+        """The parent of the requests."""
+        return f"{self.root}/leases"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table and not just a name."""
+        return self.root.startswith(f"{TABLES}/")
+
+    def node(self, name: LeaseName | str) -> str:
+        """One request."""
+        return f"{self.leases}/{name}"
+
+    def __str__(self) -> str:
+        return unquote(self.root.rpartition("/")[2])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LeaseName:
+    """The name of a request: ZooKeeper's sequence gives the order, the GUID tells which call made it."""
+
+    sequence: int
+    guid: str
+
+    @staticmethod
+    def parse(name: str) -> LeaseName | None:
+        """The parts of a child's name, or None for a node that is no request."""
+        digits, guid = name[-_DIGITS:], name[len(_PREFIX) : -_DIGITS - 1]
+        if not name.startswith(_PREFIX) or not (digits.isascii() and digits.isdigit()) or not guid:
+            return None
+        return LeaseName(int(digits), guid)
+
+    @staticmethod
+    def prefix(guid: str) -> str:
+        """What a sequential create completes to a name."""
+        return f"{_PREFIX}{guid}-"
+
+    def __str__(self) -> str:
+        return f"{_PREFIX}{self.guid}-{self.sequence:0{_DIGITS}d}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseNode:
+    """A request: immutable from the moment it exists, gone when it is released or its owner's session is.
+
+    `where` is a condition over the table's partition columns, whose types are in `partition_types`; "" is everything.
+    `holds` are the nodes its owner held when asking: they are not in its own way. `name` is what people call it,
+    `since_ms` the owner's wall clock when it asked (told, never decided on).
+    """
+
+    mode: str
+    where: str = ""
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    client: ClientName = field(default_factory=ClientName)
+    since_ms: int = 0
+    holds: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(self)
+
+    @staticmethod
+    def decode(data: bytes) -> LeaseNode:
+        """From JSON; raises MalformedRecord."""
+        f = load(data, "lease")
+        client = typed(f.get("client", {}), dict, "lease.client")
+        types = typed(f.get("partition_types", {}), dict, "lease.partition_types")
+        mode = _mode(f.get("mode"))
+        return LeaseNode(
+            mode=mode,
+            where=typed(f.get("where", ""), str, "lease.where"),
+            partition_types={str(k): typed(v, str, "lease.partition_types") for k, v in types.items()},
+            name=typed(f.get("name", ""), str, "lease.name"),
+            client=ClientName(
+                typed(client.get("host", ""), str, "lease.client.host"),
+                typed(client.get("pid", 0), int, "lease.client.pid"),
+                typed(client.get("application", ""), str, "lease.client.application"),
+            ),
+            since_ms=typed(f.get("since_ms", 0), int, "lease.since_ms"),
+            holds=strings(f.get("holds", []), "lease.holds"),
+        )
+
+    @staticmethod
+    def understood(data: bytes) -> LeaseNode:
+        """The same for what others wrote: a request that cannot be read asks for everything."""
+        try:
+            return LeaseNode.decode(data)
+        except MalformedRecord as problem:
+            return LeaseNode(EXCLUSIVE, name=f"(unreadable: {problem.message})")
+
+
+def _mode(value: object) -> str:
+    """"shared" or "exclusive". Raises MalformedRecord."""
+    mode = typed(value, str, "lease.mode")
+    if mode not in MODES:
+        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join(MODES)}", kind="lease.mode")
+    return mode
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A lease that somebody took from its holder: its node's name, whose it was, who did it and when (by that one's clock)."""
+
+    node: str
+    name: str
+    holder: str
+    by: str
+    at_ms: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Which requests of a place are granted, by the names of their nodes; one that is not there any more was released.
+
+    Every grant is written here in the multi that makes it, so that the version of the node's data tells a committer
+    whether its view of the granted leases is the present one.
+    """
+
+    granted: tuple[str, ...] = ()
+    broken: tuple[Broken, ...] = ()
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(asdict(self))
+
+    @staticmethod
+    def decode(data: bytes) -> Grants | None:
+        """From JSON; None for what cannot be read: then everybody who asked may have been granted it."""
+        if not data:
+            return Grants()
+        try:
+            f = load(data, "grants")
+            broken = tuple(Broken(**{k: v for k, v in b.items() if k in Broken.__slots__}) for b in f.get("broken", ()))
+            return Grants(strings(f.get("granted", []), "grants.granted"), broken)
+        except (MalformedRecord, TypeError, AttributeError):
+            return None
+
+    def with_granted(self, names: Sequence[str], *, existing: Sequence[str]) -> Grants:
+        """With more granted, and without those that are gone."""
+        there = set(existing)
+        return replace(self, granted=tuple(dict.fromkeys([*(n for n in self.granted if n in there), *names])))
+
+    def with_broken(self, broken: Broken) -> Grants:
+        """With one taken away; the last few are remembered."""
+        left = tuple(n for n in self.granted if n != broken.node)
+        return Grants(left, (*self.broken, broken)[-_BROKEN_KEPT:])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitNode:
+    """Somebody waits who holds other leases (`holds`), or waits in several places at once.
+
+    What it waits for: in each of `places` (parents of requests) the request of `guid` waits for those before it; and for
+    the nodes `waits_for`, where a commit waits for a lease.
+    """
+
+    guid: str
+    places: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where it is kept."""
+        return f"{WAITS}/w-{self.guid}"
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(self)
+
+    @staticmethod
+    def decode(data: bytes) -> WaitNode | None:
+        """From JSON; None for what cannot be read."""
+        try:
+            f: dict[str, Any] = load(data, "wait")
+            lists = {name: strings(f.get(name, []), f"wait.{name}") for name in ("places", "holds", "waits_for")}
+            return WaitNode(typed(f.get("guid"), str, "wait.guid"), **lists)
+        except MalformedRecord:
+            return None

@@ -1,0 +1,82 @@
+"""What a lease covers: whether two leases meet, and whether a commit touches one.
+
+Both answers are sound: "no" is said only where no partition can satisfy both conditions. What cannot be told apart by the
+constants of the conditions counts as meeting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from ..storage.expressions import build
+from ..storage.single_file import FileCheck, FileFacts
+from .boxes import satisfiable
+from .footprint import Footprint
+from .lease_records import SHARED, LeaseNode
+from .read_scope import condition, schema_of
+
+__all__ = ["clash", "reads_in", "scopes_meet", "writes_in"]
+
+_CACHED: Final = 4096
+_Types = tuple[tuple[str, str], ...]
+
+
+def clash(mine: LeaseNode, theirs: LeaseNode, their_path: str) -> bool:
+    """Whether a request has to wait for one that came before it (whose node is `their_path`)."""
+    if mine.mode == theirs.mode == SHARED or their_path in mine.holds:
+        return False
+    return scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
+
+
+def scopes_meet(one: str, one_types: Mapping[str, str], other: str, other_types: Mapping[str, str]) -> bool:
+    """Whether a partition could satisfy both conditions ("" is everything); columns come with their Delta types."""
+    if not one or not other:
+        return True
+    if any(other_types.get(name, kind) != kind for name, kind in one_types.items()):
+        return True  # the table is partitioned otherwise by now
+    return _meet(one, other, tuple(sorted({**one_types, **other_types}.items())))
+
+
+def writes_in(footprint: Footprint, lease: LeaseNode) -> bool:
+    """Whether a commit changes something that the lease covers."""
+    if not lease.where or footprint.metadata or footprint.protocol or footprint.partitions is None:
+        return True
+    if footprint.scope is not None and scopes_meet(footprint.scope, footprint.partition_types, lease.where, lease.partition_types):
+        return True
+    types = tuple(lease.partition_types.items())
+    return any(_in_partition(key, lease.where, types) for key in footprint.partitions)
+
+
+def reads_in(footprint: Footprint, lease: LeaseNode) -> bool:
+    """Whether a commit depends on something that the lease covers."""
+    if footprint.blind_append:
+        return False
+    if footprint.whole_table or (footprint.read_files is None and not footprint.predicates):
+        return True
+    return any(scopes_meet(sql, footprint.partition_types, lease.where, lease.partition_types) for sql in footprint.predicates)
+
+
+@lru_cache(maxsize=_CACHED)
+def _meet(one: str, other: str, types: _Types) -> bool:
+    columns = dict(types)
+    return satisfiable(build.and_(condition(one, columns), condition(other, columns)))
+
+
+@lru_cache(maxsize=_CACHED)
+def _check(where: str, types: _Types) -> FileCheck:
+    columns = dict(types)
+    return FileCheck(condition(where, columns), schema_of(columns), tuple(columns))
+
+
+@lru_cache(maxsize=_CACHED)
+def _in_partition(key: str, where: str, types: _Types) -> bool:
+    values = orjson.loads(key)
+    if not isinstance(values, dict) or not all(v is None or isinstance(v, str) for v in values.values()):
+        return True
+    if not {name for name, _ in types} <= values.keys():
+        return True  # the table is partitioned otherwise by now
+    return _check(where, types).may_match(FileFacts(values, None))

@@ -1,0 +1,16 @@
+"""Times as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+__all__ = ["text_of"]
+
+
+def text_of(milliseconds: int) -> str:
+    """Milliseconds since 1970 as "2013-01-01T00:00:00.000Z"; what is no date in years of four digits, as a number."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
