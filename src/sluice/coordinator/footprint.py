@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .fields import one_of, strings, typed
 from .isolation import ConflictPolicy
 from .kinds import Kind
 
-__all__ = ["Footprint"]
+__all__ = ["OWN_PARTITIONS", "Footprint"]
+
+OWN_PARTITIONS: Final = "*"
+"""The scope of a dynamic overwrite: the partitions in which it adds files, however many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Footprint:
     application ids whose `txn` it read. `kind` is what sort of operation it is, `policy` the table's conflict policy,
     `row_level` whether deletion vectors may be merged and carried over, `partitions` those it touches, as compact JSON
     objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite replaces: "" the table, a
-    condition, None where it does not matter.
+    condition, OWN_PARTITIONS, None where it does not matter.
     `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is
     Delta's word for a commit that reads nothing and whose file actions all add; `keeps_row_ids` is false where rows were
     copied to new files.

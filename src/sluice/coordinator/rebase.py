@@ -10,18 +10,19 @@ which are immutable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from ..storage.actions import Action, DeletionVector, RemoveFile, decode_commit, encode_all
+from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
 from ..storage.lineage import moved_rows
 from ..storage.vectors import Rows
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
 from .content import Member, Winner
-from .footprint import Footprint
+from .footprint import OWN_PARTITIONS, Footprint
 from .isolation import IsolationLevel
+from .policies import partition_key
 from .read_scope import ReadScope
 from .records import Intent
 from .rows import Merge, VectorLookup, merge, replace_all
@@ -140,8 +141,8 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
     if replaces(mine):
         if not winner.adds and not winner.removed:
             return None
-        scope = ReadScope.of((mine.scope or "",), mine.partition_types, {})
-        return replace_all(attempt.decoded(), winner, partial(scope.touched, statistics=False) if mine.scope else list, attempt.now_ms)
+        actions = attempt.decoded()
+        return replace_all(actions, winner, _inside(mine, actions), attempt.now_ms)
     if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
         return None
 
@@ -150,6 +151,16 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
         return lookup(vector) if planned is None else planned
 
     return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+
+
+def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
+    """Picks those of a winner's files that lie in what an overwrite replaces."""
+    if not mine.scope:
+        return list
+    if mine.scope != OWN_PARTITIONS:
+        return partial(ReadScope.of((mine.scope,), mine.partition_types, {}).touched, statistics=False)
+    own = {partition_key(action.partition_values) for action in actions if isinstance(action, AddFile)}
+    return lambda adds: [add for add in adds if partition_key(add.partition_values) in own]
 
 
 def _reading_on(attempt: Attempt, winner: Winner) -> Attempt:

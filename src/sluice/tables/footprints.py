@@ -12,6 +12,7 @@ from ..coordinator.isolation import ConflictPolicy, table_policy
 from ..coordinator.kinds import Kind
 from ..coordinator.policies import partition_key
 from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ..storage.errors import InvalidRequest
 from ..storage.features import deletion_vectors
 from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, StructType, schema_to_json
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["footprint_of"]
 
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
+# Beside the actions it has to fit into a node of the coordinator.
+_SCOPE_CHARACTERS_MAX: Final = 64 * 1024
 
 
 def footprint_of(change: Change, *, files_max: int) -> Footprint:
@@ -36,6 +39,7 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
     predicates = tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in (reads.predicates if reads else ()))
     read_files = reads.files if reads else ()
     whole_table = reads is not None and reads.whole_table
+    policy = _policy(change)
     reads_nothing = not predicates and not read_files and not whole_table
     return Footprint(
         predicates=predicates,
@@ -52,12 +56,23 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
         data_change=any(a.data_change for a in files),
         blind_append=reads_nothing and all(isinstance(a, AddFile) for a in files),
         kind=change.kind.value,
-        policy=_policy(change).value,
+        policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
         partitions=_partitions(files, change.scope, files_max),
-        scope=change.scope if change.scope is None or len(change.scope) <= _PREDICATE_CHARACTERS_MAX else None,
+        scope=None if policy is ConflictPolicy.DELTA else _scope(change.scope),
         keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(actions),
     )
+
+
+def _scope(scope: str | None) -> str | None:
+    """What an overwrite replaces, which must not become coarser. Raises InvalidRequest where it cannot be told."""
+    if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"the conditions of what is overwritten are {len(scope):,} characters long, and a table with a conflict policy takes "
+            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in a transaction of its own, or part by part",
+            characters=len(scope),
+        )
+    return scope
 
 
 def _policy(change: Change) -> ConflictPolicy:

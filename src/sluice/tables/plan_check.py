@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
+from ..coordinator.footprint import OWN_PARTITIONS
 from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..storage.actions import Action, AddFile
@@ -56,7 +57,7 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
             surely = gone.predicate.matches_all(found, schema=draft.schema, partition_columns=draft.partition_columns)
             found = found.filter(pc.fill_null(surely, False))
         actions += [removal(add, now_ms) for add in adds_of(found)]
-        reads, kind, scope = gone.reads, gone.kind, gone.scope
+        reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
     return Change(
         transaction_id=plan.transaction_id,
         operation="WRITE",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from ..coordinator.footprint import OWN_PARTITIONS
 from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile
 from .draft import Finished
@@ -51,6 +52,8 @@ def scope_of(steps: Sequence[Step]) -> str | None:
     """What the overwrites among the steps replace together; None unless an overwrite is the strictest of them."""
     if operation_of(steps)[0] is not Kind.OVERWRITE:
         return None
+    if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):
+        return OWN_PARTITIONS
     scopes = list(dict.fromkeys(step.scope for step in steps if step.scope is not None))
     return "" if "" in scopes or not scopes else scopes[0] if len(scopes) == 1 else " OR ".join(f"({scope})" for scope in scopes)
 
