@@ -68,7 +68,7 @@ class TestAddresses:
             ("zk://h1:99999", "host:port"),
             ("zk://h1,,h2", "host:port"),
             ("zk://h1/a//b", "node path"),
-            ("zk://h1?servers=3", r"unknown option 'servers', known are connect_timeout_s, retry_s, session_timeout_s"),
+            ("zk://h1?servers=3", r"unknown option 'servers', known are auth, ca, cert, connect_timeout_s, credentials, key, retry_s"),
             ("zk://h1?retry_s=soon", "retry_s='soon' is not a number"),
             ("embedded://data/zk", r"three slashes, embedded:///data/zk"),
             ("embedded://?servers=many", "servers='many' is not a number"),

@@ -18,6 +18,7 @@ from .embedded import Membership, join
 from .memory import MemoryCoordination, MemorySession
 from .store import CoordinationStore
 from .zookeeper import ZooKeeperStore
+from .zookeeper_trust import Trust
 
 __all__ = ["close_all", "connect", "release"]
 
@@ -107,6 +108,7 @@ def close_all() -> None:
 def _open(address: Address) -> _Session:
     if address.scheme == "memory":
         return _Session(MemoryCoordination.named(address.place).connect(), None, address.place)
+    trust = Trust.of(address)  # only an ensemble that was there before asks who comes
     membership = join(address.place or None, servers=address.servers, jars=address.jars) if address.scheme == "embedded" else None
     hosts = membership.hosts if membership else address.place
     try:
@@ -116,6 +118,7 @@ def _open(address: Address) -> _Session:
             retry_s=address.retry_s,
             session_timeout_s=address.session_timeout_s,
             connect_timeout_s=address.connect_timeout_s,
+            trust=trust,
         )
     except BaseException:
         if membership is not None:

@@ -1,4 +1,4 @@
-"""CoordinationStore over kazoo; the only file that knows kazoo.
+"""CoordinationStore over kazoo; the only file that imports kazoo.
 
 What kazoo leaves to its user, and this file does:
 
@@ -9,13 +9,13 @@ What kazoo leaves to its user, and this file does:
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
 - A failed multi comes back as a list of exception objects.
 - A client that came through a fork hangs: using one is an error that says so.
+- Nodes are open to everybody unless told otherwise: with credentials (`zookeeper_trust.py`) all are closed to all others.
 
 The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import threading
@@ -26,27 +26,19 @@ from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
+from kazoo.security import make_acl
 
-from ..storage.errors import InvalidRequest
-from .errors import CoordinatorUnavailable, SessionLost
+from ..storage.errors import AccessDenied, InvalidRequest
+from .errors import SessionLost
 from .requests import check_ops, check_path
-from .store import (
-    ANY_VERSION,
-    ApplyRefused,
-    Check,
-    Create,
-    Delete,
-    Node,
-    Op,
-    ReplyLost,
-    StoreError,
-    Write,
-)
-from .zookeeper_errors import translate
+from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write
+from .zookeeper_errors import WHERE, is_refusal, no_answer, translate, unavailable
+from .zookeeper_trust import Discreet, Line, Trust, ready
 from .zookeeper_watches import Bell, Watch, Watches
+from .zookeeper_wire import below, fill, log, node_of, result_of, stop, warn_if_open
 
 __all__ = ["ZooKeeperStore"]
 
@@ -59,8 +51,10 @@ PIPELINE = 500
 _PAUSE_S = 0.02
 """The mean pause before a read is sent again."""
 
-log = logging.getLogger("sluice.zookeeper")
-log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
+_REFUSED_FOR_S = 1.0
+"""How long after the first refusal other servers are tried."""
+
+log.addFilter(Discreet())
 
 _T = TypeVar("_T")
 
@@ -70,15 +64,19 @@ _UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
 class ZooKeeperStore:
     """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Safe for many threads."""
 
-    def __init__(self, client: KazooClient, *, hosts: str, retry_s: float) -> None:
+    def __init__(self, client: KazooClient, *, hosts: str, retry_s: float, trust: Trust, line: Line | None) -> None:
         self._client: Any = client  # its results are typed as if they could be None
         self._hosts = hosts
+        self._trust = trust
+        self._who = f"{trust}, at {hosts}"
+        self._line = line
         self._root = ""
         self._retry_s = retry_s
         self._pid = os.getpid()
         self._watches = Watches()
         self._changed = threading.Condition()
         self._lost: str | None = None
+        self._denied = False
         self._session_id: int = 0
 
     @classmethod
@@ -90,33 +88,30 @@ class ZooKeeperStore:
         retry_s: float = 120.0,
         session_timeout_s: float = 10.0,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        trust: Trust | None = None,
     ) -> ZooKeeperStore:
         """Open a session with one of `hosts` ("h1:2181,h2:2181"); the chroot is created when it is not there.
 
-        Raises CoordinatorUnavailable when nobody answers in `connect_timeout_s`, InvalidRequest for hosts that cannot be
-        parsed. `retry_s` bounds how long a verb waits for a connection later on.
+        Raises CoordinatorUnavailable when nobody answers in `connect_timeout_s`, AccessDenied when one side refuses what the
+        other shows (`trust`), InvalidRequest for hosts that cannot be parsed. `retry_s` bounds later waits for a connection.
         """
         check_path(chroot)
-        forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
-        try:
-            client = KazooClient(hosts, timeout=session_timeout_s, connection_retry=forever, logger=log)
-        except ValueError as error:
-            message = f"{hosts!r} is not a list of ZooKeeper servers: write host:port,host:port"
-            raise InvalidRequest(message, hosts=hosts) from error
-        store = cls(client, hosts=hosts, retry_s=retry_s)
+        trust = trust or Trust()
+        line = None if trust.tls is None else Line(trust.tls)
+        client = _client(hosts, session_timeout_s, trust, line)
+        store = cls(client, hosts=hosts, retry_s=retry_s, trust=trust, line=line)
         client.add_listener(store._notice)
-        client.start_async().wait(connect_timeout_s)
-        if not client.connected:
-            store._abandon()
-            raise CoordinatorUnavailable(
-                f"no ZooKeeper server answered at {hosts} within {connect_timeout_s:g} s: check the address, and that the "
-                "server runs and can be reached from here",
-                hosts=hosts,
-                waited_s=connect_timeout_s,
-            )
-        store._session_id = store._client.client_id[0]
-        store.ensure_path(chroot)
+        client.start_async()
+        try:
+            store._await_first(connect_timeout_s)
+            store.ensure_path(chroot)
+            if trust.access is not None:
+                warn_if_open(chroot, store._repeat(f"who may use {chroot}", partial(store._access_list, chroot)))
+        except BaseException:
+            store.close()
+            raise
         store._root = "" if chroot == "/" else chroot
+        store._session_id = (store._client.client_id or (0,))[0]
         return store
 
     @property
@@ -142,8 +137,7 @@ class ZooKeeperStore:
         bell = Bell(self._watches, "data", path, watch) if watch else None
 
         def get(wait_s: float) -> Node:
-            data, stat = self._client.get_async(self._full(path), watch=bell).get(timeout=wait_s)
-            return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+            return node_of(path, *self._client.get_async(self._full(path), watch=bell).get(timeout=wait_s))
 
         return self._look(path, watch, bell, get)
 
@@ -168,7 +162,7 @@ class ZooKeeperStore:
 
             def look(wait_s: float, some: Sequence[str] = some) -> list[Node | None]:
                 replies = [self._client.get_async(self._full(path)) for path in some]
-                return [_node_of(path, reply, wait_s) for path, reply in zip(some, replies, strict=True)]
+                return [self._node(path, reply, wait_s) for path, reply in zip(some, replies, strict=True)]
 
             found += self._repeat(f"read {len(some)} nodes, {some[0]} first", look)
         return found
@@ -206,17 +200,17 @@ class ZooKeeperStore:
 
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
         """All operations or none, in one multi."""
-        check_ops(ops, prefix=len(self._root))
+        check_ops(ops, prefix=len(self._root) + self._trust.access_bytes)
         if not ops:
             self._require_usable()
             return []
         results = self._send_once(ops)
         failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
         if not failed:
-            return [self._result_of(op, result) for op, result in zip(ops, results, strict=True)]
-        refusal = next((index for index in failed if _is_refusal(results[index])), failed[0])
+            return [result_of(op, result, self._root) for op, result in zip(ops, results, strict=True)]
+        refusal = next((index for index in failed if is_refusal(results[index])), failed[0])
         op = ops[refusal]
-        cause = translate(results[refusal], op.path)
+        cause = translate(results[refusal], op.path, self._who)
         if not isinstance(cause, StoreError):
             raise cause
         message = f"operation {refusal} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
@@ -229,14 +223,21 @@ class ZooKeeperStore:
         if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
             return
         if self._client.connected:
-            _stop(self._client)
+            stop(self._client)
         else:
             self._abandon()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _full(self, path: str) -> str:
-        return self._root + path if path != "/" else self._root or "/"
+        return below(self._root, path)
+
+    @staticmethod
+    def _node(path: str, reply: Any, wait_s: float) -> Node | None:
+        try:
+            return node_of(path, *reply.get(timeout=wait_s))
+        except kazoo.NoNodeError:
+            return None
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -246,12 +247,16 @@ class ZooKeeperStore:
                 owner=self._pid,
             )
         if self._lost is not None:
-            raise SessionLost(self._lost, hosts=self._hosts)
+            raise (AccessDenied if self._denied else SessionLost)(self._lost, hosts=self._hosts)
 
     def _notice(self, state: str) -> None:
         """The connection's state changed; runs on kazoo's thread, so it only sets flags."""
-        if state == KazooState.LOST and self._finish(f"the session with ZooKeeper at {self._hosts} has expired: connect again"):
-            self._abandon()
+        if state == KazooState.LOST and self._lost is None:
+            # Servers that go away while a later connection is made end it in the same way: then a new session is worth trying.
+            self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self._session_id == 0
+            expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
+            if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
+                self._abandon()
         with self._changed:
             self._changed.notify_all()
 
@@ -267,7 +272,26 @@ class ZooKeeperStore:
 
     def _abandon(self) -> None:
         """Stop the client without waiting for it, as it may be busy trying to connect."""
-        threading.Thread(target=_stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True).start()
+        threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True).start()
+
+    def _access_list(self, path: str, wait_s: float) -> Sequence[Any]:
+        return list(self._client.get_acls_async(path).get(timeout=wait_s)[0])
+
+    def _await_first(self, timeout_s: float) -> None:
+        """Wait for the first connection. Raises CoordinatorUnavailable, or AccessDenied: not at the first refusal, as another
+        of the hosts may be in order.
+        """
+        now = time.monotonic()
+        deadline, patience = now + timeout_s, None
+        with self._changed:
+            while not self._client.connected and self._lost is None and now < min(deadline, patience or deadline):
+                if patience is None and self._line is not None and self._line.refused:
+                    patience = now + _REFUSED_FOR_S
+                self._changed.wait(deadline - now if self._line is None else _PAUSE_S)
+                now = time.monotonic()
+        if self._client.connected or self._lost is not None:
+            return self._require_usable()
+        raise no_answer(self._hosts, timeout_s, self._line)
 
     def _await_connection(self, what: str, deadline: float) -> None:
         self._require_usable()
@@ -275,17 +299,9 @@ class ZooKeeperStore:
             while not self._client.connected and self._lost is None:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
-                    raise self._unavailable(what)
+                    raise unavailable(self._hosts, self._retry_s, what, self._line)
                 self._changed.wait(remaining)
         self._require_usable()
-
-    def _unavailable(self, what: str) -> CoordinatorUnavailable:
-        return CoordinatorUnavailable(
-            f"ZooKeeper at {self._hosts} could not be reached for {self._retry_s:g} s ({what}): check that a majority of its servers "
-            "runs and can be reached from here, then try again; nothing that was staged is lost",
-            hosts=self._hosts,
-            waited_s=self._retry_s,
-        )
 
     def _repeat(self, what: str, look: Callable[[float], _T]) -> _T:
         """Send something that changes nothing until it is answered or the time is up."""
@@ -295,11 +311,11 @@ class ZooKeeperStore:
             try:
                 return look(max(deadline - time.monotonic(), 0.0))
             except _UNANSWERED as error:
-                meant = translate(error, what)
+                meant = translate(error, what, self._who)
                 if not isinstance(meant, ReplyLost):
                     raise meant from error
             if time.monotonic() >= deadline:
-                raise self._unavailable(what)
+                raise unavailable(self._hosts, self._retry_s, what, self._line)
             time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
 
     def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
@@ -332,17 +348,7 @@ class ZooKeeperStore:
     def _send(self, ops: Sequence[Op]) -> Any:
         """Put a multi on the wire; returns kazoo's future of a list of results and exceptions."""
         transaction = self._client.transaction()
-        for op in ops:
-            path = self._full(op.path)
-            match op:
-                case Create():
-                    transaction.create(path, op.data, ephemeral=op.ephemeral, sequence=op.sequential)
-                case Write():
-                    transaction.set_data(path, op.data, op.version)
-                case Delete():
-                    transaction.delete(path, op.version)
-                case Check():
-                    transaction.check(path, op.version)
+        fill(transaction, ops, self._root)
         return transaction.commit_async()
 
     def _settle(self, ops: Sequence[Op], wait_s: float, unless: type[Exception] | tuple[()] = ()) -> None:
@@ -359,7 +365,7 @@ class ZooKeeperStore:
         try:
             results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
         except _UNANSWERED as error:
-            meant = translate(error, what)
+            meant = translate(error, what, self._who)
             if not isinstance(meant, ReplyLost | SessionLost):
                 raise meant from error
         else:
@@ -368,33 +374,25 @@ class ZooKeeperStore:
         paths = [op.path for op in ops]
         raise ReplyLost(f"the reply to {what} was lost: it may have taken effect", paths=paths)
 
-    def _result_of(self, op: Op, result: Any) -> str | int | None:
-        match op:
-            case Create():
-                return str(result)[len(self._root) :]
-            case Write():
-                return int(result.version)
-            case _:
-                return None
 
-
-def _node_of(path: str, reply: Any, wait_s: float) -> Node | None:
+def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | None) -> KazooClient:
+    """The library's client, not started."""
+    forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
+    handler: Any = SequentialThreadingHandler()
+    if line is not None:
+        handler.create_connection, handler.select = line.connect, ready(handler.select)
     try:
-        data, stat = reply.get(timeout=wait_s)
-    except kazoo.NoNodeError:
-        return None
-    return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
-
-
-def _is_refusal(result: Exception) -> bool:
-    """Whether this is the operation for which a multi was refused, not one that shared its fate."""
-    return not isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
-
-
-def _stop(client: KazooClient) -> None:
-    """End the session if there is one, and free the client's threads and sockets."""
-    try:
-        client.stop()
-        client.close()
-    except Exception:
-        log.exception("could not stop the ZooKeeper client")
+        return KazooClient(
+            hosts,
+            timeout=session_timeout_s,
+            connection_retry=forever,
+            logger=log,
+            handler=handler,
+            use_ssl=line is not None,
+            auth_data=trust.auth_data,
+            sasl_options=trust.sasl_options,
+            default_acl=None if trust.access is None else [make_acl(*trust.access, all=True)],
+        )
+    except ValueError as error:
+        message = f"{hosts!r} is not a list of ZooKeeper servers: write host:port,host:port"
+        raise InvalidRequest(message, hosts=hosts) from error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..storage.errors import InvalidRequest, InvariantBroken, SluiceError
-from .errors import SessionLost
+from ..storage.errors import AccessDenied, InvalidRequest, InvariantBroken, SluiceError
+from .errors import CoordinatorUnavailable, SessionLost
 from .store import BadVersion, NodeExists, NoNode, NotEmpty, ParentIsEphemeral, ReplyLost
+from .zookeeper_trust import Line
 
-__all__ = ["MEANING", "translate"]
+__all__ = ["MEANING", "WHERE", "is_refusal", "no_answer", "translate", "unavailable"]
 
 MEANING: Final[dict[str, type[SluiceError]]] = {
     # Answers.
@@ -36,12 +37,13 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
     "UnknownSessionError": SessionLost,
     "ZookeeperStoppedError": SessionLost,
     "WriterNotClosedException": SessionLost,
-    # The ensemble does not allow it.
-    "NoAuthError": InvalidRequest,
-    "AuthFailedError": InvalidRequest,
-    "InvalidACLError": InvalidRequest,
-    "SASLException": InvalidRequest,
-    "SessionClosedRequireSaslError": InvalidRequest,
+    # The ensemble does not allow it to these credentials, or without any.
+    "NoAuthError": AccessDenied,
+    "AuthFailedError": AccessDenied,
+    "InvalidACLError": AccessDenied,
+    "SASLException": AccessDenied,
+    "SessionClosedRequireSaslError": AccessDenied,
+    # Nor to anybody.
     "QuotaExceededError": InvalidRequest,
     "BadArgumentsError": InvalidRequest,
     "MarshallingError": InvalidRequest,
@@ -61,7 +63,52 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
 """Kazoo's exceptions by class name."""
 
 
-def translate(error: Exception, about: str) -> SluiceError:
-    """Our error for one of kazoo's; `about` is the path or the request it belongs to."""
+WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or what credentials= and cert= name in the address"
+"""Where credentials come from."""
+
+_DENIED: Final = f"compare {WHERE}, with what the table's other writers have"
+
+
+def is_refusal(result: Exception) -> bool:
+    """Whether this is the operation for which a multi was refused, not one that shared its fate."""
+    return type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency")
+
+
+def translate(error: Exception, about: str, who: str = "this client") -> SluiceError:
+    """Our error for one of kazoo's; `about` is the path or the request it belongs to, `who` this client."""
     name = type(error).__name__
-    return MEANING[name](f"{about}: ZooKeeper answers {name} {error}".rstrip(), about=about)
+    meaning = MEANING[name]
+    told = f"{about}: ZooKeeper answers {name} {error}".rstrip()
+    if meaning is AccessDenied:
+        told = f"{about} is denied to {who} ({name}): {_DENIED}"
+    return meaning(told, about=about)
+
+
+def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:
+    """What it means that there was no first connection: one side of TLS refused for good, or it may pass."""
+    if line is not None and line.refused:
+        return AccessDenied(
+            f"no TLS connection with ZooKeeper at {hosts}: {line.refused}; check ca= (who signed the server's certificate), cert= and key= "
+            "(what this client shows), and that the port is the one for TLS",
+            hosts=hosts,
+        )
+    return CoordinatorUnavailable(
+        f"no ZooKeeper server answered at {hosts} within {waited_s:g} s: check the address, and that the server runs and can be reached "
+        f"from here{_at_last(line)}",
+        hosts=hosts,
+        waited_s=waited_s,
+    )
+
+
+def unavailable(hosts: str, waited_s: float, what: str, line: Line | None) -> CoordinatorUnavailable:
+    """The error of a verb that found no connection for too long."""
+    return CoordinatorUnavailable(
+        f"ZooKeeper at {hosts} could not be reached for {waited_s:g} s ({what}): check that a majority of its servers runs and can be "
+        f"reached from here, then try again; nothing that was staged is lost{_at_last(line)}",
+        hosts=hosts,
+        waited_s=waited_s,
+    )
+
+
+def _at_last(line: Line | None) -> str:
+    return f" (at last: {line.trouble})" if line is not None and line.trouble else ""

@@ -92,7 +92,7 @@ class NoSuchBucket(InvalidRequest):
 
 
 class AccessDenied(InvalidRequest):
-    """Raised when the object store refuses the credentials, or has none."""
+    """Raised when the object store or the coordinator refuses the credentials, or there are none."""
 
 
 class TableNotFound(InvalidRequest):
