@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 import sluice
 from sluice.spark_integration import deletions
 from sluice.storage.actions import Action, AddFile
+from sluice.storage.filetable import add_rows
+from sluice.storage.memory import MemoryStore
 from sluice.storage.schema import from_arrow
 from sluice.storage.vectors import Rows, plan_vector, vector_key
 from sluice.tables.access import Access
 from sluice.tables.operations import removal
-from sluice.tables.transactions import Change, Reads, commit_change, new_transaction_id
+from sluice.tables.transactions import Change, Reads, commit_change
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native
@@ -39,7 +42,7 @@ def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int
     """Delete rows by vectors: of each file those at the positions it is told; gives the storage types of the vectors."""
     access = Access.coordinated(place.table()._access.address)
     snapshot = access.latest()
-    transaction_id = new_transaction_id()
+    transaction_id = str(uuid.uuid4())
     actions: list[Action] = []
     kinds: list[str] = []
     for number, add in enumerate(sorted(snapshot.add_files(), key=lambda each: each.path)):
@@ -147,3 +150,20 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
     (Path(mended.location) / gone).unlink()
     with pytest.raises(sluice.MissingObject, match=Path(gone).name):
         mended.scan()
+
+
+@pytest.mark.parametrize(
+    ("paths", "reason"),
+    [
+        (["n=0/part-0.parquet", "n=1/part-0.parquet"], "the same name"),
+        (["n=0/a%2520b.parquet"], "may spell the name"),
+        (["é.parquet"], "may spell the name"),
+    ],
+)
+def test_names_that_do_not_tell_files_apart_are_not_relied_on(paths: list[str], reason: str) -> None:
+    vector, _ = plan_vector(Rows([1]), owner="t")
+    files = add_rows([AddFile(path, {}, 1, 0, data_change=True, deletion_vector=vector) for path in paths])
+    told = deletions.deleted_rows(MemoryStore("memory://names"), files)
+    assert isinstance(told, str)
+    assert reason in told
+    assert not isinstance(deletions.deleted_rows(MemoryStore("memory://names"), files.slice(0, 0)), str)
