@@ -211,7 +211,8 @@ def _temporary(path: Path) -> Iterator[Path]:
     with _errors(folder):
         if not folder.is_dir():
             _make_folder(folder)
-    temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}.tmp"
+    # What a writer that dies leaves says what it was to be, and so whose it was.
+    temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name[:120]}.tmp"
     try:
         yield temporary
     finally:
