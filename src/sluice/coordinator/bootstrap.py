@@ -39,13 +39,16 @@ def make_tree(context: TableContext, head: Head) -> None:
         Create(tree.verdicts),
         Create(tree.published, published.encode()),
     ]
-    try:
-        coordination.apply(ops)
-    except ApplyRefused as refused:
-        if not isinstance(refused.cause, NodeExists):
-            raise
-    except ReplyLost:
-        coordination.barrier()  # it took effect or not: the look below, or the next commit, finds out
+    while True:
+        try:
+            coordination.apply(ops)
+        except ApplyRefused as refused:
+            if not isinstance(refused.cause, NodeExists):
+                raise
+        except ReplyLost:
+            coordination.barrier()  # it took effect or it did not: then it is done now
+            continue
+        break
     check_tree(context)
 
 

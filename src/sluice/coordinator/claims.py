@@ -56,10 +56,12 @@ def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
 
 
 def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
-    """The slot of a transaction in the current or the previous generation, or None when it has none (any more)."""
-    for generation in (head.generation, head.generation - 1):
-        names = context.coordination.children(context.tree.slots(generation)) if generation >= 0 else None
-        for slot in map(SlotName.parse, names or ()):
+    """The slot of a transaction in this generation or an earlier one, or None when it has none (any more).
+
+    One that came too late for its generation stands there for as long as nobody files it again: its owner may be dead.
+    """
+    for generation in range(head.generation, -1, -1):
+        for slot in map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()):
             if slot is not None and slot.transaction_id == transaction_id:
                 return Claim(transaction_id, generation, slot.sequence)
     return None

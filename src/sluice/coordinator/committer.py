@@ -126,6 +126,10 @@ class Committer:
             return commit
         return self._publish_in_time(commit, publish)
 
+    def see_published(self, commit: Commit) -> Commit:
+        """A commit that others made, once it is published; as it is when that takes longer than the time for it."""
+        return commit if commit.published else self._publish_in_time(commit, lambda: False)
+
     def _publish_in_time(self, commit: Commit, publish: Callable[[], bool]) -> Commit:
         """Publish a ratified version within the time for that; trouble with it is no failure (I12)."""
         limit = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
@@ -143,15 +147,16 @@ class Committer:
     def outcome(self, transaction_id: str, deadline: Deadline, *, after: int = -1) -> Outcome:
         """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now.
 
-        It is looked for in versions higher than `after`. The barrier sees to it that "unknown" is not the answer of a
-        server that is behind.
+        It is looked for in versions higher than `after`, and what is committed is published if that can be done. The barrier
+        sees to it that "unknown" is not the answer of a server that is behind.
         """
         self.context.coordination.barrier()
         state = self.context.read_head()
         claim = None if state is None else find_slot(self.context, transaction_id, state[0])
         node = None if claim is None else self.context.coordination.read(claim.path(self.context.tree))
         if claim is None or node is None:
-            return self.verdicts.search(transaction_id, after=after)
+            found = self.verdicts.search(transaction_id, after=after)
+            return found if found.commit is None else Outcome.committed(self.see_published(found.commit))
         try:
             intent = Intent.decode(node.data)
         except MalformedRecord:

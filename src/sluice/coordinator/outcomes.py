@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..storage.errors import LogGap, SluiceError
 from . import errors as committing
@@ -131,7 +131,9 @@ class Verdicts:
             if record is not None and verdict is not None:
                 if verdict.refusal is not None:
                     return Outcome.refused(refusal_error(verdict.refusal, transaction_id))
-                return Outcome.committed(settle(self._told(record, verdict)))
+                state = self._context.read_published()
+                published = state is not None and verdict.version <= state[0].version
+                return Outcome.committed(replace(settle(self._told(record, verdict)), published=published))
         found = self._in_log(transaction_id, after=after)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 

@@ -319,7 +319,7 @@ class Transaction:
         known = self._access.latest().app_transactions.get(app)
         if known is None or known.version < number:
             return None
-        found = repeated_application_transaction(self._access, {app: number}, after=-1, upto=self._access.head().version)
+        found = repeated_application_transaction(self._access, {app: number}, self._ack, after=-1, upto=self._access.head().version)
         return found or Commit(-1, -1, 0, "", repeated=True)
 
     def _finished(self) -> Change | None:

@@ -167,7 +167,7 @@ def commit_change(
         looks -= 1
         attempt, head = _prepared(access, change)
         upto = head.version if change.expected_version is None else -1
-        repeated = repeated_application_transaction(access, attempt.footprint.app_versions, after=_read_version(change), upto=upto)
+        repeated = repeated_application_transaction(access, attempt.footprint.app_versions, ack, after=_read_version(change), upto=upto)
         if repeated is not None:
             return repeated
         try:
@@ -259,8 +259,11 @@ def _described(change: Change) -> dict[str, Any]:
     return described
 
 
-def repeated_application_transaction(access: Access, apps: Mapping[str, int], *, after: int, upto: int) -> Commit | None:
-    """The commit of versions (after, upto] that wrote one of these application transactions already, or None."""
+def repeated_application_transaction(access: Access, apps: Mapping[str, int], ack: str, *, after: int, upto: int) -> Commit | None:
+    """The commit of versions (after, upto] that wrote one of these application transactions already, or None.
+
+    With `ack` = "published" it is seen published, as if it had been made now.
+    """
     if not apps:
         return None
     log = access.ours.log
@@ -271,5 +274,8 @@ def repeated_application_transaction(access: Access, apps: Mapping[str, int], *,
                 ordinal = winner.ordinal_of_app(app)
                 listed = next((t for t in winner.transactions if t.get("ordinal") == ordinal), {})
                 timestamp = int(log.info(version).get("inCommitTimestamp", 0))
-                return Commit(version, ordinal, timestamp, str(listed.get("id", "")), repeated=True)
+                state = access.ours.context.read_published()
+                published = state is not None and version <= state[0].version
+                commit = Commit(version, ordinal, timestamp, str(listed.get("id", "")), published=published, repeated=True)
+                return commit if ack == "ratified" else access.ours.see_published(commit)
     return None

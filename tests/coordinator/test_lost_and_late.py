@@ -1,0 +1,85 @@
+"""Replies that are lost and servers that are behind, where nobody looked first: found by the simulator."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.bootstrap import check_tree, make_tree
+from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.connect import connect, release
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.memory import Fault, MemorySession
+from sluice.coordinator.records import Head
+from sluice.storage.memory import MemoryStore
+
+from .world import DIRECT, QUICK, Client, World, append_intent
+
+
+def soon() -> Deadline:
+    return Deadline.after(5, SystemClock())
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST])
+def test_a_tree_is_made_although_an_answer_is_lost(fault: Fault) -> None:
+    world = World()
+    world.tree = TableTree("memory://another")
+    client = Client(world)
+    world.coordination.inject(fault, verb="apply")
+    make_tree(client.context, Head())
+    assert check_tree(client.context)
+
+
+def test_a_slot_in_a_generation_long_closed_is_found_and_decided() -> None:
+    """Its owner died before it saw that it came too late."""
+    world = World()
+    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = alive.head()
+    for _ in range(5):
+        alive.append()
+    assert alive.head().generation > 1
+    orphan = append_intent(stale)
+    claim_slot(dead.context, orphan, stale, soon())
+    outcome = alive.committer.outcome(orphan.transaction_id, soon())
+    assert outcome.state == "committed"
+    assert orphan.transaction_id in world.transactions()
+
+
+def test_an_outcome_is_told_as_published_when_it_is() -> None:
+    """The client that ratified it died before it was published."""
+    world = World()
+    dead, asking = world.client(DIRECT), world.client()
+    world.objects.disk.throttle("put_if_absent", times=10_000)
+    intent = append_intent(dead.head())
+    assert not dead.commit(intent, ack="ratified").published
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert not told.published
+    assert not dead.committer.background.drain(5)
+    world.objects.disk.faults.clear()
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert told.published
+    assert intent.transaction_id in world.transactions()
+
+
+def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
+    place = "memory://behind"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    for number in range(3):
+        table.append(pa.table({"a": [number]}, schema=schema))
+    release(place)
+    session = connect(place)  # a new one has seen nothing yet
+    assert isinstance(session, MemorySession)
+    session.lag = 4
+    try:
+        stale = session.read(TableTree(place).head)
+        assert stale is not None
+        assert Head.decode(stale.data).version < 3
+        assert sluice.Table.open(place, coordinator=place).version == 3
+    finally:
+        session.lag = 0
+        MemoryStore(place).forget()
