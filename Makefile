@@ -1,6 +1,7 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3"]  the tests
 # make test-long            the tests' long versions: every operation of every cell, long random histories
+# make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make check                formatting, lint, types, the direction of the imports
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
@@ -18,9 +19,10 @@ SECONDS = 10
 LATENCY_MS = 30
 ACK = published
 SYSTEMS = sluice,delta-rs,pyiceberg
+SEEDS = 1000
 ARGS =
 
-.PHONY: help demo test test-long check bench-commits bench-engine java clean
+.PHONY: help demo test test-long simulate check bench-commits bench-engine java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -42,6 +44,10 @@ test: java $(READY)
 
 test-long: java $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+
+# Standard output ends with one JSON object; a seed that fails is shrunk, and prints the command that shows it again.
+simulate: $(READY)
+	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,171 @@
+"""Inside a simulation, chance, threads and time come from the simulator.
+
+Production code draws GUIDs with `uuid.uuid4`, reads and writes files side by side in thread pools, and publishes and writes
+checkpoints in threads of its own. In a simulated thread the GUIDs come from the machine's dice, pools run their work at
+once, and threads are simulated ones. Other threads of the process get the real things.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from sluice.coordinator import background
+from sluice.coordinator.background import Background
+from sluice.storage import vectors
+from sluice.tables import maintenance
+
+from .machine import Machine
+from .scheduler import Crashed, Event, Lock, Scheduler, current
+
+__all__ = ["simulated_environment"]
+
+_T = TypeVar("_T")
+_uuid4 = uuid.uuid4
+
+
+def _machine() -> Machine | None:
+    task = current()
+    owner = None if task is None else task.owner
+    return owner if isinstance(owner, Machine) else None
+
+
+def _guid() -> uuid.UUID:
+    machine = _machine()
+    return _uuid4() if machine is None else machine.guid()
+
+
+class _AtOnce(Executor):
+    """A pool that does what it is given in the thread that gives it."""
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        """Do it; a crash of the machine goes right through."""
+        future: Future[_T] = Future()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Crashed:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as a pool does
+            future.set_exception(error)
+        return future
+
+
+def _pool(*args: Any, **kwargs: Any) -> Executor:
+    return ThreadPoolExecutor(*args, **kwargs) if _machine() is None else _AtOnce()
+
+
+class _OneByOne(Executor):
+    """A pool with one simulated thread."""
+
+    def __init__(self, scheduler: Scheduler, machine: Machine) -> None:
+        self._scheduler, self._machine = scheduler, machine
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._busy = False
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        """Let the thread do it."""
+        future: Future[_T] = Future()
+        self._waiting.append((future, lambda: fn(*args, **kwargs)))
+        if not self._busy:
+            self._busy = True
+            self._scheduler.spawn(self._machine, self._work, f"{self._machine.name} background")
+        return future
+
+    def _work(self) -> None:
+        while self._waiting:
+            future, body = self._waiting.popleft()
+            try:
+                future.set_result(body())
+            except Exception as error:  # noqa: BLE001 - as a pool does
+                future.set_exception(error)
+        self._busy = False
+
+
+def _background_pool(*args: Any, **kwargs: Any) -> Executor:
+    machine = _machine()
+    return ThreadPoolExecutor(*args, **kwargs) if machine is None else _OneByOne(machine.around.scheduler, machine)
+
+
+def _wait(futures: Collection[Future[Any]], timeout: float | None = None) -> Any:
+    """`concurrent.futures.wait`, in virtual time where that is what there is."""
+    machine = _machine()
+    if machine is None:
+        return concurrent.futures.wait(futures, timeout)
+    wake = machine.clock.event()
+    for each in futures:
+        each.add_done_callback(lambda _: wake.set())
+    end = machine.clock.monotonic_s() + (1e9 if timeout is None else timeout)
+    while not all(each.done() for each in futures) and machine.clock.monotonic_s() < end:
+        wake.clear()
+        wake.wait(end - machine.clock.monotonic_s())
+    done = {each for each in futures if each.done()}
+    return concurrent.futures.wait(done)._replace(not_done=set(futures) - done)
+
+
+class _Thread:
+    """The part of `threading.Thread` that a checkpointer uses."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...] = (), name: str = "", daemon: bool = True) -> None:
+        machine = _machine()
+        assert machine is not None
+        self._machine = machine
+        self._target, self._args, self._name = target, args, name
+        self._done = Event(machine.around.scheduler, lambda: 0.0)
+
+    def start(self) -> None:
+        """Run it beside the others."""
+        self._machine.around.scheduler.spawn(self._machine, self._run, f"{self._machine.name} {self._name}")
+
+    def _run(self) -> None:
+        self._target(*self._args)
+        self._done.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        self._done.wait(timeout)
+
+
+def _lock() -> Any:
+    machine = _machine()
+    return threading.Lock() if machine is None else Lock(machine.around.scheduler)
+
+
+def _thread(*args: Any, **kwargs: Any) -> Any:
+    return threading.Thread(*args, **kwargs) if _machine() is None else _Thread(*args, **kwargs)
+
+
+@contextmanager
+def simulated_environment(*, inline_vector_bytes: int) -> Iterator[None]:
+    """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files."""
+    before = set(Background._all)
+    patches: list[Any] = [
+        patch.object(uuid, "uuid4", _guid),
+        patch.object(background, "ThreadPoolExecutor", _background_pool),
+        patch.object(background, "wait", _wait),
+        patch.object(background, "_drain_at_exit", lambda: None),
+        patch.object(maintenance, "threading", SimpleNamespace(Lock=_lock, Thread=_thread)),
+        patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
+    ]
+    for name, module in sorted(sys.modules.items()):
+        pools = name.startswith("sluice.") and module is not background
+        if pools and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
+            patches.append(patch.object(module, "ThreadPoolExecutor", _pool))
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
+        for left in set(Background._all) - before:  # nobody drains them at the end of the process
+            Background._all.discard(left)

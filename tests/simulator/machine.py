@@ -1,0 +1,359 @@
+"""One simulated client machine: its clock, its session, its way to the object store; and what goes wrong with them.
+
+Every call of a service passes `Machine.call`, before it takes effect, and `Machine.reply`, before the answer arrives: there
+other clients run, time passes, and faults happen.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO, TypeVar
+
+from sluice.coordinator.memory import Fault, MemorySession
+from sluice.storage.errors import StorageUnavailable
+from sluice.storage.memory import MemoryStore
+from sluice.storage.objects import ObjectInfo, check_folder, check_key
+
+from .dice import Dice
+from .faults import COORDINATION, Weather
+from .history import Call, History, Stored
+from .scheduler import Crashed, Event, Scheduler
+
+__all__ = ["Machine", "SimulatedClock", "SimulatedStore", "Surroundings"]
+
+_T = TypeVar("_T")
+_EPOCH_MS = 1_700_000_000_000
+_HOUR_MS = 3_600_000
+_PAGE = 4
+"""Keys of one answer to a listing: what is stored between two answers may be missed or seen."""
+_SESSION_FAULTS = {
+    "request-lost": Fault.REQUEST_LOST,
+    "reply-lost": Fault.REPLY_LOST,
+    "expired-before": Fault.EXPIRED_BEFORE,
+    "expired-after": Fault.EXPIRED_AFTER,
+}
+
+
+@dataclass
+class Surroundings:
+    """What all machines of a run share."""
+
+    scheduler: Scheduler
+    dice: Dice
+    weather: Weather
+    history: History
+    objects: MemoryStore
+    connect: Callable[[], MemorySession]
+    restart: Callable[[Machine], None]
+    conditional_put: bool
+    session_timeout_s: float = 10.0
+    retry_s: float = 15.0
+
+
+class SimulatedClock:
+    """Virtual time as one machine sees it; its wall clock may be wrong."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return _EPOCH_MS + self._machine.skew_ms + int(self.monotonic_s() * 1000)
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return self._machine.around.scheduler.now
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._machine.around.scheduler.pause(seconds)
+
+    def event(self) -> Event:
+        """Something to wait for; what sets it is heard late."""
+        return Event(self._machine.around.scheduler, self._machine.watch_delay)
+
+
+@dataclass(eq=False)
+class Machine:
+    """A client machine, from its start to its crash."""
+
+    name: str
+    number: int
+    around: Surroundings
+    incarnation: int = 0
+    dead: bool = False
+    paused_until: float = 0.0
+    skew_ms: int = 0
+    doing: Call | None = None
+    calls: int = 0
+    draws: int = 0
+    sessions: list[MemorySession] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = SimulatedClock(self)
+        self.store = SimulatedStore(self)
+        self._pace = 0.3 + 2.5 * self.roll(20) ** 3
+        self._cut_until = 0.0
+
+    def roll(self, *place: int) -> float:
+        """A number for a place of this machine's life."""
+        return self.around.dice.roll(100 + self.number, self.incarnation, *place)
+
+    def draw(self) -> float:
+        """The next number of this machine; for times that no fault is named by."""
+        self.draws += 1
+        return self.roll(21, self.draws)
+
+    def guid(self) -> uuid.UUID:
+        """A GUID that is the same in every run of the seed."""
+        self.draws += 1
+        high, low = (self.around.dice.bits(100 + self.number, self.incarnation, 22, self.draws, n) for n in range(2))
+        return uuid.UUID(int=high << 64 | low, version=4)
+
+    def watch_delay(self) -> float:
+        """How late a watch arrives: soon, mostly."""
+        return 0.001 * self.draw() if self.draw() < 0.9 else 0.5 * self.draw()
+
+    # -- calls of services -------------------------------------------------------------------------------------------
+
+    def call(self, verb: str, *, coordination: bool, writes: bool = False) -> str | None:
+        """A call is on its way: others run, and what goes wrong is decided; the fault that the service has to play, or None."""
+        around = self.around
+        self.calls += 1
+        number = self.calls
+        mean = 0.001 if coordination else 0.012
+        around.scheduler.pause(mean * self._pace * (0.2 + self.roll(23, number)))
+        fault = around.weather.fault(
+            self.name, self.number * 50 + self.incarnation, number, around.scheduler.now, coordination=coordination, writes=writes
+        )
+        if fault is None:
+            return None
+        strength = self.roll(24, number)
+        match fault:
+            case "crash":
+                self.crash()
+                raise Crashed
+            case "pause":
+                self._stand_still(0.2 + 25.0 * strength**2)
+            case "slow":
+                around.scheduler.pause(0.1 + 8.0 * strength**2)
+            case "clock":
+                self.skew_ms = int((2 * strength - 1) * _HOUR_MS)
+            case "expired-later":
+                self._later(0.02 * strength, self._expire)
+            case "lag":
+                self._fall_behind(1 + int(6 * strength), 0.05 + 2.0 * strength)
+            case "cut":
+                self._cut(0.05 + 20.0 * strength**2)
+            case _:
+                return fault
+        return None
+
+    def reply(self, *, coordination: bool) -> None:
+        """The answer is on its way."""
+        mean = 0.001 if coordination else 0.006
+        self.around.scheduler.pause(mean * self._pace * self.draw())
+
+    def crash(self) -> None:
+        """Die. The session is over when the service notices."""
+        if self.dead:
+            return
+        self.dead = True
+        self._later(self.around.session_timeout_s * (0.3 + 0.7 * self.draw()), self._expire)
+        self.around.scheduler.wake_all(self)
+        self.around.restart(self)
+
+    def _stand_still(self, seconds: float) -> None:
+        now = self.around.scheduler.now
+        self.paused_until = now + seconds
+        if seconds > self.around.session_timeout_s:
+            self._later(self.around.session_timeout_s, self._expire)
+        self.around.scheduler.pause(0.0)
+
+    # -- the session -------------------------------------------------------------------------------------------------
+
+    def connect(self) -> MemorySession:
+        """The session, a new one when the last is over."""
+        if not self.sessions or self.sessions[-1].lost:
+            self.around.scheduler.pause(0.002)
+            self.sessions.append(self.around.connect())
+        return self.sessions[-1]
+
+    def asked(self, verb: str) -> Fault | None:
+        """What the coordination service's twin asks before each call of this machine."""
+        fault = self.call(verb, coordination=True, writes=verb in ("create", "write", "delete", "apply", "ensure_path"))
+        patience = self.around.scheduler.now + self.around.retry_s
+        while self.sessions and not (self.sessions[-1].connected or self.sessions[-1].lost):
+            wait_until = min(self._cut_until, patience)
+            if wait_until <= self.around.scheduler.now:
+                break
+            self.around.scheduler.pause(wait_until - self.around.scheduler.now + 0.001)
+        return None if fault is None else _SESSION_FAULTS.get(fault)
+
+    def heal(self) -> None:
+        """Everything works from now on."""
+        self.skew_ms = 0
+        self._cut_until = self.around.scheduler.now
+        for session in self.sessions:
+            if not session.lost:
+                session.reconnect()
+                session.lag = 0
+
+    def _expire(self) -> None:
+        for session in self.sessions:
+            if not session.lost:
+                session.expire()
+
+    def _fall_behind(self, transactions: int, seconds: float) -> None:
+        session = self.sessions[-1]
+        session.lag = transactions
+
+        def catch_up() -> None:
+            session.lag = 0
+
+        self._later(seconds, catch_up)
+
+    def _cut(self, seconds: float) -> None:
+        session = self.sessions[-1]
+        timeout = self.around.session_timeout_s
+        self._cut_until = self.around.scheduler.now + min(seconds, timeout)
+        session.disconnect()
+
+        def reconnect() -> None:
+            if not session.lost:
+                session.reconnect() if seconds < timeout else session.expire()
+
+        self._later(min(seconds, timeout), reconnect)
+
+    def _later(self, seconds: float, event: Callable[[], None]) -> None:
+        self.around.scheduler.at(self.around.scheduler.now + seconds, event)
+
+
+class SimulatedStore:
+    """The object store as one machine reaches it; implements ObjectStore."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._objects = machine.around.objects
+
+    @property
+    def location(self) -> str:
+        """The normalised URI of the root."""
+        return self._objects.location
+
+    @property
+    def atomic_put_if_absent(self) -> bool:
+        """Whether the store has conditional PUT."""
+        return self._machine.around.conditional_put
+
+    def get(self, key: str) -> bytes:
+        """The whole object."""
+        return self._call("get", partial(self._objects.get, key))
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """A part of an object."""
+        return self._call("get", partial(self._objects.get_range, key, offset, length))
+
+    def open_input(self, key: str) -> BinaryIO:
+        """A seekable binary input stream."""
+        return self._call("get", partial(self._objects.open_input, key))
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size and time of one object."""
+        return self._call("head", partial(self._objects.head, key))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object."""
+        self._call("put", partial(self._store, check_key(key), data), writes=True)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Write an object unless the key exists; in two steps where the store cannot do it in one."""
+        check_key(key)
+        if self.atomic_put_if_absent:
+            return self._call("put", partial(self._store_if_absent, key, data), writes=True)
+        if self._call("head", lambda: key in self._objects.disk.objects):
+            return False
+        self._call("put", partial(self._store, key, data), writes=True)
+        return True
+
+    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A stream whose content becomes the object when the context ends without an exception."""
+        return self._upload(check_key(key))
+
+    @contextmanager
+    def _upload(self, key: str) -> Iterator[BinaryIO]:
+        sink = _Sink()
+        yield sink
+        sink.close()
+        self._call("put", partial(self._store, key, sink.content), writes=True)
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        self._call("delete", partial(self._delete, check_key(key)))
+
+    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
+        """The objects of a folder, page by page: not one moment in time."""
+        check_folder(prefix)
+        after: str | None = None
+        while True:
+            look = partial(self._objects.list_from, prefix, start if after is None else after, recursive=recursive)
+            page = [each for each in self._call("list", look) if after is None or each.key > after][:_PAGE]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    # -- effects -----------------------------------------------------------------------------------------------------
+
+    def _store(self, key: str, data: bytes) -> None:
+        self._objects.put(key, data)
+        self._note(key, bytes(data))
+
+    def _store_if_absent(self, key: str, data: bytes) -> bool:
+        if key in self._objects.disk.objects:
+            return False
+        self._store(key, data)
+        return True
+
+    def _delete(self, key: str) -> None:
+        if key in self._objects.disk.objects:
+            self._objects.delete(key)
+            self._note(key, None)
+
+    def _note(self, key: str, content: bytes | None) -> None:
+        history = self._machine.around.history
+        history.stored.append(Stored(history.next_tick(), key, content, self._machine.name))
+
+    def _call(self, verb: str, effect: Callable[[], _T], *, writes: bool = False) -> _T:
+        machine = self._machine
+        fault = machine.call(verb, coordination=False, writes=writes)
+        if fault in ("throttled", "request-lost"):
+            raise StorageUnavailable(f"simulated: {verb} was not done ({fault})", code="SlowDown" if fault == "throttled" else "")
+        if fault == "late":
+            machine.around.scheduler.at(machine.around.scheduler.now + 12.0 * machine.draw() ** 2, lambda: (effect(), None)[1])
+            raise StorageUnavailable(f"simulated: no answer to {verb}, which is still on its way")
+        result = effect()
+        machine.reply(coordination=False)
+        if fault == "reply-lost":
+            raise StorageUnavailable(f"simulated: the reply to {verb} was lost")
+        return result
+
+
+class _Sink(io.BytesIO):
+    """A writable stream whose content outlives its closing."""
+
+    content = b""
+
+    def close(self) -> None:
+        """End of the content."""
+        if not self.closed:
+            self.content = self.getvalue()
+        super().close()
+
+
+assert set(_SESSION_FAULTS) <= set(COORDINATION)

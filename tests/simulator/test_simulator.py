@@ -1,0 +1,60 @@
+"""Some seeds of the simulator in every test run; `make simulate` runs as many as one likes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .model import judge
+from .run import Plan, simulate
+
+SEEDS = 100
+PER_TEST = 10
+FOLDER = Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
+def test_no_history_breaks_a_promise(first: int) -> None:
+    broken = {seed: simulate(Plan(seed)).violations for seed in range(first, first + PER_TEST)}
+    assert {f"python -m tests.simulator --only {seed} --shrink": found for seed, found in broken.items() if found} == {}
+
+
+def test_a_seed_is_one_history() -> None:
+    """Everything that happens comes from the seed: calls, answers, GUIDs, bytes, times."""
+    one, other = simulate(Plan(7)), simulate(Plan(7))
+    assert [str(call) for call in one.history.calls] == [str(call) for call in other.history.calls]
+    assert [(s.tick, s.key, s.by) for s in one.history.stored] == [(s.tick, s.key, s.by) for s in other.history.stored]
+    assert (one.steps, one.virtual_s, one.faults) == (other.steps, other.virtual_s, other.faults)
+
+
+@pytest.mark.parametrize("name", ["dice", "history", "log", "model", "operations"])
+def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
+    imported = [
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    assert imported
+    assert not [module for module in imported if module and module.split(".")[0] in ("sluice", "machine", "client", "run", "environment")]
+
+
+def test_the_judge_sees_what_is_lost() -> None:
+    """A history whose log lacks its last version is not let pass."""
+    result = simulate(Plan(0))
+    level = result.settings["properties"]["delta.isolationLevel"]
+    assert judge(result.history, result.objects, level) == []
+    last = max(key for key in result.objects if key.startswith("_delta_log/0") and key.endswith(".json"))
+    found = judge(result.history, {key: content for key, content in result.objects.items() if key != last}, level)
+    assert any(sentence.startswith("lost:") for sentence in found), found
+
+
+def test_the_command_ends_with_one_object() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulator", "--seeds", "2"], cwd=FOLDER.parent.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith('{"seeds": 2, "steps": ')
