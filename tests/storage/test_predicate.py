@@ -311,3 +311,14 @@ def test_no_partitions_and_the_one_partition_of_a_table_without_columns() -> Non
     table = pa.table({"i": pa.array([1], pa.int32())})
     assert Predicate.in_partitions([], SCHEMA).mask(table).to_pylist() == [False]
     assert Predicate.in_partitions([{}], SCHEMA).mask(table).to_pylist() == [True]
+
+
+@pytest.mark.parametrize("many", [300, 12_000])
+def test_conditions_of_very_many_terms(many: int) -> None:
+    """Arrow recurses into each term; a null stays null until a term decides."""
+    schema = from_arrow(pa.schema([("p", pa.int64())]))
+    table = pa.table({"p": pa.array([0, many - 1, many, None], pa.int64())})
+    one_of = Predicate.parse(" OR ".join(f"p = {n}" for n in range(many)), schema)
+    none_of = Predicate.parse(" AND ".join(f"p <> {n}" for n in range(many)), schema)
+    assert one_of.mask(table).to_pylist() == [True, True, False, None]
+    assert none_of.mask(table).to_pylist() == [False, False, True, None]
