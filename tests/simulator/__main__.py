@@ -33,6 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="with --only: leave these operations out")
     parser.add_argument("--shrink", action="store_true", help="with --only: make a failing run smaller")
     parser.add_argument("--history", action="store_true", help="with --only: print every call")
+    parser.add_argument("--no-shrink", action="store_true", help="tell failing seeds as they are")
     parser.add_argument("--stop-after", type=int, default=20, help="stop after so many failing seeds")
     return parser.parse_args()
 
@@ -106,7 +107,7 @@ def _many(arguments: argparse.Namespace) -> int:
         if result.violations:
             failed += 1
             _tell(result)
-            if failed <= _SHRUNK_MAX:
+            if failed <= _SHRUNK_MAX and not arguments.no_shrink:
                 _shrunk(result)
         results.append(result.forgotten())
         if time.monotonic() - told > 10:

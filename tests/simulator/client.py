@@ -16,7 +16,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.outcomes import Commit, Outcome
 from sluice.coordinator.records import ClientName
 from sluice.storage.actions import AddFile
-from sluice.storage.errors import SluiceError, TableExists, Unavailable
+from sluice.storage.errors import NotATable, SluiceError, TableExists, Unavailable
 from sluice.storage.objects import ObjectStore
 from sluice.tables import creation
 from sluice.tables.access import Access, TableAddress
@@ -73,10 +73,19 @@ def create_table(address: Address, properties: dict[str, str], partition_by: Seq
         try:
             creation.create(address, SCHEMA, list(partition_by), properties)
             return
-        except TableExists:
-            return
+        except (TableExists, sluice.NotCommitted):
+            return  # somebody else was first; it may have been given back since
         except (Unavailable, OutcomeUnknown):
             address.machine.clock.sleep(1.0)
+
+
+def _opened(address: Address) -> Access:
+    """The table, brought in again when somebody gave it back and died."""
+    try:
+        return Access.coordinated(address, address.limits)
+    except NotATable:
+        creation.attach(address)
+        return Access.coordinated(address, address.limits)
 
 
 @dataclass
@@ -138,7 +147,7 @@ class Program:
     def _answer(self, call: Call) -> Answer:
         try:
             if self._table is None:
-                self._table = Table(Access.coordinated(self.address, self.address.limits), timeout_s=self.timeout_s)
+                self._table = Table(_opened(self.address), timeout_s=self.timeout_s)
                 self._tables += 1
             call.table = f"{self.machine.name} {self.machine.incarnation} {self._tables}"
             self._table._ack = "ratified" if call.operation.options.get("ratified") else "published"
@@ -271,7 +280,7 @@ def _answer_of(commit: Commit | None) -> Answer:
 
 def outcomes_of(address: Address, transaction_ids: Sequence[str], timeout_s: float) -> tuple[dict[str, Answer], Read]:
     """What a client that comes when all is over is told of these transactions, and what it reads."""
-    access = Access.coordinated(address, address.limits)
+    access = _opened(address)
     committer = access.ours
     answers: dict[str, Answer] = {}
     for each in transaction_ids:

@@ -85,6 +85,8 @@ class History:
     """Path of each slot that was ever created -> (tick, generation, sequence)."""
     slot_of: dict[str, list[str]] = field(default_factory=dict)
     """GUID -> the paths of its slots."""
+    owners: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """GUID -> the client, and the number of its operation, that filed it first."""
     direct: dict[str, int] = field(default_factory=dict)
     """GUID of each transaction that was ratified without a slot -> tick."""
     heads: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)

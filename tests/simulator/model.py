@@ -116,7 +116,7 @@ class _Judgement:
                 yield f"unexpected: {call}"
             elif answer.kind == "committed":
                 yield from self._acknowledged(call, answer)
-            elif answer.kind in _NOT_IN_THE_LOG and call.operation.kind != "rebring":
+            elif answer.kind in _NOT_IN_THE_LOG:
                 again = call.operation.kind == "plan"  # an earlier or later attempt may have committed the same GUID
                 for guid in () if again and answer.kind != "refused" else call.filed:
                     if guid in self._places:
@@ -147,10 +147,10 @@ class _Judgement:
             yield f"lost: {answer.transaction_id} of {call} is not in the log"
         elif (place.version, place.ordinal) != (answer.version, answer.ordinal):
             yield f"{answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
-        if not answer.repeated and answer.transaction_id not in call.filed:
+        if not answer.repeated and answer.transaction_id not in call.filed and call.operation.kind != "rebring":
             yield f"{call} was told of {answer.transaction_id}, which it did not file"
         elsewhere = [guid for guid in call.filed if guid in self._places and guid != answer.transaction_id]
-        if elsewhere and call.operation.kind != "rebring":
+        if elsewhere:
             yield f"twice: {call}, and it is in the log as {elsewhere} too"
 
     def order(self) -> Iterator[str]:

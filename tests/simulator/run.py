@@ -7,7 +7,7 @@ decided and published within bounded virtual time.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = ["Plan", "Result", "simulate"]
 
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
+_NO_CHANGES_OF_ROWS = ("CREATE TABLE", "ATTACH", "DETACH")
 _LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
 
 
@@ -92,20 +93,27 @@ class _Coordination(MemoryCoordination):
             guid, _, sequence = parts[2].removeprefix("i-").rpartition("-")
             history.slots[path] = history.next_tick(), int(parts[1]), int(sequence)
             history.slot_of.setdefault(guid, []).append(path)
-            self._file(guid)
+            self._file(history, json.loads(data))
         elif len(parts) == 2 and parts[0] == "verdicts":
             record = json.loads(data)
             if record.get("direct"):
-                guid = json.loads(record["direct"])["transaction_id"]
-                history.direct[guid] = history.next_tick()
-                self._file(guid)
+                intent = json.loads(record["direct"])
+                history.direct[intent["transaction_id"]] = history.next_tick()
+                self._file(history, intent)
 
     @staticmethod
-    def _file(guid: str) -> None:
+    def _file(history: History, intent: Mapping[str, Any]) -> None:
+        """Note whose call filed it; what brings a table in or gives it back is not what a call is about."""
+        if intent["operation"] in _NO_CHANGES_OF_ROWS:
+            return
+        guid = intent["transaction_id"]
         task = current()
         owner = task.owner if task is not None else None
-        if isinstance(owner, Machine) and owner.doing is not None and guid not in owner.doing.filed:
-            owner.doing.filed.append(guid)
+        if isinstance(owner, Machine) and owner.doing is not None:
+            call = owner.doing
+            of = history.owners.setdefault(guid, (call.client, call.operation.number))  # others may file it again for a dead owner
+            if of == (call.client, call.operation.number) and guid not in call.filed:
+                call.filed.append(guid)
 
 
 class _World:
