@@ -14,6 +14,9 @@ from .coordinator.errors import (
     ConcurrentModification,
     ConcurrentTransactionException,
     CoordinatorUnavailable,
+    DeadlockDetected,
+    LeaseHeld,
+    LeaseLost,
     MetadataChangedException,
     NotCommitted,
     OutcomeUnknown,
@@ -23,6 +26,7 @@ from .coordinator.errors import (
     Refused,
     SessionLost,
 )
+from .coordinator.leases import Lease
 from .coordinator.outcomes import Commit, Outcome
 from .storage.errors import (
     AccessDenied,
@@ -50,6 +54,7 @@ from .storage.errors import (
     VersionNotFound,
 )
 from .tables.history import HistoryEntry
+from .tables.locking import LeaseOn, lease, lease_on, leases
 from .tables.table import Table
 from .tables.transaction import Transaction
 from .tables.views import TableSnapshot
@@ -72,10 +77,15 @@ __all__ = [
     "CoordinatorUnavailable",
     "Corrupt",
     "CorruptLogFile",
+    "DeadlockDetected",
     "ForeignCommit",
     "HistoryEntry",
     "InvalidRequest",
     "InvariantBroken",
+    "Lease",
+    "LeaseHeld",
+    "LeaseLost",
+    "LeaseOn",
     "LogGap",
     "MetadataChangedException",
     "MissingObject",
@@ -106,6 +116,9 @@ __all__ = [
     "WritePlan",
     "__version__",
     "configure",
+    "lease",
+    "lease_on",
+    "leases",
     "read",
     "use_session",
 ]

@@ -10,6 +10,7 @@ from ..storage.errors import InvalidRequest, NotATable
 from .context import TableContext
 from .errors import ProtocolMismatch
 from .layout import CLIENTS, TABLES
+from .lease_records import Place
 from .limits import NODE_PROTOCOL
 from .records import Head, Published
 from .store import ApplyRefused, Create, Node, NodeExists, Op, ReplyLost, Write
@@ -37,6 +38,7 @@ def make_tree(context: TableContext, head: Head) -> None:
         Create(tree.generations),
         Create(tree.slots(head.generation)),
         Create(tree.verdicts),
+        Create(Place.of_table(tree).leases),
         Create(tree.published, published.encode()),
     ]
     while True:

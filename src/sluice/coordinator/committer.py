@@ -23,20 +23,21 @@ from functools import partial
 from ..storage.errors import BadChecksum, InvalidRequest, MissingObject, Unavailable, invariant
 from .background import Background
 from .claims import Claim, claim_slot, find_slot, undecided
-from .clock import Clock, Deadline, Event
+from .clock import Deadline, Event
 from .content import Member, render, version_digest
 from .context import TableContext
 from .direct import ratify_directly
 from .errors import NotCommitted, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, VerdictName
-from .limits import Limits
+from .lease_guard import LeaseGuard
 from .outcomes import Commit, Outcome, Verdicts, settle
+from .patience import Patience
 from .publisher import Publisher
 from .ratified import RatifiedLog, staged_actions, store_objects
 from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published
 from .resolve import Queued, groupable, resolve, window_start
-from .store import ApplyRefused, Create, Node, NoNode, Op, ReplyLost, Write
+from .store import ApplyRefused, Check, Create, Node, NoNode, Op, ReplyLost, Write
 
 __all__ = ["Committer"]
 
@@ -46,38 +47,13 @@ _TROUBLE = (Unavailable, InvalidRequest)
 """What a filed transaction waits out: services that are away, and what this client is not allowed to (others may be)."""
 
 
-class _Patience:
-    """How long to wait for others; doubles each time it was used up, starts again when something moved."""
-
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
-        self._length_s = limits.patience_s
-        self._since_s = clock.monotonic_s()
-        self._seen: dict[type, object] = {}
-
-    def see(self, state: Head | Published) -> None:
-        """Take note of what stands; patience starts again when it moved."""
-        before = self._seen.setdefault(type(state), state)
-        if state != before:
-            self._seen[type(state)] = state
-            self._since_s, self._length_s = self._clock.monotonic_s(), self._limits.patience_s
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self._since_s + self._length_s - self._clock.monotonic_s())
-
-    def used(self) -> None:
-        """The work of another was done (or tried) because patience was over."""
-        self._since_s = self._clock.monotonic_s()
-        self._length_s = min(self._length_s * 2, self._limits.patience_s_max)
-
-
 class Committer:
     """Commits transactions to one table. Safe for several threads."""
 
     def __init__(self, context: TableContext) -> None:
         self.context = context
         self.log = RatifiedLog(context)
+        self.leases = LeaseGuard(context)
         self.publisher = Publisher(context, self.log)
         self.verdicts = Verdicts(context, self.log)
         self.background = Background(self._see_published)
@@ -90,14 +66,16 @@ class Committer:
     def commit(self, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
         """Get a verdict on the intent and, with `ack` = "published", see it published.
 
-        Raises the conflict (ConcurrentModification) or Refused; CoordinatorUnavailable when no slot could be claimed;
-        OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
+        Raises the conflict (ConcurrentModification), LeaseHeld, LeaseLost or Refused; CoordinatorUnavailable when no slot could be
+        claimed; OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
         """
+        self.leases.require_free(intent)
         try:
             commit = self._directly(intent, ack)
         except ReplyLost:
             commit, intent = None, replace(intent, filed_again=True)  # if it took effect, the decision finds it in the log
         if commit is None:
+            self.leases.require_free(intent)
             claim = claim_slot(self.context, intent, head, deadline)
             commit = self._await(claim, intent, deadline, ack)
         if not commit.published:
@@ -111,7 +89,7 @@ class Committer:
         if not self._alone or not self.context.limits.fast_path:
             return None
         try:
-            done = ratify_directly(self.context, self.log, intent)
+            done = ratify_directly(self.context, self.log, self.leases, intent)
         except Unavailable as trouble:  # it was reading that failed
             _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
             return None
@@ -182,7 +160,7 @@ class Committer:
     def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str) -> Commit:
         """See a claim through; `intent` is None when the slot holds none that can be read (it will be refused)."""
         wake = self.context.clock.event()
-        patience = _Patience(self.context.limits, self.context.clock)
+        patience = Patience(self.context.limits, self.context.clock)
         ratified: Commit | None = None
         pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
         while True:
@@ -327,7 +305,8 @@ class Committer:
         if not queue or room <= 0:
             return None
         winners = {w.version: w for w in self.log.winners(range(window_start(head, queue) + 1, head.version + 1))}
-        decision = resolve(head, queue, winners, limits, room=room, lookup=self.log.rows)
+        leases = self.leases.view(each.member.intent for each in queue if each.member is not None)
+        decision = resolve(head, queue, winners, limits, room=room, lookup=self.log.rows, leases=leases)
         if not decision.verdicts:
             return None
         store_objects(self.context, decision.objects)
@@ -341,23 +320,34 @@ class Committer:
             versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
             closes_generation=decision.head.generation != head.generation,
         )
-        if not self._ratify(decision.head, head_node, _name(record, head), record):
+        checks = leases.checks(
+            (member.intent for members in decision.members.values() for member in members),
+            (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None),
+        )
+        ratified = self._ratify(decision.head, head_node, _name(record, head), record, checks)
+        if ratified is None:
+            return self._decide(head, head_node, published)  # once for each lease that was granted or lost just now
+        if not ratified:
             return None
         for version, content in contents.items():
             self.log.remember(version, content)
         return record
 
-    def _ratify(self, after: Head, before: Node, name: VerdictName, record: BatchRecord) -> bool:
-        """Record a batch with ONE multi on the head it was computed from (I1); whether it took effect."""
+    def _ratify(self, after: Head, before: Node, name: VerdictName, record: BatchRecord, checks: Sequence[Check]) -> bool | None:
+        """Record a batch with ONE multi on the head it was computed from (I1), while its leases stand (I9).
+
+        Whether it took effect; None when it did not for the sake of a lease only, so that it has to be decided again.
+        """
         tree = self.context.tree
         ops: list[Op] = [Write(tree.head, after.encode(), before.version), Create(tree.verdict(name), record.encode())]
         if after.generation != record.generation:
             ops.append(Create(tree.slots(after.generation)))
+        ops += checks
         point("before-ratify")
         try:
             self.context.coordination.apply(ops)
-        except ApplyRefused:
-            return False  # another client decided first: read again
+        except ApplyRefused as refused:
+            return None if self.leases.was_outdated(refused, ops) else False  # False: another client decided first, read again
         except ReplyLost:
             coordination = self.context.coordination
             coordination.barrier()

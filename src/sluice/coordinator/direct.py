@@ -16,6 +16,7 @@ from .content import Member, render, version_digest
 from .context import TableContext
 from .faults import point
 from .layout import VerdictName
+from .lease_guard import LeaseGuard, LeaseView
 from .ratified import RatifiedLog, store_objects
 from .records import NO_SLOT, BatchRecord, Head, Intent, Published
 from .resolve import Queued, resolve, window_start
@@ -34,7 +35,7 @@ class Direct:
     published_node: Node
 
 
-def ratify_directly(context: TableContext, log: RatifiedLog, intent: Intent) -> Direct | None:
+def ratify_directly(context: TableContext, log: RatifiedLog, guard: LeaseGuard, intent: Intent) -> Direct | None:
     """Ratify the intent in one multi, or None when it has to queue: then nothing was written.
 
     Raises ReplyLost when it cannot be told here whether the multi took effect, OutcomeUnknown when the coordinator went away
@@ -49,24 +50,28 @@ def ratify_directly(context: TableContext, log: RatifiedLog, intent: Intent) -> 
         return None
     if undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head):
         return None
-    record, after, content = _decide(context, log, intent, head)
+    leases = guard.view((intent,))
+    record, after, content = _decide(context, log, leases, intent, head)
     if record is None:
         return None
     name = VerdictName(head.generation, head.slot, after.version, refusals=False)
     ops: list[Op] = [Write(context.tree.head, after.encode(), head_node.version), Create(context.tree.verdict(name), record.encode())]
+    ops += leases.checks((intent,), ())
     point("before-ratify")
-    if not _apply(context, ops, context.tree.verdict(name), record, intent.transaction_id):
+    if not _apply(context, guard, ops, context.tree.verdict(name), record, intent.transaction_id):
         return None
     point("after-ratify")
     log.remember(after.version, content)
     return Direct(record, head, published, published_node)
 
 
-def _decide(context: TableContext, log: RatifiedLog, intent: Intent, head: Head) -> tuple[BatchRecord | None, Head, bytes]:
+def _decide(
+    context: TableContext, log: RatifiedLog, leases: LeaseView, intent: Intent, head: Head
+) -> tuple[BatchRecord | None, Head, bytes]:
     member = Member(intent, intent.actions.encode())
     queue = [Queued(head.slot + 1, intent.transaction_id, member)]
     winners = {w.version: w for w in log.winners(range(window_start(head, queue) + 1, head.version + 1))}
-    decision = resolve(head, queue, winners, context.limits, room=1, lookup=log.rows)
+    decision = resolve(head, queue, winners, context.limits, room=1, lookup=log.rows, leases=leases)
     if len(decision.versions) != 1:
         return None, head, b""  # a refusal or a repetition: the queue gives the verdict that stays on record
     store_objects(context, decision.objects)
@@ -85,10 +90,13 @@ def _decide(context: TableContext, log: RatifiedLog, intent: Intent, head: Head)
     return record, replace(decision.head, slot=head.slot), content
 
 
-def _apply(context: TableContext, ops: list[Op], verdict_path: str, record: BatchRecord, transaction_id: str) -> bool:
+def _apply(
+    context: TableContext, guard: LeaseGuard, ops: list[Op], verdict_path: str, record: BatchRecord, transaction_id: str
+) -> bool:
     try:
         context.coordination.apply(ops)
-    except ApplyRefused:
+    except ApplyRefused as refused:
+        guard.was_outdated(refused, ops)
         return False
     except ReplyLost:
         node = context.after_lost_reply(transaction_id, lambda: context.coordination.read(verdict_path))

@@ -8,6 +8,9 @@
           ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
           MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException,
           PolicyConflictException
+        LeaseHeld                           somebody else holds a lease that covers it
+        LeaseLost                           a lease it depends on is gone
+        DeadlockDetected                    who would have to let go waits for what is held here
         Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
       Unavailable
@@ -31,6 +34,9 @@ __all__ = [
     "ConcurrentModification",
     "ConcurrentTransactionException",
     "CoordinatorUnavailable",
+    "DeadlockDetected",
+    "LeaseHeld",
+    "LeaseLost",
     "MetadataChangedException",
     "NotCommitted",
     "OutcomeUnknown",
@@ -81,6 +87,24 @@ class ConcurrentTransactionException(ConcurrentModification):
 
 class PolicyConflictException(ConcurrentModification):
     """Raised when the table's conflict policy (MaxCompute's matrices) refuses this operation after the winner's."""
+
+
+class LeaseHeld(NotCommitted):
+    """Raised when the time ran out before somebody else let go of a lease; `facts` names holder, host and since when.
+
+    Nothing was committed; the same call may succeed once the lease is released. `filed` says whether the refusal is on record
+    under the transaction's id.
+    """
+
+    retryable = True
+
+
+class LeaseLost(NotCommitted):
+    """Raised when a lease that was relied on is gone: its session expired, or somebody broke it. What hung on it was not committed."""
+
+
+class DeadlockDetected(NotCommitted):
+    """Raised to the youngest of those who wait for each other in a circle: let go of what is held, and ask for all at once."""
 
 
 class Refused(NotCommitted):

@@ -57,8 +57,8 @@ class Outcome:
         return Outcome("refused", error=error)
 
 
-def refusal_error(refusal: Refusal, transaction_id: str) -> NotCommitted:
-    """The exception a refusal stands for."""
+def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
+    """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
     cls = getattr(committing, refusal.error, Refused)
     if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
         cls = Refused
@@ -69,6 +69,7 @@ def refusal_error(refusal: Refusal, transaction_id: str) -> NotCommitted:
         winning_operation=refusal.winning_operation,
         transaction_id=transaction_id,
         facts=dict(refusal.facts),
+        filed=filed,
     )
 
 

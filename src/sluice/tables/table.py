@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 import pyarrow as pa
 
 from ..coordinator.clock import Deadline
+from ..coordinator.leases import Lease
 from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, Outcome
 from ..storage.errors import InvalidRequest
@@ -19,12 +22,17 @@ from .access import Access, TableAddress, check_consistency
 from .changes import ChangesPart, changes, iter_changes, split_changes
 from .compaction import compact
 from .history import HistoryEntry, history
+from .locking import LeaseOn, leases, pin_version, table_lease
 from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
+from .retrying import ATTEMPTS, transact
 from .table_writes import TableWrites
+from .transaction import Transaction
 from .transactions import DEFAULT_TIMEOUT_S
 from .views import TableSnapshot
 
 __all__ = ["Table"]
+
+T = TypeVar("T")
 
 
 class Table(TableWrites):
@@ -194,6 +202,36 @@ class Table(TableWrites):
         """Remove such a text; None when there is none of that name."""
         return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
+    # -- keeping others out ------------------------------------------------------------------------------------------
+
+    def lease(
+        self, mode: str = "exclusive", where: str | None = None, wait_s: float | None = None, name: str | None = None
+    ) -> Lease:
+        """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
+
+        While an "exclusive" one is held nobody else commits what reads or changes what it covers: such commits wait, each for its own
+        time. While "shared" ones are held only their holders change it. Leases that meet are granted in the order of asking; this
+        one waits for `wait_s` seconds (None: as long as it takes). What this thread commits while it is held is ratified only
+        if it still stands. Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
+        """
+        return leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)
+
+    def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        """The same to ask for together with others, by `sluice.leases`."""
+        return table_lease(self._access, mode, where, name)
+
+    def transact(
+        self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, isolation: str | None = None, timeout_s: float | None = None
+    ) -> T:
+        """Run `work(transaction)` and commit it; when another commit came first, run it again on the new state, `attempts` times in all.
+
+        After three losses it takes an exclusive lease over what it reads, so that it gets through beside any number of writers.
+        Returns what `work` returned. Raises the last conflict, and what `work` raises, after which nothing is committed.
+        """
+        application = self._access.ours.context.client.application
+        limit = timeout_s or self._timeout_s
+        return transact(self, work, attempts=attempts, isolation=isolation, timeout_s=limit, application=application)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int | None = None, timestamp: int | None = None, *, consistency: str | None = None) -> TableSnapshot:
@@ -211,7 +249,8 @@ class Table(TableWrites):
                     timestamp=timestamp,
                 )
             version = version_at(self._access.store, timestamp)
-        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._timeout_s))
+        pin = None if self._access.committer is None else partial(pin_version, self._access)
+        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._timeout_s), pin=pin)
 
     def changes(
         self,

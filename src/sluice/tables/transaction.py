@@ -108,6 +108,16 @@ class Transaction:
         return self._draft.base.version
 
     @property
+    def base(self) -> Snapshot:
+        """That version."""
+        return self._draft.base
+
+    @property
+    def reads(self) -> Reads | None:
+        """What was read so far, which the commit depends on; None when nothing was."""
+        return reads_of(self._reads)
+
+    @property
     def state(self) -> str:
         """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
         return self._state

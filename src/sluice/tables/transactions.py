@@ -9,7 +9,7 @@ from typing import Any
 
 from ..coordinator.clock import Deadline
 from ..coordinator.conflicts import APPENDED, Finding, refusal
-from ..coordinator.errors import ConcurrentAppendException
+from ..coordinator.errors import ConcurrentAppendException, LeaseHeld
 from ..coordinator.faults import point
 from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
 from ..coordinator.kinds import Kind
@@ -26,6 +26,7 @@ from ..storage.schema import StructType
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .footprints import footprint_of
+from .locking import await_lease, lease_paths
 from .looking_into import holding_nothing_read
 
 __all__ = [
@@ -155,11 +156,11 @@ def commit_change(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     filing: Callable[[str], object] | None = None,
 ) -> Commit:
-    """Validate, file and see committed. Raises the conflict, OutcomeUnknown, CoordinatorUnavailable.
+    """Validate, file and see committed. Raises the conflict, LeaseHeld, LeaseLost, OutcomeUnknown, CoordinatorUnavailable.
 
     A refusal that only a look into added files can confirm is looked into, and the change is filed again under a new
     transaction id when it was none; never for a change whose outcome is asked for by its id (`once`). `filing` is told the
-    new id before that.
+    new id before that. A lease of somebody else that covers the change is waited for in the same way, outside the queue.
     """
     deadline = Deadline.after(timeout_s, access.ours.context.clock)
     looks = 1 if change.once else _LOOKS_MAX
@@ -172,12 +173,19 @@ def commit_change(
             return repeated
         try:
             return _file(access, change, attempt, head, deadline, ack)
+        except LeaseHeld as held:
+            if held.filed and change.once:
+                raise
+            await_lease(access, held, deadline)
+            looks += 1
+            if not held.filed:
+                continue
         except ConcurrentAppendException:
             if not looks or not attempt.footprint.row_level or deadline.over:
                 raise
-            change = replace(change, transaction_id=new_transaction_id())
-            if filing is not None:
-                filing(change.transaction_id)
+        change = replace(change, transaction_id=new_transaction_id())
+        if filing is not None:
+            filing(change.transaction_id)
 
 
 def _prepared(access: Access, change: Change) -> tuple[Attempt, Head]:
@@ -223,6 +231,7 @@ def _file(access: Access, change: Change, attempt: Attempt, head: Head, deadline
         filed_again=change.filed_again,
         rebased=attempt.rebased,
         row_ids=_row_ids(change),
+        leases=lease_paths(access),
         **_described(change),
     )
     return access.ours.commit(intent, head, deadline, ack=ack)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from ..coordinator.pins import Pin
+from ..storage.errors import InvalidRequest
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
 from ..storage.scan import iter_files, read_files
@@ -18,8 +20,9 @@ __all__ = ["TableSnapshot"]
 class TableSnapshot:
     """One version of a table, fixed for good: what is committed later does not show here."""
 
-    def __init__(self, store: ObjectStore, snapshot: Snapshot) -> None:
+    def __init__(self, store: ObjectStore, snapshot: Snapshot, *, pin: Callable[[int], Pin] | None = None) -> None:
         self._store = store
+        self._pin = pin
         self.raw = snapshot
         self.struct: StructType = parse_schema(snapshot.metadata.schema_string)
 
@@ -47,6 +50,17 @@ class TableSnapshot:
     def num_files(self) -> int:
         """How many data files the version has."""
         return self.raw.num_files
+
+    def pin(self) -> Pin:
+        """Keep this version's files from garbage collection while the returned pin stands; use it in a `with` block for long reads.
+
+        Raises VersionNotFound when they may be gone already, InvalidRequest for a snapshot that was read without a coordinator.
+        """
+        if self._pin is None:
+            raise InvalidRequest(
+                "a snapshot that was read without a coordinator cannot be pinned: open the table without consistency='published'"
+            )
+        return self._pin(self.version)
 
     def predicate(self, where: str | Predicate | None) -> Predicate | None:
         """A condition on this table's columns. Raises PredicateError."""

@@ -1,0 +1,153 @@
+"""Leases on tables and on names: what people ask for, and what commits do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from ..coordinator.address import Address
+from ..coordinator.clock import Deadline
+from ..coordinator.connect import connect
+from ..coordinator.errors import LeaseHeld
+from ..coordinator.lease_queue import LeaseHome, Wanted
+from ..coordinator.lease_records import EXCLUSIVE, MODES, Place
+from ..coordinator.leases import Lease, acquire, await_release, held_by_this_thread, paths_of
+from ..coordinator.pins import Pin, pin
+from ..storage.errors import InvalidRequest
+from ..storage.predicate import Predicate
+from ..storage.schema import PrimitiveType, parse_schema
+from ..storage.snapshot import Snapshot
+from .access import Access, this_client
+
+__all__ = ["Leasable", "LeaseOn", "await_lease", "lease", "lease_on", "lease_paths", "leases", "pin_version", "table_lease"]
+
+_NAME_CHARACTERS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOn:
+    """A lease to ask for together with others: made by `Table.lease_on`, or by `sluice.lease_on` for a name."""
+
+    home: LeaseHome
+    wanted: Wanted
+
+
+class Leasable(Protocol):
+    """What has leases of its own, such as `sluice.Table`."""
+
+    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        """The lease to ask for."""
+        ...
+
+
+Target: TypeAlias = "LeaseOn | Leasable | str"
+
+
+def _home(access: Access) -> LeaseHome:
+    context = access.ours.context
+    return LeaseHome(context.connect, _key(access.address.coordinator), context.clock, context.client)
+
+
+def _key(coordinator: str | None) -> str:
+    """What tells one coordinator from another."""
+    return repr(Address.parse(coordinator))
+
+
+def table_lease(access: Access, mode: str, where: str | None, name: str | None) -> LeaseOn:
+    """A lease on a table, or on those of its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
+    _check_mode(mode)
+    _check_name(name)
+    snapshot = access.current()
+    condition = None if where is None else _scope(snapshot, where)
+    types = _partition_types(snapshot) if condition is not None else ()
+    sql = "" if condition is None else condition.to_sql()
+    return LeaseOn(_home(access), Wanted(Place.of_table(access.ours.context.tree), mode, sql, types, name or ""))
+
+
+def lease_on(name: str, mode: str = EXCLUSIVE, *, coordinator: str | None = None, application: str | None = None) -> LeaseOn:
+    """A lease on a name that is no table, to ask for together with others. Raises InvalidRequest."""
+    _check_mode(mode)
+    if not name:
+        raise InvalidRequest("a lease needs a name, such as 'nightly-load'")
+    _check_name(name)
+    home = LeaseHome(partial(connect, coordinator), _key(coordinator), client=this_client(application))
+    return LeaseOn(home, Wanted(Place.of_name(name), mode, name=name))
+
+
+def lease(
+    name: str,
+    mode: str = EXCLUSIVE,
+    *,
+    wait_s: float | None = None,
+    coordinator: str | None = None,
+    application: str | None = None,
+) -> Lease:
+    """Take a lease on a name that is no table, so that jobs which agree on the name keep out of each other's way.
+
+    Waits its turn for `wait_s` seconds (None: as long as it takes). This thread's commits to tables of the same coordinator are
+    ratified only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
+    """
+    return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
+
+
+def leases(targets: Sequence[Target], *, wait_s: float | None = None) -> Lease:
+    """Take several leases at once, all or none: tables (the whole of each, exclusively), names, or what `lease_on` made.
+
+    They are asked for in one request, so that two who ask for the same ones in another order do not wait for each other.
+    """
+    if isinstance(targets, str) or not targets:
+        raise InvalidRequest(f"leases={targets!r}: give a list of at least one table, name, or what lease_on made")
+    asked = [each if isinstance(each, LeaseOn) else lease_on(each) if isinstance(each, str) else each.lease_on() for each in targets]
+    home = asked[0].home
+    if any(each.home.coordinator != home.coordinator for each in asked):
+        raise InvalidRequest("leases of several coordinators cannot be taken in one request: take them one after the other")
+    _check_wait(wait_s)
+    return acquire(home, list(dict.fromkeys(each.wanted for each in asked)), wait_s)
+
+
+def lease_paths(access: Access) -> tuple[str, ...]:
+    """The leases that a commit of this thread depends on."""
+    held = held_by_this_thread()
+    return () if not held else paths_of([each for each in held if each.home.coordinator == _key(access.address.coordinator)])
+
+
+def await_lease(access: Access, held: LeaseHeld, deadline: Deadline) -> None:
+    """Wait outside the queue until the lease that stopped a commit is released. Raises `held` when the deadline passes first."""
+    await_release(_home(access), held, deadline)
+
+
+def pin_version(access: Access, version: int) -> Pin:
+    """Keep a version readable: garbage collection leaves its files alone while the pin stands. Raises VersionNotFound."""
+    return pin(access.ours.context, _home(access), version, still_there=lambda: Snapshot.load(access.store, version=version))
+
+
+def _check_mode(mode: object) -> None:
+    if mode not in MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}", mode=mode)
+
+
+def _check_wait(wait_s: float | None) -> None:
+    if wait_s is not None and not wait_s >= 0:
+        raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for not at all, or None for as long as it takes", wait_s=wait_s)
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and (len(name) > _NAME_CHARACTERS_MAX or not name.isprintable()):
+        raise InvalidRequest(f"name={name!r}: give at most {_NAME_CHARACTERS_MAX} printable characters", name=name)
+
+
+def _scope(snapshot: Snapshot, where: str) -> Predicate:
+    predicate = Predicate.parse(where, parse_schema(snapshot.metadata.schema_string))
+    _, rest = predicate.split(snapshot.partition_columns)
+    if rest is not None:
+        columns = ", ".join(snapshot.partition_columns)
+        remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
+        raise InvalidRequest(f"where={where!r}: a lease covers whole partitions, and {rest.to_sql()} asks for rows; {remedy}", where=where)
+    return predicate
+
+
+def _partition_types(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:
+    types = {field.name: field.type for field in parse_schema(snapshot.metadata.schema_string).fields}
+    return tuple((name, kind.name) for name in snapshot.partition_columns if isinstance(kind := types.get(name), PrimitiveType))
