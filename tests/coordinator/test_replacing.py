@@ -92,3 +92,14 @@ def test_what_was_replaced_is_told() -> None:
     met = meet_all(overwrite([removed("old"), added("new")], "", "maxcompute-table"), [winner_of(8, [added("late")])], no_vectors)
     assert isinstance(met, Attempt)
     assert met.rebased == ("what version 8 left is replaced (1 files)",)
+
+
+@pytest.mark.parametrize(("theirs", "stands"), [("600", True), ("7", False)])
+def test_an_insert_into_more_partitions_than_a_footprint_lists_is_compared_with_those_it_writes(theirs: str, stands: bool) -> None:
+    actions = [added(f"f{n}", str(n)) for n in range(600)]
+    footprint = Footprint(
+        partition_types={"p": "integer"}, blind_append=True, kind=Kind.APPEND.value, policy="maxcompute-delta", partitions=None
+    )
+    attempt = Attempt("me", "WRITE", footprint, IsolationLevel.WRITE_SERIALIZABLE, encode_all(actions), now_ms=9)
+    winner = replace(winner_of(8, [added("late", theirs)]), kind=Kind.APPEND)
+    assert isinstance(meet_all(attempt, [winner], no_vectors), Attempt) == stands

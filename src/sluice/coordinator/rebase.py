@@ -21,7 +21,7 @@ from ..storage.vectors import Rows
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
 from .content import Member, Winner
 from .footprint import OWN_PARTITIONS, Footprint
-from .isolation import IsolationLevel
+from .isolation import ConflictPolicy, IsolationLevel
 from .policies import partition_key
 from .read_scope import ReadScope
 from .records import Intent
@@ -95,7 +95,7 @@ class Attempt:
 
 def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
     """What becomes of the attempt after a winner: itself, adapted if need be, or the rule by which it is stopped."""
-    if attempt.footprint.removes is None and winner.removed:
+    if _is_coarse(attempt.footprint, winner):
         attempt = _exact(attempt)
     mine = attempt.footprint
     encounter = Encounter(
@@ -179,11 +179,22 @@ def _reading_on(attempt: Attempt, winner: Winner) -> Attempt:
     return replace(attempt, footprint=replace(mine, read_files=read))
 
 
+def _is_coarse(mine: Footprint, winner: Winner) -> bool:
+    """Whether the footprint leaves out, for its length, what a rule will ask for."""
+    by_partitions = mine.policy != ConflictPolicy.DELTA.value and mine.scope is None
+    return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
+
+
 def _exact(attempt: Attempt) -> Attempt:
-    """The same with the files it removes listed from its actions; a footprint leaves out what is too long."""
-    actions = attempt.decoded()
+    """The same with the files it removes and the partitions it touches listed from its actions, however many they are."""
+    actions, mine = attempt.decoded(), attempt.footprint
     removes = tuple(a.path for a in actions if isinstance(a, RemoveFile))
-    return replace(attempt, footprint=replace(attempt.footprint, removes=removes), actions=actions)
+    partitions = mine.partitions
+    if partitions is None and mine.scope is None:
+        values = [a.partition_values for a in actions if isinstance(a, (AddFile, RemoveFile))]
+        told = [each for each in values if each is not None]
+        partitions = tuple({partition_key(each) for each in told}) if len(told) == len(values) else None
+    return replace(attempt, footprint=replace(mine, removes=removes, partitions=partitions), actions=actions)
 
 
 def _after(attempt: Attempt, merged: Merge) -> Attempt:
