@@ -223,7 +223,7 @@ def test_i12_a_success_is_never_reported_as_a_failure(world: World) -> None:
     commit = client.append("x.parquet")
     assert not commit.published
     world.objects.disk.faults.clear()
-    world.coordination.inject(Fault.REPLY_LOST, verb="apply", skip=1)
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head")
     assert client.append("y.parquet").version == 1
     assert world.files() == {"x.parquet", "y.parquet"}
 

@@ -17,6 +17,7 @@ from sluice.coordinator.context import TableContext
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.store import Create
 from sluice.storage.paths import commit_path
 from sluice.tables.access import CONSISTENCIES, Access, TableAddress
 
@@ -55,7 +56,7 @@ def dies_after_filing(place: Place, rows: tuple[str, int, int]) -> None:
     hook = service(place)
 
     def die(call: Call) -> None:
-        if call.verb == "create" and "/slots/" in call.path:
+        if any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops):
             hook.after = None
             raise Died
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
 import orjson
@@ -9,7 +10,7 @@ import orjson
 from ..storage.errors import InvalidRequest, NotATable
 from .context import TableContext
 from .errors import ProtocolMismatch
-from .layout import CLIENTS, TABLES
+from .layout import CLIENTS, GRAVES, OPEN, TABLES
 from .lease_records import Place
 from .limits import NODE_PROTOCOL
 from .records import Head, Published
@@ -18,8 +19,8 @@ from .store import ApplyRefused, Create, Node, NodeExists, Op, ReplyLost, Write
 __all__ = ["check_tree", "make_tree", "reopen_tree", "require_head"]
 
 
-def _root_data(context: TableContext) -> bytes:
-    return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location})
+def _root_data(context: TableContext, incarnation: str) -> bytes:
+    return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location, "incarnation": incarnation})
 
 
 def make_tree(context: TableContext, head: Head) -> None:
@@ -29,11 +30,13 @@ def make_tree(context: TableContext, head: Head) -> None:
     timestamp) of an existing log that is attached. Raises ProtocolMismatch when the tree is of another node protocol.
     """
     tree, coordination = context.tree, context.coordination
-    for parent in (TABLES, CLIENTS):
+    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
         coordination.ensure_path(parent)
+    incarnation = uuid.uuid4().hex
     published = Published(head.version, head.generation, head.slot)
     ops: list[Op] = [
-        Create(tree.root, _root_data(context)),
+        Create(tree.root, _root_data(context, incarnation)),
+        Create(tree.incarnation(incarnation)),
         Create(tree.head, head.encode()),
         Create(tree.generations),
         Create(tree.slots(head.generation)),

@@ -9,11 +9,11 @@ from functools import partial
 from ..storage.errors import InvariantBroken, NotATable
 from .clock import Deadline
 from .context import TableContext
-from .errors import CoordinatorUnavailable
+from .errors import CoordinatorUnavailable, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, TableTree
 from .records import Head, Intent, Published
-from .store import NoNode, ReplyLost
+from .store import ApplyRefused, Create, ReplyLost
 
 _PAUSE_S = 0.1
 
@@ -55,12 +55,12 @@ def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
     return sorted(s for s in slots if s is not None and s.sequence > head.slot)
 
 
-def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
-    """The slot of a transaction in this generation or an earlier one, or None when it has none (any more).
+def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest: int = 0) -> Claim | None:
+    """The slot of a transaction in this generation or an earlier one down to `oldest`, or None when it has none (any more).
 
     One that came too late for its generation stands there for as long as nobody files it again: its owner may be dead.
     """
-    for generation in range(head.generation, -1, -1):
+    for generation in range(head.generation, oldest - 1, -1):
         for slot in map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()):
             if slot is not None and slot.transaction_id == transaction_id:
                 return Claim(transaction_id, generation, slot.sequence)
@@ -72,34 +72,52 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
 
     A lost reply is never answered by sending again blindly: a barrier settles whether the first request took effect,
     then the GUID is looked for. Raises CoordinatorUnavailable when the deadline is over and certainly no slot exists,
-    OutcomeUnknown when not even that could be found out.
+    OutcomeUnknown when not even that could be found out, TransactionExpired when its owner was taken for dead.
     """
     point("before-claim")
     while True:
         try:
-            path = context.coordination.create(
-                context.tree.slot_prefix(head.generation, intent.transaction_id), intent.encode(), sequential=True
-            )
+            path = _file(context, intent, head.generation)
             point("after-claim")
             return _claim(intent.transaction_id, head.generation, path)
         except ReplyLost:
-            found = context.after_lost_reply(intent.transaction_id, partial(find_slot, context, intent.transaction_id, head))
+            # not in an earlier generation: a slot that came too late there is why the intent is filed again here
+            mine = partial(find_slot, context, intent.transaction_id, head, oldest=head.generation)
+            found = context.after_lost_reply(intent.transaction_id, mine)
             if found is not None:
                 point("after-claim")
                 return found
             # either it never took effect, or it was decided and cleaned up already: the decision will look for that
             intent = replace(intent, filed_again=True)
-        except NoNode:
-            head = _newer_head(context, head)  # the generation was closed and removed
+            if deadline.over:
+                raise OutcomeUnknown(
+                    f"the coordinator's replies were lost while transaction {intent.transaction_id} was filed, until the time ran out; "
+                    "ask outcome(transaction_id)",
+                    transaction_id=intent.transaction_id,
+                    stage="intent",
+                ) from None
+        except ApplyRefused as refused:
+            if not context.after_refusal(refused, intent.transaction_id):
+                head = _newer_head(context, head)  # the generation was closed and removed
         except CoordinatorUnavailable as error:  # nothing was sent
             if deadline.over:
-                raise CoordinatorUnavailable(
-                    f"no slot could be claimed for transaction {intent.transaction_id} in time ({error}); nothing is decided, the staged "
-                    "data is kept and commit may be called again",
-                    transaction_id=intent.transaction_id,
-                    stage="staged",
-                ) from error
+                raise _too_late(intent, str(error)) from error
             context.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _too_late(intent: Intent, trouble: str) -> CoordinatorUnavailable:
+    return CoordinatorUnavailable(
+        f"no slot could be claimed for transaction {intent.transaction_id} in time ({trouble}); nothing is decided, the staged "
+        "data is kept and commit may be called again",
+        transaction_id=intent.transaction_id,
+        stage="staged",
+    )
+
+
+def _file(context: TableContext, intent: Intent, generation: int) -> str:
+    """Create the slot while the transaction's owner and the tree stand; its path. Raises ApplyRefused, ReplyLost."""
+    create = Create(context.tree.slot_prefix(generation, intent.transaction_id), intent.encode(), sequential=True)
+    return str(context.coordination.apply([*context.standing(intent.transaction_id), create])[-1])
 
 
 def _newer_head(context: TableContext, head: Head) -> Head:

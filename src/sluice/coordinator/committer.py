@@ -342,11 +342,12 @@ class Committer:
         ops: list[Op] = [Write(tree.head, after.encode(), before.version), Create(tree.verdict(name), record.encode())]
         if after.generation != record.generation:
             ops.append(Create(tree.slots(after.generation)))
-        ops += checks
+        ops += [*checks, *self.context.standing()]
         point("before-ratify")
         try:
             self.context.coordination.apply(ops)
         except ApplyRefused as refused:
+            self.context.recognise_again(getattr(refused.cause, "path", ""))
             return None if self.leases.was_outdated(refused, ops) else False  # False: another client decided first, read again
         except ReplyLost:
             coordination = self.context.coordination

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import orjson
+
 from ..storage.objects import ObjectStore
 from .clock import Clock, SystemClock
-from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost
+from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced
+from .identity import another_id, owner_of
 from .layout import TableTree
 from .limits import Limits
+from .presence import Presence
 from .records import ClientName, Head, Published
-from .store import CoordinationStore, Node
+from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
 
 __all__ = ["TableContext"]
 
@@ -20,12 +25,21 @@ _T = TypeVar("_T")
 _SESSIONS_MAX = 5
 
 
+@dataclass(slots=True)
+class _Known:
+    """Which tree a client works on, and the session in which that was seen last."""
+
+    incarnation: str | None = None
+    session: int | None = None
+
+
 @dataclass(frozen=True)
 class TableContext:
     """One table as one client sees it: its object store, its tree, and a way to the coordination service.
 
     `connect` gives a live session: the same one until it expires, then a new one. Everything durable hangs on
-    persistent nodes, so a new session simply goes on.
+    persistent nodes, so a new session simply goes on. `presence` stands for the client's transactions while they are open;
+    those of a client without one have ids that tell no owner.
     """
 
     objects: ObjectStore
@@ -34,11 +48,71 @@ class TableContext:
     clock: Clock = field(default_factory=SystemClock)
     limits: Limits = field(default_factory=Limits)
     client: ClientName = field(default_factory=ClientName)
+    presence: Presence | None = None
+    _known: _Known = field(default_factory=_Known, init=False, repr=False, compare=False)
 
     @property
     def coordination(self) -> CoordinationStore:
-        """A live session with the coordination service."""
-        return self.connect()
+        """A live session with the coordination service, on the tree that this client knows. Raises TreeReplaced."""
+        session = self.connect()
+        if session.session_id != self._known.session:
+            self._recognise(session)
+        return session
+
+    def _recognise(self, session: CoordinationStore) -> None:
+        """Look in another session whether the tree is the same: a session never outlives the data it was opened on."""
+        root = session.read(self.tree.root)
+        if root is None:
+            return  # it is about to be made, or what is asked of it next finds out
+        found, known = _incarnation(root), self._known.incarnation
+        if known and found and found != known:
+            raise TreeReplaced(
+                f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, and is "
+                f"{found!r}): open the table again; what was not published then is not in it",
+                location=self.tree.location,
+            )
+        self._known.incarnation, self._known.session = found or known, session.session_id
+
+    def new_transaction_id(self) -> str:
+        """A GUID: the name of a transaction for ever, part of the names of all its files, and held as long as this very object."""
+        return str(uuid.uuid4()) if self.presence is None else self.presence.begin()
+
+    def another_transaction_id(self, transaction_id: str) -> str:
+        """An id for filing again what was staged under this one."""
+        return another_id(transaction_id) if self.presence is None else self.presence.again(transaction_id)
+
+    def standing(self, transaction_id: str | None = None) -> list[Op]:
+        """What has to stand for a multi to count: the tree this client knows, and the owner of the transaction it files."""
+        ops: list[Op] = []
+        if self._known.incarnation:
+            ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))
+        owner = None if transaction_id is None else owner_of(transaction_id)
+        return ops if owner is None else [*ops, owner.check]
+
+    def after_refusal(self, refused: ApplyRefused, transaction_id: str) -> bool:
+        """Whether a multi was refused because its transaction's owner did not stand, which it does again now.
+
+        Raises TransactionExpired when it is gone for good, TreeReplaced when it is the tree that is another one.
+        """
+        path = getattr(refused.cause, "path", "")
+        owner = owner_of(transaction_id)
+        if owner is not None and path == owner.path:
+            if self.presence is not None and self.presence.restore(owner):
+                return True
+            raise TransactionExpired(
+                f"transaction {transaction_id} cannot be filed any more: its client was away for longer than its session lasts, or its plan "
+                "lay for longer than files are retained, and its files were given to garbage collection; begin it again",
+                transaction_id=transaction_id,
+                owner=owner.path,
+            )
+        self.recognise_again(path)
+        return False
+
+    def recognise_again(self, path: str) -> None:
+        """Raise TreeReplaced when a check of this node failed because it was of another tree."""
+        if self._known.incarnation and path == self.tree.incarnation(self._known.incarnation):
+            self._known.session = None
+            _ = self.coordination
 
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
         """The decided state with its node, or None when the table has no tree."""
@@ -90,3 +164,11 @@ class TableContext:
             transaction_id=transaction_id,
             stage="intent",
         ) from trouble
+
+
+def _incarnation(root: Node) -> str:
+    """Which tree the data of a table's node says it is; "" for what says nothing."""
+    try:
+        return str(orjson.loads(root.data).get("incarnation", ""))
+    except (orjson.JSONDecodeError, AttributeError):
+        return ""

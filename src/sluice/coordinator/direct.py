@@ -57,6 +57,7 @@ def ratify_directly(context: TableContext, log: RatifiedLog, guard: LeaseGuard, 
     name = VerdictName(head.generation, head.slot, after.version, refusals=False)
     ops: list[Op] = [Write(context.tree.head, after.encode(), head_node.version), Create(context.tree.verdict(name), record.encode())]
     ops += leases.checks((intent,), ())
+    ops += context.standing(intent.transaction_id)
     point("before-ratify")
     if not _apply(context, guard, ops, context.tree.verdict(name), record, intent.transaction_id):
         return None
@@ -97,6 +98,7 @@ def _apply(
         context.coordination.apply(ops)
     except ApplyRefused as refused:
         guard.was_outdated(refused, ops)
+        context.recognise_again(getattr(refused.cause, "path", ""))
         return False
     except ReplyLost:
         node = context.after_lost_reply(transaction_id, lambda: context.coordination.read(verdict_path))

@@ -11,6 +11,7 @@
         LeaseHeld                           somebody else holds a lease that covers it
         LeaseLost                           a lease it depends on is gone
         DeadlockDetected                    who would have to let go waits for what is held here
+        TransactionExpired                  its client was taken for dead, and its files for garbage: begin it again
         Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
       Unavailable
@@ -18,6 +19,8 @@
           SessionLost                       the session expired: whatever hung on it is gone
       InvalidRequest
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
+      Corrupt
+        TreeReplaced                        the tree was rebuilt since the table was opened: open it again
 
 The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name goes on
 to work; PolicyConflictException alone is ours, for tables with a policy that Delta does not have.
@@ -25,7 +28,7 @@ to work; PolicyConflictException alone is ours, for tables with a policy that De
 
 from __future__ import annotations
 
-from ..storage.errors import InvalidRequest, SluiceError, Unavailable
+from ..storage.errors import Corrupt, InvalidRequest, SluiceError, Unavailable
 
 __all__ = [
     "ConcurrentAppendException",
@@ -45,6 +48,8 @@ __all__ = [
     "ProtocolMismatch",
     "Refused",
     "SessionLost",
+    "TransactionExpired",
+    "TreeReplaced",
 ]
 
 
@@ -107,6 +112,12 @@ class DeadlockDetected(NotCommitted):
     """Raised to the youngest of those who wait for each other in a circle: let go of what is held, and ask for all at once."""
 
 
+class TransactionExpired(NotCommitted):
+    """Raised when garbage collection took a transaction's client for dead, so that what it staged may be gone; begin it again."""
+
+    retryable = True
+
+
 class Refused(NotCommitted):
     """Raised when an intent was refused for what it is (malformed, its staged object missing, another generation)."""
 
@@ -128,3 +139,7 @@ class SessionLost(CoordinatorUnavailable):
 
 class ProtocolMismatch(InvalidRequest):
     """Raised when the coordinator's tree has another node protocol number than this sluice."""
+
+
+class TreeReplaced(Corrupt):
+    """Raised when the coordinator's data of a table were lost and rebuilt since it was opened; open it again."""

@@ -8,7 +8,10 @@
         i-<guid>-<sequence>       one intent
     /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
     /tables/<key>/published       the highest published version (records.Published)
-    /clients/<id>                 presence of clients
+    /tables/<key>/incarnation-<id>   which tree this is: a tree that was rebuilt has another one
+    /clients/<id>                 presence of clients: ephemeral (presence.py)
+    /graves/<id>                  a client that is gone for good: its files were given to garbage collection
+    /open/<plan>                  a write that was planned and is not committed yet
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-__all__ = ["CLIENTS", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
+__all__ = ["CLIENTS", "GRAVES", "OPEN", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
 
 TABLES = "/tables"
 CLIENTS = "/clients"
+GRAVES = "/graves"
+OPEN = "/open"
 
 _SLOT_PREFIX = "i-"
 _SEQUENCE_DIGITS = 10
@@ -83,6 +88,10 @@ class TableTree:
     def root(self) -> str:
         """The table's node; the location is percent-encoded into one name."""
         return f"{TABLES}/{quote(self.location, safe='')}"
+
+    def incarnation(self, identity: str) -> str:
+        """What only the tree of this identity has."""
+        return f"{self.root}/incarnation-{identity}"
 
     @property
     def head(self) -> str:

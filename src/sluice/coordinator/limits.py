@@ -9,7 +9,7 @@ from ..storage.errors import InvalidRequest
 
 __all__ = ["NODE_PROTOCOL", "Limits"]
 
-NODE_PROTOCOL = 2
+NODE_PROTOCOL = 3
 """The number of the node protocol: the meaning of every node below `tables/`. Clients of another number do nothing."""
 
 

@@ -74,7 +74,7 @@ class Publisher:
         if content is None:
             return False  # its slots are gone: somebody published it
         self._log.remember(version, content)
-        if not context.coordination.connected:
+        if not context.coordination.connected:  # which also sees to it that it is the tree that this was ratified in
             raise SessionLost("the session with the coordinator is not alive: this client stops publishing", version=version)
         point("before-publish")
         if not context.objects.put_if_absent(commit_path(version), content):
@@ -97,10 +97,11 @@ class Publisher:
             Delete(context.tree.slot(record.generation, SlotName(v.slot, v.transaction_id))) for v in record.verdicts if v.slot != NO_SLOT
         ]
         try:
-            context.coordination.apply([write, *gone])
+            context.coordination.apply([write, *gone, *context.standing()])
         except ReplyLost:
             return False  # the next look at `published` tells
         except ApplyRefused as refused:
+            context.recognise_again(getattr(refused.cause, "path", ""))
             if isinstance(refused.cause, BadVersion):
                 return False
             self._raise_one_by_one(write, gone)
@@ -114,7 +115,7 @@ class Publisher:
         ops: list[Op] = [write, *gone]
         for op in ops:
             try:
-                self._context.coordination.apply([op])
+                self._context.coordination.apply([op, *self._context.standing()])
             except ApplyRefused as refused:
                 if not isinstance(refused.cause, (NoNode, BadVersion)):
                     raise

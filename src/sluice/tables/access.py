@@ -20,7 +20,7 @@ from ..coordinator.context import TableContext
 from ..coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
-from ..coordinator.presence import announce
+from ..coordinator.presence import presence_of
 from ..coordinator.records import ClientName, Head
 from ..storage.actions import Action, decode_commit
 from ..storage.errors import (
@@ -112,15 +112,14 @@ class TableAddress:
 
     def context(self, limits: Limits | None = None) -> TableContext:
         """What the commit path works with; connects to the coordinator and announces this client."""
-        context = TableContext(
+        return TableContext(
             objects=self.store(),
             tree=TableTree(self.location),
             connect=partial(connect, self.coordinator),
             limits=limits or Limits(),
-            client=this_client(self.application),
+            client=(client := this_client(self.application)),
+            presence=presence_of(self.coordinator, client.application),
         )
-        announce(context.coordination, application=context.client.application)
-        return context
 
 
 class Access:

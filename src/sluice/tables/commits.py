@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from ..coordinator.clock import Deadline
-from ..coordinator.errors import ProtocolChangedException
+from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
+from ..coordinator.identity import another_id
 from ..coordinator.outcomes import Commit
+from ..coordinator.plans import close_plan, open_plan
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, TableExists
 from ..storage.schema import StructType, parse_schema
@@ -22,10 +26,10 @@ from .planning import MODES, newest_for_append, plan_on, require_replaceable, sn
 from .property_rules import primary_key_of
 from .steps import written
 from .transaction import Transaction
-from .transactions import Change, Reads, check_application_transaction, commit_change, new_transaction_id
+from .transactions import Change, Reads, check_application_transaction, commit_change
 from .writing import WritePlan
 
-__all__ = ["commit_creation", "commit_write", "commit_write_once", "plan_creation", "plan_write"]
+__all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "plan_creation", "plan_write"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +60,7 @@ def plan_write(
         access.address,
         snapshot.metadata,
         schema,
-        transaction_id=new_transaction_id(),
+        transaction_id=open_plan(access.ours.context),
         read_version=snapshot.version,
         mode=mode,
         where=where,
@@ -87,7 +91,7 @@ def plan_creation(
     check_application_transaction(transaction)
     metadata = new_table(schema, partition_by, properties)
     _require_no_key(address, metadata)
-    return WritePlan(address, new_transaction_id(), metadata, transaction=transaction)
+    return WritePlan(address, open_plan(address.context()), metadata, transaction=transaction)
 
 
 def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> tuple[Access, Commit | None]:
@@ -110,7 +114,9 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             expected_version=0,
             table_id=plan.metadata.id,
         )
-        return access, commit_change(access, change, ack=ack, timeout_s=timeout_s)
+        commit = commit_change(access, change, ack=ack, timeout_s=timeout_s)
+        close_plan(access.ours.context, plan.transaction_id)
+        return access, commit
     except (TableExists, ProtocolChangedException):
         _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
     existing = Access.coordinated(plan.address)
@@ -121,8 +127,9 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             "write to it again",
             location=plan.address.location,
         )
-    again = replace(plan, transaction_id=new_transaction_id(), read_version=snapshot.version, metadata=snapshot.metadata)
-    return existing, commit_write(existing, again, files, ack=ack, timeout_s=timeout_s)
+    again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
+    with _closing(existing, again):
+        return existing, commit_write(existing, again, files, ack=ack, timeout_s=timeout_s)
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:
@@ -139,7 +146,24 @@ def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile],
         raise outcome.error
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
-    return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_again=True)
+    with _closing(access, plan):
+        return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_again=True)
+
+
+def abandon_plan(address: TableAddress, plan: WritePlan) -> None:
+    """Give a plan up: it cannot be committed any more, and what was written for it is garbage. Nothing happens to a committed one."""
+    close_plan(address.context(), plan.transaction_id)
+
+
+@contextmanager
+def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
+    """Close the plan when it was committed, and when it never can be."""
+    try:
+        yield
+    except (ConcurrentModification, Refused, TransactionExpired):
+        close_plan(access.ours.context, plan.transaction_id)
+        raise
+    access.ours.background.submit(partial(close_plan, access.ours.context, plan.transaction_id))
 
 
 def commit_write(

@@ -122,7 +122,7 @@ def stage_compaction(
         _log.info("%s has nothing to compact (%s): no version was made", access.address.location, asked.mode)
         return None
     layout = FileFormat(schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes)
-    rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(), asked.z_order)
+    rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(access), asked.z_order)
     change = partial(_change, clock, snapshot, schema, asked, rewriter.transaction_id, bins)
     outputs = _written(rewriter, bins, _Lookout(access, change([_yet_unwritten(snapshot, one, asked) for one in bins])))
     return StagedCompaction(access, change(outputs), rewriter)

@@ -125,7 +125,7 @@ def create(
     metadata = new_table(schema, partition_by, properties)
     access = access_for_creation(address)
     change = Change(
-        new_transaction_id(),
+        new_transaction_id(access),
         "CREATE TABLE",
         None,
         first_actions(metadata, access.ours.context.clock.now_ms()),
@@ -183,7 +183,7 @@ def attach(address: TableAddress) -> tuple[Access, Commit | None]:
         configuration |= {_ICT_KEY: "true", _ICT_VERSION_KEY: str(version), _ICT_TIMESTAMP_KEY: str(claimed_ms)}
     access = Access(address, store, Committer(context))
     change = Change(
-        new_transaction_id(),
+        new_transaction_id(access),
         "ATTACH",
         snapshot,
         (upgrade_for_attach(snapshot.protocol), replace(snapshot.metadata, configuration=configuration)),
@@ -203,7 +203,7 @@ def detach(access: Access) -> Commit:
     snapshot = access.latest()
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in (_ICT_KEY, _ICT_VERSION_KEY, _ICT_TIMESTAMP_KEY)}
     change = Change(
-        new_transaction_id(),
+        new_transaction_id(access),
         "DETACH",
         snapshot,
         (downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",)), replace(snapshot.metadata, configuration=configuration)),

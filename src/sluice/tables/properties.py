@@ -157,7 +157,7 @@ def _change(
     if not actions:
         return None
     change = Change(
-        new_transaction_id(),
+        new_transaction_id(access),
         operation,
         snapshot,
         actions,
@@ -234,5 +234,5 @@ def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, op
     actions: list[Action] = [domain]
     if "domainMetadata" not in writer_features(snapshot.protocol):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
-    change = Change(new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
+    change = Change(new_transaction_id(access), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
     return commit_change(access, change, ack=ack, timeout_s=timeout_s)

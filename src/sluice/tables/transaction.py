@@ -78,7 +78,7 @@ class Transaction:
         self._application = transaction
         self._ack = ack
         self._timeout_s = timeout_s
-        self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id())
+        self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access))
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._reads: list[Reads | None] = []
@@ -182,7 +182,47 @@ class Transaction:
             step = add_files(self._draft, plan, files)
             self._did(step.reads, step)
 
+    def write_elsewhere(
+        self,
+        schema: pa.Schema,
+        write: Callable[[WritePlan, str], Sequence[AddFile]],
+        *,
+        mode: str = "append",
+        where: str | None = None,
+        merge_schema: bool = False,
+    ) -> None:
+        """Take in rows that `write(plan, label)` has others write as files, such as the executors of a Spark job."""
+        with self._operation(replaces=mode != "append") as label:
+            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
+            if newest_key(plan.metadata, plan.schema):
+                raise InvalidRequest(
+                    f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know of one "
+                    "another: give the rows as Arrow data"
+                )
+            step = add_files(self._draft, plan, write(plan, label))
+            self._did(step.reads, step)
+
     # -- ending ------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Change | None:
+        """What was done, staged for good, to be committed together with other tables; None when nothing was done or read.
+
+        What was only read comes without actions.
+        """
+        self._require_open()
+        change = self._finished()
+        return self._change_of((), {}) if change is None and self.reads is not None else change
+
+    def repeated(self) -> Commit | None:
+        """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
+        if self._application is None:
+            return None
+        app, number = self._application
+        known = self._access.latest().app_transactions.get(app)
+        if known is None or known.version < number:
+            return None
+        found = repeated_application_transaction(self._access, {app: number}, self._ack, after=-1, upto=self._access.head().version)
+        return found or Commit(-1, -1, 0, "", repeated=True)
 
     def check(self) -> None:
         """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head."""
@@ -307,7 +347,7 @@ class Transaction:
             if outcome.commit is not None:
                 return outcome.commit
             self._filed_again = True
-        repeated = self._repeated()
+        repeated = self.repeated()
         if repeated is not None:
             return repeated
         if self._change is None:
@@ -320,17 +360,6 @@ class Transaction:
 
     def _filed_under(self, transaction_id: str) -> None:
         self._filed_id = transaction_id
-
-    def _repeated(self) -> Commit | None:
-        """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
-        if self._application is None:
-            return None
-        app, number = self._application
-        known = self._access.latest().app_transactions.get(app)
-        if known is None or known.version < number:
-            return None
-        found = repeated_application_transaction(self._access, {app: number}, self._ack, after=-1, upto=self._access.head().version)
-        return found or Commit(-1, -1, 0, "", repeated=True)
 
     def _finished(self) -> Change | None:
         """The change to commit, staged for good; None when there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,9 +42,9 @@ DEFAULT_TIMEOUT_S = 120.0
 _LOOKS_MAX = 8
 
 
-def new_transaction_id() -> str:
-    """A GUID: the name of a transaction for ever, and part of the names of all its data files."""
-    return str(uuid.uuid4())
+def new_transaction_id(access: Access) -> str:
+    """A GUID: the name of a transaction for ever, and part of the names of all its data files, which tell whose they are."""
+    return access.ours.context.new_transaction_id()
 
 
 def check_application_transaction(transaction: object) -> None:
@@ -183,7 +182,7 @@ def commit_change(
         except ConcurrentAppendException:
             if not looks or not attempt.footprint.row_level or deadline.over:
                 raise
-        change = replace(change, transaction_id=new_transaction_id())
+        change = replace(change, transaction_id=access.ours.context.another_transaction_id(change.transaction_id))
         if filing is not None:
             filing(change.transaction_id)
 
