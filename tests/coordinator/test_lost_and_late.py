@@ -12,7 +12,7 @@ from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.memory import Fault, MemorySession
-from sluice.coordinator.records import Head
+from sluice.coordinator.records import Head, Published
 from sluice.storage.memory import MemoryStore
 
 from .world import DIRECT, QUICK, Client, World, append_intent
@@ -83,3 +83,41 @@ def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
     finally:
         session.lag = 0
         MemoryStore(place).forget()
+
+
+def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
+    """The request that files it in the new generation is lost: the slot in the old one is no sign that it arrived."""
+    world = World()
+    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = late.head()
+    others.append()
+    others.append()
+    intent = append_intent(stale)
+    world.coordination.inject(Fault.REQUEST_LOST, path=f"/slots/{others.head().generation}/")
+    commit = late.committer.commit(intent, stale, soon())
+    assert world.transactions().count(intent.transaction_id) == 1
+    assert commit.transaction_id == intent.transaction_id
+
+
+def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> None:
+    place = "memory://checkpointed"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place, ack="ratified")
+    table.append(pa.table({"a": [1]}, schema=schema))
+    committer = table._access.ours
+    publish_pending = committer.publisher.publish_pending
+
+    def and_somebody_commits() -> Published:
+        reached = publish_pending()
+        MemoryStore(place).disk.throttle("put_if_absent", times=1000)
+        other.append(pa.table({"a": [2]}, schema=schema))
+        return reached
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer.publisher, "publish_pending", and_somebody_commits)
+        assert table.checkpoint() == 1
+    MemoryStore(place).disk.faults.clear()
+    other.close()
+    assert table.snapshot(consistency="latest").version == 2
+    MemoryStore(place).forget()

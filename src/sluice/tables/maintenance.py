@@ -45,9 +45,9 @@ class Checkpointer:
         """Write a checkpoint of the latest published version; returns that version."""
         with self._busy:
             committer = self._access.committer
-            if committer is not None:
-                committer.publisher.publish_pending()
-            snapshot = self._access.latest()
+            # others go on: what is ratified by now may be ahead of the log again
+            published = None if committer is None else committer.publisher.publish_pending().version
+            snapshot = self._access.at(published)
             write_checkpoint(self._access.store, snapshot)
             return snapshot.version
 
