@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 import orjson
 from rich.console import Console
-from rich.table import Table as Grid
 
+from .cli_parts import PIPE_WIDTH as _PIPE_WIDTH
+from .cli_parts import all_of as _all
+from .cli_parts import coordinator_option as _coordinator
+from .cli_parts import json_option as _json
+from .cli_parts import on_table as _on_table
+from .cli_parts import print_grid as _print_grid
+from .cli_parts import print_json as _print_json
+from .cli_parts import storage_option as _storage
+from .cli_parts import time_text as _time
 from .coordinator.cases import read_case
 from .coordinator.connect import connect, release
 from .coordinator.explain import explain as explain_case
@@ -26,17 +33,13 @@ from .coordinator.presence import list_clients
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
+from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
 from .tables.operations import row_count
 from .tables.table import Table
 from .version import __version__
 
 __all__ = ["main"]
-
-_PIPE_WIDTH = 160
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 class _Sluice(click.Group):
     """Tells sluice's errors as one line, and by the exit status whether the call must be changed."""
@@ -58,65 +61,13 @@ def _fail(error: SluiceError) -> NoReturn:
     sys.exit(2 if isinstance(error, InvalidRequest) else 1)
 
 
-def _pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[str]) -> dict[str, str]:
-    """`--storage-option name=value`, several times, as a mapping."""
-    pairs = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise click.BadParameter(f"{text!r} is not name=value, as in region=eu-west-1")
-        pairs[name] = value
-    return pairs
-
-
-def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-_coordinator = click.option(
-    "--coordinator",
-    metavar="ADDRESS",
-    envvar="SLUICE_COORDINATOR",
-    help="zk://host:2181,.../chroot or embedded://[/directory]; SLUICE_COORDINATOR says it too.",
-)
-_storage = click.option(
-    "--storage-option",
-    "storage_options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=_pairs,
-    help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Unset ones come from the environment.",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-_on_table = _all(click.argument("location"), _coordinator, _storage, _json)
-
-
 @click.group(cls=_Sluice, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, package_name="sluice-delta")
 def main() -> None:
     """Many writers, one Delta table, nothing lost."""
 
 
-def _print_json(content: object) -> None:
-    click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
-
-
-def _print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print the rows' values of the named keys under the given headings."""
-    grid = Grid(*columns.values(), box=None, pad_edge=False)
-    for row in rows:
-        grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(grid)
+main.add_command(leases)
 
 
 def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -129,10 +80,6 @@ def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
                 click.echo(f"{name}: {key} = {text}")
         else:
             click.echo(f"{name}: {'unknown' if value is None else value}")
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _open(location: str, coordinator: str | None, storage_options: Mapping[str, str]) -> Table:

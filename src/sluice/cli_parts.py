@@ -1,0 +1,86 @@
+"""What the commands share: options, and how results are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table as Grid
+
+from .coordinator.times import text_of as time_text
+
+__all__ = [
+    "PIPE_WIDTH",
+    "all_of",
+    "coordinator_option",
+    "json_option",
+    "on_table",
+    "pairs",
+    "print_grid",
+    "print_json",
+    "storage_option",
+    "time_text",
+]
+
+PIPE_WIDTH: Final = 160
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """`--storage-option name=value`, several times, as a mapping."""
+    found = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{text!r} is not name=value, as in region=eu-west-1")
+        found[name] = value
+    return found
+
+
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+coordinator_option = click.option(
+    "--coordinator",
+    metavar="ADDRESS",
+    envvar="SLUICE_COORDINATOR",
+    help="zk://host:2181,.../chroot or embedded://[/directory]; SLUICE_COORDINATOR says it too.",
+)
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=pairs,
+    help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Unset ones come from the environment.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+on_table = all_of(click.argument("location"), coordinator_option, storage_option, json_option)
+
+
+def print_json(content: object) -> None:
+    """Print it as indented JSON."""
+    click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+
+
+def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Print the rows' values of the named keys under the given headings."""
+    grid = Grid(*columns.values(), box=None, pad_edge=False)
+    for row in rows:
+        grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(grid)

@@ -1,0 +1,124 @@
+"""`sluice leases`: who holds a table or a name, who waits for whom, and taking a lease away."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from .cli_parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
+from .coordinator.clock import SystemClock
+from .coordinator.connect import connect
+from .coordinator.layout import TableTree
+from .coordinator.lease_list import break_lease, list_broken, list_leases
+from .coordinator.lease_records import Broken, Place
+from .storage.location import normalise
+
+__all__ = ["leases"]
+
+_COLUMNS: Final = {
+    "lease": "lease",
+    "state": "state",
+    "mode": "mode",
+    "where": "where",
+    "name": "name",
+    "application": "application",
+    "host": "host",
+    "pid": "process",
+    "age": "age",
+}
+_MS: Final = 1000
+
+
+class _Leases(click.Group):
+    """A first argument that is no command is a location, whose leases are listed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with the command that is meant written out."""
+        helps = args and args[0] in ctx.help_option_names
+        if args and args[0] not in self.commands and not helps:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Leases)
+def leases() -> None:
+    """List who holds a table or a name and who waits, or take a lease away.
+
+    `sluice leases LOCATION` lists; `sluice leases break LOCATION LEASE` takes one away.
+    """
+
+
+_named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is no table, as sluice.lease takes it.")
+
+
+def _place(location: str, *, is_name: bool) -> Place:
+    return Place.of_name(location) if is_name else Place.of_table(TableTree(normalise(location)))
+
+
+def _age(now_ms: int, since_ms: int) -> str:
+    seconds = max(0, now_ms - since_ms) // _MS
+    minutes, hours = seconds // 60, seconds // 3600
+    return f"{seconds} s" if seconds < 60 else f"{minutes} min {seconds % 60} s" if not hours else f"{hours} h {minutes % 60} min"
+
+
+@leases.command("list")
+@click.argument("location")
+@all_of(coordinator_option, _named, json_option)
+def list_them(location: str, coordinator: str | None, is_name: bool, as_json: bool) -> None:
+    """List the leases on a table, in the order of asking: holder, scope, who waits for whom, and for how long.
+
+    Ages are by the clocks of those who asked.
+    """
+    store, place = connect(coordinator), _place(location, is_name=is_name)
+    entries, broken = list_leases(store, place), list_broken(store, place)
+    now_ms = SystemClock().now_ms()
+    if as_json:
+        print_json(
+            {
+                "leases": [{**asdict(each), "since": time_text(each.since_ms), "age_ms": now_ms - each.since_ms} for each in entries],
+                "broken": [asdict(each) for each in broken],
+            }
+        )
+        return
+    states = {each.lease: "held" if each.held else f"waits for {each.waits_for or 'nobody'}" for each in entries}
+    print_grid(_COLUMNS, [{**asdict(each), "state": states[each.lease], "age": _age(now_ms, each.since_ms)} for each in entries])
+    for line in _told(broken):
+        click.echo(line)
+
+
+def _told(broken: Iterable[Broken]) -> Iterable[str]:
+    for each in broken:
+        yield f"broken at {time_text(each.at_ms)} by {each.by}: {each.node} of {each.holder}{f' ({each.reason})' if each.reason else ''}"
+
+
+@leases.command("break")
+@click.argument("location")
+@click.argument("lease")
+@all_of(coordinator_option, _named)
+@click.option("--reason", default="", help="Why; it stays on record, and its holder is told.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, reason: str, yes: bool) -> None:
+    """Take the lease named LEASE (as the list shows it) from its holder.
+
+    Its holder's commits are refused from then on. What it does outside of sluice goes on: make sure that it has stopped.
+    """
+    store, place = connect(coordinator), _place(location, is_name=is_name)
+    found = next((each for each in list_leases(store, place) if each.lease == lease), None)
+    if found is not None and not yes:
+        who = f"{found.application} on {found.host} (process {found.pid})"
+        click.confirm(f"take the {found.mode} lease on {place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True)
+    by = f"{_user()}@{socket.gethostname()}"
+    broken = break_lease(store, place, lease, by=by, reason=reason, at_ms=SystemClock().now_ms())
+    click.echo(f"broken: {broken.node} of {broken.holder}; its commits are refused from now on")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"
