@@ -50,9 +50,15 @@ class Claim:
 
 
 def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
-    """The slots after the head's among the children of its generation, in slot order."""
+    """The slots after the head's among the children of its generation, in slot order.
+
+    The coordinator gives a number once: of two slots with one number, a name was made up, and the first by name counts.
+    """
     slots = (SlotName.parse(name) for name in names)
-    return sorted(s for s in slots if s is not None and s.sequence > head.slot)
+    found: dict[int, SlotName] = {}
+    for slot in sorted(s for s in slots if s is not None and s.sequence > head.slot):
+        found.setdefault(slot.sequence, slot)
+    return list(found.values())
 
 
 def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest: int = 0) -> Claim | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["MalformedRecord", "load", "maybe_int", "maybe_object", "one_of", "strings", "typed"]
+__all__ = ["MalformedRecord", "load", "maybe_int", "maybe_object", "one_of", "require_known", "strings", "typed"]
+
+
+_SHOWN_CHARACTERS_MAX: Final = 200
 
 
 class MalformedRecord(InvalidRequest):
@@ -27,13 +33,29 @@ def load(data: bytes, kind: str) -> dict[str, Any]:
     return fields
 
 
+def require_known(fields: Mapping[str, Any], record: type, kind: str) -> None:
+    """Raise MalformedRecord for a field that this version of a record does not have.
+
+    For records that are decided on: what is not understood may be what matters.
+    """
+    unknown = fields.keys() - _names(record)
+    if unknown:
+        named = ", ".join(sorted(unknown))[:200]
+        raise MalformedRecord(f"a {kind} has the unknown fields {named}: it is of a newer version of sluice, or none", kind=kind)
+
+
+@functools.lru_cache
+def _names(record: type) -> frozenset[str]:
+    return frozenset(each.name for each in dataclass_fields(record))
+
+
 _T = TypeVar("_T")
 
 
 def typed(value: object, kind: type[_T], what: str) -> _T:
     """The value, which must be of a type; a truth value is no number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise MalformedRecord(f"{what} is {value!r}, not of type {kind.__name__}", kind=what)
+        raise MalformedRecord(f"{what} is {_shown(value)}, not of type {kind.__name__}", kind=what)
     return value
 
 
@@ -51,10 +73,16 @@ def one_of(kinds: type[Enum], value: object, what: str) -> str:
     """The value of one member of an enumeration."""
     named = typed(value, str, what)
     if named not in {each.value for each in kinds}:
-        raise MalformedRecord(f"{what} is {named!r}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
+        raise MalformedRecord(f"{what} is {_shown(named)}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
     return named
 
 
 def strings(value: object, what: str) -> tuple[str, ...]:
     """A list of texts."""
     return tuple(typed(v, str, what) for v in typed(value, list, what))
+
+
+def _shown(value: object) -> str:
+    """A value in a message, which may become part of a record itself."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "..."

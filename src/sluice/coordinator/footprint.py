@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .fields import one_of, strings, typed
+from .fields import one_of, require_known, strings, typed
 from .isolation import ConflictPolicy
 from .kinds import Kind
 
@@ -61,6 +61,7 @@ class Footprint:
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Footprint:
         """From the JSON object; raises MalformedRecord."""
+        require_known(fields, Footprint, "footprint")
         files, removes = fields.get("read_files", []), fields.get("removes", [])
         apps = typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
         types = typed(fields.get("partition_types", {}), dict, "footprint.partition_types")

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -29,6 +30,10 @@ OPEN = "/open"
 
 _SLOT_PREFIX = "i-"
 _SEQUENCE_DIGITS = 10
+_SEQUENCE_MAX = 2**31 - 1
+# What is not exactly what is written here is nothing of ours: its name could not be made again from its parts.
+_SLOT = re.compile(r"i-([A-Za-z0-9._-]{1,100})-([0-9]{10})")
+_VERDICT = re.compile(r"([0-9]{6,})-([0-9]{10,})-([0-9]{20})-([cr])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,11 +46,8 @@ class SlotName:
     @staticmethod
     def parse(name: str) -> SlotName | None:
         """The parts of a child's name, or None for a node that is no slot."""
-        digits = name[-_SEQUENCE_DIGITS:]
-        guid = name[len(_SLOT_PREFIX) : -_SEQUENCE_DIGITS - 1]
-        if not name.startswith(_SLOT_PREFIX) or not digits.isdigit() or not guid:
-            return None
-        return SlotName(int(digits), guid)
+        match = _SLOT.fullmatch(name)
+        return None if match is None or int(match[2]) > _SEQUENCE_MAX else SlotName(int(match[2]), match[1])
 
     def __str__(self) -> str:
         return f"{_SLOT_PREFIX}{self.transaction_id}-{self.sequence:0{_SEQUENCE_DIGITS}d}"
@@ -63,11 +65,11 @@ class VerdictName:
     @staticmethod
     def parse(name: str) -> VerdictName | None:
         """The parts of a child's name, or None for a node that is no verdict record."""
-        parts = name.split("-")
-        if len(parts) != 4 or not all(p.isdigit() for p in parts[:3]) or parts[3] not in ("c", "r"):
+        match = _VERDICT.fullmatch(name)
+        if match is None:
             return None
         # slot and version are stored one higher, so that "none yet" (-1) needs no sign
-        return VerdictName(int(parts[0]), int(parts[1]) - 1, int(parts[2]) - 1, parts[3] == "r")
+        return VerdictName(int(match[1]), int(match[2]) - 1, int(match[3]) - 1, match[4] == "r")
 
     def __str__(self) -> str:
         return f"{self.generation:06d}-{self.slot + 1:010d}-{self.version + 1:020d}-{'r' if self.refusals else 'c'}"

@@ -20,6 +20,7 @@ from .content import Member, Winner, render, version_digest, winner_of
 from .context import TableContext
 from .layout import SlotName, VerdictName
 from .records import NO_SLOT, BatchRecord, Intent, Rebased, VersionPlan, digest
+from .soundness import STAGED_BYTES_MAX
 
 __all__ = ["RatifiedLog", "staged_actions", "store_objects"]
 
@@ -45,7 +46,7 @@ def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: s
     actions = inline.encode()
     if staged:
         try:
-            actions = context.objects.get(staged)
+            actions = context.objects.get_range(staged, 0, STAGED_BYTES_MAX)
         except ObjectNotFound as error:
             raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
     if digest(actions) != seal:

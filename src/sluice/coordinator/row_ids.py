@@ -13,6 +13,7 @@ import orjson
 
 from ..storage.actions import Action, AddFile, DomainMetadata, decode_commit, encode_all
 from ..storage.row_tracking import ROW_TRACKING_DOMAIN
+from ..storage.wide_stats import record_count
 
 __all__ = ["RowCountMissing", "numbered", "rows_to_number"]
 
@@ -25,8 +26,8 @@ def _new_rows(action: Action) -> int | None:
     """How many row ids an action needs; None when it needs none because it adds no new file."""
     if not isinstance(action, AddFile) or action.base_row_id is not None:
         return None
-    counted = orjson.loads(action.stats).get("numRecords") if action.stats else None
-    if type(counted) is not int:
+    counted = record_count(action.stats)
+    if counted is None:
         raise RowCountMissing(f"the new file {action.path!r} has no numRecords in its statistics, which row tracking needs")
     return counted
 

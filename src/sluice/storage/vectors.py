@@ -30,6 +30,7 @@ __all__ = [
     "Rows",
     "decode_payload",
     "encode_payload",
+    "inline_rows",
     "plan_vector",
     "positions_of",
     "read_vector",
@@ -70,7 +71,15 @@ def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
     of the table, as in a shallow clone.
     """
     key = vector_key(vector, store.location)
-    payload = _inline(vector) if key is None else _stored(store, key, vector)
+    return _rows_of(vector, _inline(vector) if key is None else _stored(store, key, vector))
+
+
+def inline_rows(vector: DeletionVector) -> Rows:
+    """The same of one whose descriptor holds its bytes, without a store."""
+    return _rows_of(vector, _inline(vector))
+
+
+def _rows_of(vector: DeletionVector, payload: bytes) -> Rows:
     try:
         rows = decode_payload(payload)
     except ValueError as cause:
