@@ -32,7 +32,7 @@ from .scheduler import Crashed
 __all__ = ["Address", "Program", "create_table", "outcomes_of"]
 
 SCHEMA = pa.schema([pa.field("uid", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("v", pa.int64())])
-_RETRIES = 8
+_RETRIES = 120
 
 
 class Address(TableAddress):
@@ -100,6 +100,8 @@ class Program:
     timeout_s: float
     think_s: float
     next_one: int = 0
+    stopped: bool = False
+    """Whether another one has taken its place: it ends after what it is at."""
     plans: dict[int, tuple[WritePlan, tuple[AddFile, ...]]] = field(default_factory=dict)
     _table: Table | None = None
     _tables: int = 0
@@ -111,21 +113,32 @@ class Program:
 
     def run(self) -> None:
         """Do the operations that are left."""
-        while self.next_one < len(self.operations):
+        while self.next_one < len(self.operations) and not self.stopped:
             operation = self.operations[self.next_one]
             if operation.options.get("pause", 0.0) > 0.4:
                 self.machine.clock.sleep(self.think_s * self.machine.draw())
+                if self.stopped:
+                    break
             if operation.application is None and operation.kind != "plan":
                 self.next_one += 1  # a restarted program does not repeat what could happen twice
                 self.attempt(operation)
                 continue
             for _ in range(3):
                 answer = self.attempt(operation)
-                if answer.kind in ("committed", "refused", "nothing"):
+                if answer.kind in ("committed", "refused", "nothing") or self.stopped:
                     break
             self.next_one += 1
         if self._table is not None:
             self._table.close()
+
+    def go_on_from(self, former: Program) -> None:
+        """Take the place of a former incarnation, which may still be at something; a plan it had not written down is given up."""
+        former.stopped = True
+        self.next_one, self.plans = former.next_one, former.plans
+        if self.next_one < len(self.operations):
+            operation = self.operations[self.next_one]
+            if operation.kind == "plan" and operation.number not in self.plans:
+                self.next_one += 1
 
     def attempt(self, operation: Operation) -> Answer:
         """Do one operation, and note how it ended."""

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background
+from sluice.coordinator import background, publisher
 from sluice.coordinator.background import Background
 from sluice.storage import vectors
 from sluice.tables import maintenance
@@ -145,8 +145,11 @@ def _thread(*args: Any, **kwargs: Any) -> Any:
 
 
 @contextmanager
-def simulated_environment(*, inline_vector_bytes: int) -> Iterator[None]:
-    """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files."""
+def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iterator[None]:
+    """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files.
+
+    Verdict records are pruned with every so many versions.
+    """
     before = set(Background._all)
     patches: list[Any] = [
         patch.object(uuid, "uuid4", _guid),
@@ -154,6 +157,7 @@ def simulated_environment(*, inline_vector_bytes: int) -> Iterator[None]:
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(maintenance, "threading", SimpleNamespace(Lock=_lock, Thread=_thread)),
+        patch.object(publisher, "_PRUNE_EVERY", prune_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
     ]
     for name, module in sorted(sys.modules.items()):

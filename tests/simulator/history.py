@@ -89,6 +89,8 @@ class History:
     """GUID -> the client, and the number of its operation, that filed it first."""
     direct: dict[str, int] = field(default_factory=dict)
     """GUID of each transaction that was ratified without a slot -> tick."""
+    verdicts: list[tuple[int, int, str, object]] = field(default_factory=list)
+    """Every verdict that was recorded: generation, slot, GUID, and the refusal or None."""
     heads: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)
     """Every value of the head that was stored."""
     published: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)

@@ -87,6 +87,7 @@ class Machine:
     around: Surroundings
     incarnation: int = 0
     dead: bool = False
+    replaced: bool = False
     paused_until: float = 0.0
     skew_ms: int = 0
     doing: Call | None = None
@@ -129,7 +130,12 @@ class Machine:
         mean = 0.001 if coordination else 0.012
         around.scheduler.pause(mean * self._pace * (0.2 + self.roll(23, number)))
         fault = around.weather.fault(
-            self.name, self.number * 50 + self.incarnation, number, around.scheduler.now, coordination=coordination, writes=writes
+            f"{self.name}.{self.incarnation}",
+            self.number * 50 + self.incarnation,
+            number,
+            around.scheduler.now,
+            coordination=coordination,
+            writes=writes,
         )
         if fault is None:
             return None
@@ -138,6 +144,9 @@ class Machine:
             case "crash":
                 self.crash()
                 raise Crashed
+            case "replaced":
+                around.restart(self)
+                self._stand_still(0.01 + 2.0 * strength**3)
             case "pause":
                 self._stand_still(0.2 + 25.0 * strength**2)
             case "slow":

@@ -108,6 +108,7 @@ class _Judgement:
 
     def answers(self) -> Iterator[str]:
         """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""
+        refused = {guid for _, _, guid, refusal in self._history.verdicts if refusal is not None}
         for call in self._history.calls:
             answer = call.answer
             if answer is None:
@@ -121,6 +122,8 @@ class _Judgement:
                 for guid in () if again and answer.kind != "refused" else call.filed:
                     if guid in self._places:
                         yield f"{guid} is in the log as version {self._places[guid].version}, and was told: {call}"
+                if answer.kind == "refused" and answer.transaction_id in self._history.slot_of.keys() - refused:
+                    yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
 
     def liveness(self) -> Iterator[str]:
         """Once nothing goes wrong any more every call ends soon, and is told what became of it."""
@@ -154,7 +157,11 @@ class _Judgement:
             yield f"twice: {call}, and it is in the log as {elsewhere} too"
 
     def order(self) -> Iterator[str]:
-        """Slots are decided in slot order (I3)."""
+        """Slots are decided in slot order, each once (I3)."""
+        decided = [(generation, slot) for generation, slot, _, _ in self._history.verdicts if slot >= 0]
+        for slot, following in pairwise(decided):
+            if slot >= following:
+                yield f"I3: slot {following} was decided after slot {slot}"
         placed = []
         for guid, slots in self._history.slot_of.items():
             if guid in self._places and len(slots) == 1 and guid not in self._history.direct:

@@ -30,6 +30,7 @@ __all__ = ["Plan", "Result", "simulate"]
 
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
+_INCARNATIONS_MAX = 40
 _NO_CHANGES_OF_ROWS = ("CREATE TABLE", "ATTACH", "DETACH")
 _LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
 
@@ -96,6 +97,9 @@ class _Coordination(MemoryCoordination):
             self._file(history, json.loads(data))
         elif len(parts) == 2 and parts[0] == "verdicts":
             record = json.loads(data)
+            history.verdicts += [
+                (record["generation"], each["slot"], each["transaction_id"], each["refusal"]) for each in record["verdicts"]
+            ]
             if record.get("direct"):
                 intent = json.loads(record["direct"])
                 history.direct[intent["transaction_id"]] = history.next_tick()
@@ -179,7 +183,7 @@ class _World:
         address = Address.on(machine, self.limits)
         fresh = Program(address, operations, timeout_s, think_s)
         if program is not None:
-            fresh.next_one, fresh.plans = program.next_one, program.plans
+            fresh.go_on_from(program)
         self.running[number] = fresh
 
         def live() -> None:
@@ -191,7 +195,8 @@ class _World:
         self.scheduler.spawn(machine, live, machine.name, delay=delay)
 
     def _restart(self, machine: Machine) -> None:
-        if machine.number < len(self.programs):
+        if machine.number < len(self.programs) and machine.incarnation < _INCARNATIONS_MAX and not machine.replaced:
+            machine.replaced = True
             delay = 0.1 + 10.0 * machine.draw() ** 2
             self.start(machine.number, machine.incarnation + 1, self.running[machine.number], delay)
 
@@ -286,7 +291,7 @@ def _weights(dice: Dice) -> dict[str, float]:
 def simulate(plan: Plan) -> Result:
     """Run one seed and judge it."""
     world = _World(plan)
-    with simulated_environment(inline_vector_bytes=world.dice.choice((10, 512), 8, 12)):
+    with simulated_environment(inline_vector_bytes=world.dice.choice((10, 512), 8, 12), prune_every=world.dice.choice((2, 32), 8, 13)):
         world.run()
     history = world.history
     objects = {key: content for key, (content, _) in world.around.objects.disk.objects.items()}
