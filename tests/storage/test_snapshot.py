@@ -283,13 +283,13 @@ def test_a_log_file_that_is_listed_but_not_there_is_named(monkeypatch: pytest.Mo
 def test_a_feature_that_readers_need_is_refused_when_it_comes() -> None:
     store = counted(2)
     snapshot = Snapshot.load(store)
-    protocol = Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
+    protocol = Protocol(3, 7, ("typeWidening",), ("typeWidening",))
     put_commit(store, 2, protocol)
-    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+    with pytest.raises(UnsupportedFeature, match="typeWidening"):
         Snapshot.load(store)
-    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+    with pytest.raises(UnsupportedFeature, match="typeWidening"):
         snapshot.refresh(store)
-    with pytest.raises(UnsupportedFeature, match="deletionVectors"):
+    with pytest.raises(UnsupportedFeature, match="typeWidening"):
         snapshot.advance([(2, [protocol])])
     assert Snapshot.load(store, version=1).num_files == 2
 

@@ -281,7 +281,7 @@ def test_different_partitions_do_not_meet(place: Place, plan_compaction: Compact
 
 @pytest.mark.parametrize(
     ("arguments", "options", "kind"),
-    [(("minor",), {}, Kind.MINOR), (("major",), {}, Kind.MAJOR), ((), {}, Kind.MINOR), ((), {"z_order_by": "delay"}, Kind.MAJOR)],
+    [(("minor",), {}, Kind.MINOR), (("major",), {}, Kind.MAJOR), ((), {}, Kind.MINOR), ((), {"z_order_by": "delay"}, Kind.MINOR)],
 )
 @BOTH
 def test_what_a_compaction_says_it_read(
