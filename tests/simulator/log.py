@@ -36,12 +36,16 @@ class Transaction:
 
 @dataclass
 class Version:
-    """One version: its transactions in order, its in-commit timestamp, the rows after it, and the application numbers it wrote."""
+    """One version: its transactions in order, its in-commit timestamp, the rows after it, and the application numbers it wrote.
+
+    `gives_away`: from it on the table belongs to other engines.
+    """
 
     number: int
     transactions: list[Transaction]
     timestamp_ms: int
     applications: dict[str, int]
+    gives_away: bool
     rows: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -82,6 +86,8 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
     for number, name in enumerate(names):
         actions = [json.loads(line) for line in objects[name].splitlines() if line]
         log.versions.append(_version(number, actions))
+        if len(log.versions[-1].applications) < sum("txn" in each for each in actions):
+            log.problems.append(f"version {number} holds two transactions of one application")
         replay.apply(number, actions)
         log.versions[-1].rows = replay.rows(number)
     return log
@@ -95,7 +101,9 @@ def _version(number: int, actions: list[dict[str, Any]]) -> Version:
         for place, t in enumerate(sorted(told, key=lambda t: int(t["ordinal"])))
     ]
     applications = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-    return Version(number, transactions, info.get("inCommitTimestamp", info.get("timestamp", 0)), applications)
+    protocol: dict[str, Any] | None = next((each["protocol"] for each in actions if "protocol" in each), None)
+    gives_away = protocol is not None and "sluice" not in protocol.get("writerFeatures", ())
+    return Version(number, transactions, info.get("inCommitTimestamp", info.get("timestamp", 0)), applications, gives_away)
 
 
 class _Replay:

@@ -32,6 +32,7 @@ def judge(history: History, objects: Mapping[str, bytes], level: str) -> list[st
         found += judgement.coordination()
         found += judgement.answers()
         found += judgement.order()
+        found += judgement.belonging()
         found += judgement.effects()
         found += judgement.reads()
         found += judgement.outcomes()
@@ -190,6 +191,16 @@ class _Judgement:
                 yield f"I10: nobody knows what became of {guid}, which had the slots {self._history.slot_of.get(guid)}"
 
     # -- rows --------------------------------------------------------------------------------------------------------
+
+    def belonging(self) -> Iterator[str]:
+        """Nothing is committed to a table that was given away, nor by who does not know that it was."""
+        for version in self._log.versions:
+            for each in version.transactions:
+                if any(v.gives_away for v in self._log.versions[max(each.read_version, 0) + 1 : version.number]):
+                    yield f"{each} did not know that the table was given away"
+        for one, other in pairwise(self._log.versions):
+            if one.gives_away and [t.operation for t in other.transactions] != ["ATTACH"]:
+                yield f"version {other.number} was committed to a table that was given away"
 
     def effects(self) -> Iterator[str]:
         """Every version holds what its transactions did, one after the other, to the rows of the one before."""
