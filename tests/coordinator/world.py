@@ -101,7 +101,7 @@ def app_intent(head: Head, number: int) -> Intent:
 
 def rewrite_intent(head: Head, old: str, new: str, **changes: Any) -> Intent:
     """One file replaced by another, having read it."""
-    footprint = Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"})
+    footprint = replace(changes.pop("footprint", Footprint(read_files=(old,), partition_types={"p": "string"})), removes=(old,))
     return intent_of(head, [remove(old), add(new)], footprint, changes)
 
 
@@ -131,10 +131,10 @@ class World:
         infos = [commit[0]["commitInfo"] for commit in self.log()]
         return [t["id"] for info in infos for t in info["sluice"]["transactions"]]  # type: ignore[index]
 
-    def files(self) -> set[str]:
-        """The live files, by plain replay."""
+    def files(self, upto: int | None = None) -> set[str]:
+        """The live files, by plain replay; as of version `upto` where that is given."""
         live: set[str] = set()
-        for version, commit in enumerate(self.log()):
+        for version, commit in enumerate(self.log()[: None if upto is None else upto + 1]):
             for action in decode_commit(b"\n".join(orjson.dumps(a) for a in commit), name=str(version)):
                 if isinstance(action, RemoveFile):
                     assert action.path in live, f"version {version} removes {action.path}, which is not live"

@@ -15,29 +15,30 @@ the queue at once; everybody else may, after a patience: a slow, paused or dead 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
-from ..storage.errors import BadChecksum, InvalidRequest, MissingObject, Unavailable, invariant
+from ..storage.errors import InvalidRequest, Unavailable, invariant
 from .background import Background
-from .claims import Claim, claim_slot, find_slot, undecided
+from .claims import Claim, claim_slot, find_slot, move_slot, undecided
 from .clock import Deadline, Event
-from .content import Member, render, version_digest
 from .context import TableContext
 from .direct import ratify_directly
 from .errors import NotCommitted, OutcomeUnknown
 from .faults import point
-from .layout import SlotName, VerdictName
+from .joint import Joints
+from .layout import VerdictName
 from .lease_guard import LeaseGuard
 from .outcomes import Commit, Outcome, Verdicts, settle
 from .patience import Patience
 from .publisher import Publisher
-from .ratified import RatifiedLog, staged_actions, store_objects
-from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published
-from .resolve import Queued, groupable, resolve, window_start
-from .store import ApplyRefused, Check, Create, Node, NoNode, Op, ReplyLost, Write
+from .queued import batch_of, ratifying_ops, read_queue, record_name, with_winners
+from .ratified import RatifiedLog, store_objects
+from .records import BatchRecord, Head, Intent, MalformedRecord, Published
+from .resolve import Queued, groupable, resolve
+from .store import ApplyRefused, Check, Node, ReplyLost
 
 __all__ = ["Committer"]
 
@@ -56,6 +57,7 @@ class Committer:
         self.leases = LeaseGuard(context)
         self.publisher = Publisher(context, self.log)
         self.verdicts = Verdicts(context, self.log)
+        self.joints = Joints(self)
         self.background = Background(self._see_published)
         self.last_committed = -1
         """The highest version a caller was told of here."""
@@ -98,7 +100,7 @@ class Committer:
             return None
         told = self.verdicts.told_directly(done.record)
         commit = replace(settle(told), published=False)
-        publish = partial(self._publish, done.before, done.record, done.published, done.published_node)
+        publish = partial(self.publish, done.before, done.record, done.published, done.published_node)
         if ack == "ratified":
             self.background.submit(publish)
             return commit
@@ -140,6 +142,8 @@ class Committer:
         except MalformedRecord:
             intent = None
         try:
+            if intent is not None and intent.joint is not None and intent.transaction_id == transaction_id:
+                return self.joints.outcome(intent, deadline)
             return Outcome.committed(self._await(claim, intent, deadline, "published"))
         except NotCommitted as refused:
             return Outcome.refused(refused)
@@ -172,7 +176,7 @@ class Committer:
                         return replace(ratified, published=True)
                     if intent is None or not self._came_too_late(claim, published):
                         return settle(self.verdicts.of(claim, published.record))
-                    claim = self._file_again(claim, intent, deadline)
+                    claim = self._file_again(claim, intent)
                     continue
                 patience.see(published)
                 if self._only_waits(claim, intent, published, ack) and patience.left_s > 0:
@@ -196,14 +200,14 @@ class Committer:
                         patience.used()
                         if self.publisher.publish_pending() != published:
                             continue
-                    record = self._decide(head, head_node, published)
+                    record = self._decide(head, head_node, published, deadline)
                     if record is not None:
                         self._alone = len(record.verdicts) == 1
                         told = self.verdicts.told_by(record, claim)
                         if told is not None and told.verdict.refusal is None:
                             ratified = replace(settle(told), published=False)
                             pending = Deadline.after(self.context.limits.publication_wait_s, self.context.clock)
-                        publish = partial(self._publish, head, record, published, published_node)
+                        publish = partial(self.publish, head, record, published, published_node)
                         if ratified is not None and ack == "ratified":
                             self.background.submit(publish)
                             return ratified
@@ -253,15 +257,10 @@ class Committer:
             return False
         return self.context.coordination.read(claim.path(self.context.tree)) is not None
 
-    def _file_again(self, claim: Claim, intent: Intent, deadline: Deadline) -> Claim:
-        """File an intent that came too late for its generation in the present one, under the same GUID."""
+    def _file_again(self, claim: Claim, intent: Intent) -> Claim:
+        """File an intent that came too late for its generation in the present one; the same claim when that has to be looked at again."""
         head, _ = self._head(None)
-        moved = claim_slot(self.context, replace(intent, filed_again=True), head, deadline)
-        try:
-            self.context.coordination.delete(claim.path(self.context.tree))
-        except (NoNode, ReplyLost) as left:
-            _log.info("the slot of %s in a closed generation was left or removed: %s", claim.transaction_id, left)
-        return moved
+        return move_slot(self.context, claim, intent, head) or claim
 
     def _only_waits(self, claim: Claim, intent: Intent | None, published: Published, ack: str) -> bool:
         """Whether a look at the head can change nothing yet: a grouped append waits until all before it is published."""
@@ -282,13 +281,13 @@ class Committer:
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
-    def _publish(self, before: Head, record: BatchRecord, published: Published, node: Node) -> bool:
+    def publish(self, before: Head, record: BatchRecord, published: Published, node: Node) -> bool:
         """Publish a batch this client ratified on top of `before`; whether it is published for certain now.
 
         What was ratified before it may be in another's hands: that one goes on with this batch, or patience sees to it.
         The versions are compared too: what was ratified directly has no slot.
         """
-        name = _name(record, before)
+        name = record_name(record, before)
         next_one = published.version == before.version and published.covers(before.generation, before.slot)
         if next_one and self.publisher.publish(name, record, published, node):
             return True
@@ -297,36 +296,42 @@ class Committer:
             return self.publisher.publish_pending().covers(name.generation, name.slot)
         return False
 
-    def _decide(self, head: Head, head_node: Node, published: Published) -> BatchRecord | None:
-        """Decide what is queued and ratify it. None when there was nothing to do or another was faster."""
+    def _decide(self, head: Head, head_node: Node, published: Published, deadline: Deadline) -> BatchRecord | None:
+        """Decide what is first in the queue; None when no batch of this table alone came of it."""
+        decided = self.decide(head, head_node, published)
+        if not isinstance(decided, Queued):
+            return decided
+        self.joints.decide(decided, head.generation, deadline)
+        return None
+
+    def decide(self, head: Head, head_node: Node, published: Published) -> BatchRecord | Queued | None:
+        """Decide what is queued and ratify it, up to the first transaction over several tables.
+
+        None when there was nothing to do or another was faster. What is first in the queue, when that is such a transaction:
+        it needs its other tables, too.
+        """
         limits = self.context.limits
         room = limits.backlog_versions_max - (head.version - published.version)
-        queue = self._queue(head)
+        queue = read_queue(self.context, head)
         if not queue or room <= 0:
             return None
-        winners = {w.version: w for w in self.log.winners(range(window_start(head, queue) + 1, head.version + 1))}
+        if queue[0].joint is not None:
+            return queue[0]
+        queue = tuple(takewhile(lambda each: each.joint is None, queue))
+        queue, winners = with_winners(self.log, head, queue)
         leases = self.leases.view(each.member.intent for each in queue if each.member is not None)
         decision = resolve(head, queue, winners, limits, room=room, lookup=self.log.rows, leases=leases)
         if not decision.verdicts:
             return None
         store_objects(self.context, decision.objects)
-        ratified_ms = self.context.clock.now_ms()
-        contents = {p.version: render(p, decision.members[p.version], ratified_ms) for p in decision.versions}
-        record = BatchRecord(
-            batch_id=uuid.uuid4().hex,
-            generation=head.generation,
-            ratified_ms=ratified_ms,
-            verdicts=decision.verdicts,
-            versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
-            closes_generation=decision.head.generation != head.generation,
-        )
+        record, contents = batch_of(decision, head, self.context.clock.now_ms())
         checks = leases.checks(
             (member.intent for members in decision.members.values() for member in members),
             (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None),
         )
-        ratified = self._ratify(decision.head, head_node, _name(record, head), record, checks)
+        ratified = self._ratify(decision.head, head_node, record_name(record, head), record, checks)
         if ratified is None:
-            return self._decide(head, head_node, published)  # once for each lease that was granted or lost just now
+            return self.decide(head, head_node, published)  # once for each lease that was granted or lost just now
         if not ratified:
             return None
         for version, content in contents.items():
@@ -338,11 +343,7 @@ class Committer:
 
         Whether it took effect; None when it did not for the sake of a lease only, so that it has to be decided again.
         """
-        tree = self.context.tree
-        ops: list[Op] = [Write(tree.head, after.encode(), before.version), Create(tree.verdict(name), record.encode())]
-        if after.generation != record.generation:
-            ops.append(Create(tree.slots(after.generation)))
-        ops += [*checks, *self.context.standing()]
+        ops = [*ratifying_ops(self.context, after, before, name, record), *checks, *self.context.standing()]
         point("before-ratify")
         try:
             self.context.coordination.apply(ops)
@@ -352,38 +353,8 @@ class Committer:
         except ReplyLost:
             coordination = self.context.coordination
             coordination.barrier()
-            node = coordination.read(tree.verdict(name))
+            node = coordination.read(self.context.tree.verdict(name))
             if node is None or BatchRecord.decode(node.data).batch_id != record.batch_id:
                 return False
         point("after-ratify")
         return True
-
-    def _queue(self, head: Head) -> Sequence[Queued]:
-        """The undecided slots with their intents, in slot order; nothing when the head moved on meanwhile."""
-        context = self.context
-        names = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
-        names = names[: context.limits.batch_slots_max]
-        nodes = context.coordination.read_many([context.tree.slot(head.generation, name) for name in names])
-        queue: list[Queued] = []
-        for name, node in zip(names, nodes, strict=True):
-            if node is None:
-                return ()
-            queue.append(self._queued(name, node))
-        return queue
-
-    def _queued(self, name: SlotName, node: Node) -> Queued:
-        try:
-            intent = Intent.decode(node.data)
-            if intent.transaction_id != name.transaction_id:
-                raise MalformedRecord(f"it names transaction {intent.transaction_id!r}, its slot {name.transaction_id!r}")
-            return Queued(name.sequence, name.transaction_id, Member(intent, staged_actions(self.context, intent)))
-        except (MalformedRecord, MissingObject, BadChecksum) as problem:
-            return Queued(name.sequence, name.transaction_id, None, str(problem))
-
-
-def _name(record: BatchRecord, before: Head) -> VerdictName:
-    """The name of a batch's record: what it decided last, on top of the head `before` it."""
-    version = before.version if record.last_version is None else record.last_version
-    refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
-    slot = record.verdicts[-1].slot
-    return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)

@@ -5,6 +5,7 @@ Rendering is a pure function of the verdict record and the intents, so that ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from .row_ids import numbered
 
 __all__ = ["Member", "Winner", "render", "version_digest", "winner_of"]
 
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -33,7 +36,7 @@ class Member:
     rebased: tuple[str, ...] = ()
 
 
-def _transaction(member: Member, ordinal: int, ratified_ms: int) -> dict[str, Any]:
+def _transaction(member: Member, ordinal: int, ratified_ms: int, joint: Mapping[str, int] | None) -> dict[str, Any]:
     intent = member.intent
     entry: dict[str, Any] = {
         "id": intent.transaction_id,
@@ -56,6 +59,8 @@ def _transaction(member: Member, ordinal: int, ratified_ms: int) -> dict[str, An
         entry["metadataChange"] = dict(intent.metadata_change)
     if intent.protocol_change is not None:
         entry["protocolChange"] = dict(intent.protocol_change)
+    if joint is not None:
+        entry["joint"] = dict(joint)
     return entry
 
 
@@ -63,7 +68,7 @@ def _sum_metrics(members: Sequence[Member]) -> dict[str, str]:
     total: dict[str, int] = {}
     for member in members:
         for name, value in member.intent.metrics.items():
-            if value.lstrip("-").isdigit():
+            if _NUMBER.fullmatch(value):
                 total[name] = total.get(name, 0) + int(value)
     return {name: str(value) for name, value in total.items()}
 
@@ -80,7 +85,7 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
         "operationMetrics": _sum_metrics(members) if len(members) > 1 else dict(first.metrics),
         "engineInfo": ENGINE,
         "txnId": first.transaction_id,
-        "sluice": {"transactions": [_transaction(m, n, ratified_ms) for n, m in enumerate(members)]},
+        "sluice": {"transactions": [_transaction(m, n, ratified_ms, plan.joint) for n, m in enumerate(members)]},
     }
     read_version = min(m.intent.read_version for m in members)
     if read_version >= 0:  # a commit that makes the table read none; delta-rs takes a negative number for damage

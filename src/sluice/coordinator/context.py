@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import orjson
 
+from ..storage.location import open_store
 from ..storage.objects import ObjectStore
 from .clock import Clock, SystemClock
 from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced
@@ -39,7 +40,7 @@ class TableContext:
 
     `connect` gives a live session: the same one until it expires, then a new one. Everything durable hangs on
     persistent nodes, so a new session simply goes on. `presence` stands for the client's transactions while they are open;
-    those of a client without one have ids that tell no owner.
+    those of a client without one have ids that tell no owner. `stores` opens what is below the location of another table.
     """
 
     objects: ObjectStore
@@ -49,6 +50,7 @@ class TableContext:
     limits: Limits = field(default_factory=Limits)
     client: ClientName = field(default_factory=ClientName)
     presence: Presence | None = None
+    stores: Callable[[str], ObjectStore] = open_store
     _known: _Known = field(default_factory=_Known, init=False, repr=False, compare=False)
 
     @property

@@ -114,6 +114,8 @@ class Verdicts:
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
         """The verdict on a slot in the record of its batch, or None when that is another batch's."""
         verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
+        if verdict is not None and verdict.transaction_id != claim.transaction_id:
+            return Told(_forgotten(claim), 0)  # somebody made up a slot of this number, and it came first
         return None if verdict is None else self._told(record, verdict)
 
     def told_directly(self, record: BatchRecord) -> Told:
@@ -137,6 +139,15 @@ class Verdicts:
                 return Outcome.committed(replace(settle(self._told(record, verdict)), published=published))
         found = self._in_log(transaction_id, after=after)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
+
+    def refusal_of(self, transaction_id: str) -> Refusal | None:
+        """Why a transaction was refused, where a verdict record still tells."""
+        for name in sorted((n for n in self._names() if n.refusals), reverse=True):
+            record = self._record(name)
+            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
+            if verdict is not None:
+                return verdict.refusal
+        return None
 
     def _names(self) -> Iterator[VerdictName]:
         names = self._context.coordination.children(self._context.tree.verdicts) or ()

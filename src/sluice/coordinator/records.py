@@ -1,7 +1,8 @@
 """What the nodes of a table hold, as typed records with a JSON codec.
 
 Every record carries what a later client needs to decide or to publish without asking anybody. Unknown fields of a record
-are ignored when reading; a change of meaning changes the node protocol number (limits.NODE_PROTOCOL).
+are ignored when reading, but for those of an intent: it is decided by what it says, so that one who does not understand all
+of it refuses it. A change of meaning changes the node protocol number (limits.NODE_PROTOCOL).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any, Final
 
 import orjson
 
-from .fields import MalformedRecord, load, maybe_int, maybe_object, strings, typed
+from .fields import MalformedRecord, load, maybe_int, maybe_object, require_known, strings, typed
 from .footprint import Footprint
 from .isolation import IsolationLevel
+from .joint_records import Joint
 
 __all__ = [
     "NO_SLOT",
@@ -128,6 +130,7 @@ class Intent:
     where it tracks rows; `detach` by the one that gives it back. `rebased` says what its owner adapted to commits it met
     while validating; `metadata_change` and `protocol_change` describe the difference that its metaData and protocol
     actions make. `leases` are the nodes of the leases it depends on: it is committed only while they all exist (I9).
+    `joint` names the tables of a transaction over several: it is committed in all of them or in none (I11).
     """
 
     transaction_id: str
@@ -152,6 +155,12 @@ class Intent:
     protocol_change: Mapping[str, Any] | None = None
     row_ids: int | None = None
     leases: tuple[str, ...] = ()
+    joint: Joint | None = None
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it is the share of a table that a transaction over several reads and does not write: no version comes of it."""
+        return self.joint is not None and not self.actions and not self.staged
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -161,6 +170,7 @@ class Intent:
     def decode(data: bytes) -> Intent:
         """From JSON; raises MalformedRecord."""
         f = load(data, "intent")
+        require_known(f, Intent, "intent")
         client = typed(f.get("client", {}), dict, "intent.client")
         isolation = typed(f.get("isolation"), str, "intent.isolation")
         if isolation not in {level.value for level in IsolationLevel}:
@@ -186,7 +196,9 @@ class Intent:
             claimed_ms=typed(f.get("claimed_ms"), int, "intent.claimed_ms"),
             isolation=isolation,
             footprint=Footprint.of(typed(f.get("footprint"), dict, "intent.footprint")),
-            client=ClientName(str(client.get("host", "")), int(client.get("pid", 0)), str(client.get("application", ""))),
+            client=ClientName(
+                str(client.get("host", "")), typed(client.get("pid", 0), int, "intent.client.pid"), str(client.get("application", ""))
+            ),
             expected_version=maybe_int(f.get("expected_version"), "intent.expected_version"),
             detach=bool(f.get("detach", False)),
             filed_again=bool(f.get("filed_again", False)),
@@ -195,6 +207,7 @@ class Intent:
             protocol_change=maybe_object(f.get("protocol_change"), "intent.protocol_change"),
             row_ids=maybe_int(f.get("row_ids"), "intent.row_ids"),
             leases=strings(f.get("leases", []), "intent.leases"),
+            joint=Joint.of(f.get("joint")),
         )
 
 
@@ -241,7 +254,8 @@ class VersionPlan:
     """One ratified version: which slots' actions it carries in which order, its in-commit timestamp and its digest.
 
     `rebased` replaces the actions that a slot's intent holds; `first_row_id` is where the row ids of its new files begin,
-    None in a table that does not track rows.
+    None in a table that does not track rows. `joint` has the versions that were ratified together with it in other tables, by
+    location, and its own.
     """
 
     version: int
@@ -250,6 +264,7 @@ class VersionPlan:
     digest: str = ""
     rebased: tuple[Rebased, ...] = ()
     first_row_id: int | None = None
+    joint: Mapping[str, int] | None = None
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> VersionPlan:

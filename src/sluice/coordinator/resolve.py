@@ -5,24 +5,29 @@ Slots are decided in slot order, each once (I3); versions are dense (I2); consec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..storage.actions import DeletionVector, decode_commit
-from ..storage.errors import CorruptLogFile, invariant
+from ..storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
 from ..storage.paths import staged_path
 from ..storage.vectors import Rows
 from .conflicts import Finding, refusal
 from .content import Member, Winner, render, winner_of
 from .isolation import ConflictPolicy
+from .joint_records import Joint
 from .lease_guard import NO_LEASES, LeaseView
 from .limits import Limits
 from .rebase import Attempt, meet
 from .records import Head, Intent, Rebased, Refusal, Verdict, VersionPlan, digest
 from .row_ids import RowCountMissing, rows_to_number
 from .rows import VectorLookup
+from .soundness import UNJUDGEABLE, brief
 
-__all__ = ["Decision", "Queued", "groupable", "resolve", "window_start"]
+__all__ = ["Decision", "Queued", "groupable", "resolve", "window_of", "window_start"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,11 @@ class Queued:
     transaction_id: str
     member: Member | None
     problem: str = ""
+
+    @property
+    def joint(self) -> Joint | None:
+        """The tables of the transaction, when it is one over several."""
+        return None if self.member is None else self.member.intent.joint
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +70,17 @@ def window_start(head: Head, queue: Sequence[Queued]) -> int:
 
     A blind append only asks whether metadata changed since it was validated, and the head knows that.
     """
-    start = head.version
-    for queued in queue:
-        if queued.member is None:
-            continue
-        intent = queued.member.intent
-        plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
-        if not plain or head.metadata_version > intent.validated_through:
-            start = min(start, intent.validated_through)
-    return max(start, -1)
+    return min((window_of(head, queued) for queued in queue), default=head.version)
+
+
+def window_of(head: Head, queued: Queued) -> int:
+    """The same for one slot."""
+    if queued.member is None:
+        return head.version
+    intent = queued.member.intent
+    plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
+    needless = plain and head.metadata_version <= intent.validated_through
+    return head.version if needless else max(min(head.version, intent.validated_through), -1)
 
 
 @dataclass(slots=True)
@@ -119,6 +131,8 @@ class _Resolution:
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     planned: dict[str, Rows] = field(default_factory=dict)
+    told: int = 0
+    """Characters of refusals so far."""
     _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
 
     def winner(self, version: int) -> Winner | None:
@@ -182,6 +196,11 @@ class _Resolution:
             return self.met(member)
         except (CorruptLogFile, RowCountMissing) as problem:
             return Refusal("malformed", "Refused", f"the actions are not acceptable: {problem}")
+        except (AccessDenied, NoSuchBucket):  # it says something of this client; others may see more
+            raise
+        except UNJUDGEABLE as problem:  # whatever it holds, or a winner: the queue goes on
+            _log.exception("transaction %s could not be judged", intent.transaction_id)
+            return Refusal("malformed", "Refused", f"it cannot be told whether it conflicts: {type(problem).__name__}: {problem}")
 
     def met(self, member: Member) -> Member | Refusal:
         """The member after all versions it was not validated against."""
@@ -207,6 +226,9 @@ class _Resolution:
     def place(self, queued: Queued, member: Member) -> bool:
         """Give a sound intent its version and ordinal; False when this run may make no further version."""
         intent = member.intent
+        if intent.only_reads:
+            self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
+            return True
         apps = set(intent.footprint.app_versions)
         group = self.groups[-1] if self.groups else None
         joins = (
@@ -250,20 +272,27 @@ class _Resolution:
 
     def decide(self, queued: Queued) -> bool:
         """Decide one slot; False when the run has to end before it."""
+        if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
+            return False
         member = queued.member
         if member is None:
             malformed = Refusal("malformed", "Refused", f"the intent is not acceptable: {queued.problem}")
-            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=malformed))
-            return True
+            return self.refuse(queued, malformed)
         before = self.repetition(member.intent)
         if before is not None:
             self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
             return True
         judged = self.judge(member)
         if isinstance(judged, Refusal):
-            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=judged))
-            return True
+            return self.refuse(queued, judged)
         return self.place(queued, judged)
+
+    def refuse(self, queued: Queued, why: Refusal) -> bool:
+        """Refuse one slot, in a few words: what is refused may have chosen them."""
+        told = brief(why)
+        self.told += len(told.message)
+        self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=told))
+        return True
 
 
 def resolve(
@@ -275,6 +304,7 @@ def resolve(
     room: int,
     lookup: VectorLookup,
     leases: LeaseView = NO_LEASES,
+    jointly: bool = False,
 ) -> Decision:
     """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
 
@@ -286,6 +316,7 @@ def resolve(
     last = head.slot
     for queued in queue:
         invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
+        invariant("I11", jointly or queued.joint is None, f"slot {queued.slot} would be decided without the other tables it is about")
         if not run.decide(queued):
             break
         last = queued.slot

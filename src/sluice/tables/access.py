@@ -93,7 +93,7 @@ class TableAddress:
 
     location: str
     coordinator: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # there may be credentials among them
     application: str | None = None
 
     @staticmethod
@@ -119,6 +119,7 @@ class TableAddress:
             limits=limits or Limits(),
             client=(client := this_client(self.application)),
             presence=presence_of(self.coordinator, client.application),
+            stores=partial(open_store, options=self.storage_options),
         )
 
 

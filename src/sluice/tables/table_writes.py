@@ -53,6 +53,28 @@ class TableWrites:
         snapshot = snapshot_for_change(self._access, read_version)
         return self._transaction(snapshot, isolation=isolation, transaction=transaction, timeout_s=timeout_s)
 
+    @property
+    def access(self) -> Access:
+        """How this process reaches the table; for what works on several tables."""
+        return self._access
+
+    def joined(
+        self, version: int, transaction_id: str, *, isolation: str | None, transaction: tuple[str, int] | None, timeout_s: float
+    ) -> Transaction:
+        """An open transaction on a version, under an id that it shares with those of other tables; it is not committed alone."""
+        return Transaction(
+            self._access,
+            snapshot_for_change(self._access, version),
+            transaction_id=transaction_id,
+            isolation=isolation,
+            transaction=transaction,
+            timeout_s=timeout_s,
+        )
+
+    def noted(self, commit: Commit) -> None:
+        """Somebody committed to this table through `access`."""
+        self._note(commit)
+
     def append(
         self, rows: Rows, *, merge_schema: bool = False, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
     ) -> Commit | None:

@@ -196,8 +196,8 @@ class Transaction:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
             if newest_key(plan.metadata, plan.schema):
                 raise InvalidRequest(
-                    f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know of one "
-                    "another: give the rows as Arrow data"
+                    f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
+                    "of one another: give the rows as Arrow data"
                 )
             step = add_files(self._draft, plan, write(plan, label))
             self._did(step.reads, step)

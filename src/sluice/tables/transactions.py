@@ -33,7 +33,9 @@ __all__ = [
     "Reads",
     "check_application_transaction",
     "commit_change",
+    "intent_of",
     "new_transaction_id",
+    "prepared",
     "repeated_application_transaction",
     "validate",
 ]
@@ -124,13 +126,13 @@ def _read_version(change: Change) -> int:
     return change.snapshot.version if change.snapshot else -1
 
 
-def _attempt(access: Access, change: Change) -> Attempt:
+def _attempt(access: Access, change: Change, tables: int = 1) -> Attempt:
     context = access.ours.context
     configuration = change.snapshot.configuration if change.snapshot else {}
     return Attempt(
         transaction_id=change.transaction_id,
         operation=change.operation,
-        footprint=footprint_of(change, files_max=context.limits.footprint_files_max),
+        footprint=footprint_of(change, files_max=max(1, context.limits.footprint_files_max // tables)),
         level=stricter(table_isolation(configuration), change.isolation),
         encoded=encode_all(change.actions),
         now_ms=context.clock.now_ms(),
@@ -165,13 +167,13 @@ def commit_change(
     looks = 1 if change.once else _LOOKS_MAX
     while True:
         looks -= 1
-        attempt, head = _prepared(access, change)
+        attempt, head = prepared(access, change)
         upto = head.version if change.expected_version is None else -1
         repeated = repeated_application_transaction(access, attempt.footprint.app_versions, ack, after=_read_version(change), upto=upto)
         if repeated is not None:
             return repeated
         try:
-            return _file(access, change, attempt, head, deadline, ack)
+            return access.ours.commit(intent_of(access, change, attempt, head), head, deadline, ack=ack)
         except LeaseHeld as held:
             if held.filed and change.once:
                 raise
@@ -187,10 +189,13 @@ def commit_change(
             filing(change.transaction_id)
 
 
-def _prepared(access: Access, change: Change) -> tuple[Attempt, Head]:
-    """The change as it may be filed on top of the head it was validated through. Raises the conflict."""
+def prepared(access: Access, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
+    """The change as it may be filed on top of the head it was validated through. Raises the conflict.
+
+    `tables` is over how many tables the transaction goes: they share the room of one request.
+    """
     point("data-staged")
-    attempt = _attempt(access, change)
+    attempt = _attempt(access, change, tables)
     mine = attempt.footprint
     plain = mine.plain_append and mine.policy == ConflictPolicy.DELTA.value
     # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
@@ -200,17 +205,18 @@ def _prepared(access: Access, change: Change) -> tuple[Attempt, Head]:
     return attempt, head
 
 
-def _file(access: Access, change: Change, attempt: Attempt, head: Head, deadline: Deadline, ack: str) -> Commit:
-    """Store what the transaction needs, and file its intent."""
+def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> Intent:
+    """What is to be filed; what it needs is stored."""
     context = access.ours.context
+    inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
     store_objects(context, attempt.objects)
     actions = attempt.lines()
     staged = ""
-    if len(actions) > context.limits.inline_bytes_max:
+    if len(actions) > inline_bytes_max:
         staged = staged_path(change.transaction_id)
         context.objects.put(staged, actions)
         point("actions-staged")
-    intent = Intent(
+    return Intent(
         transaction_id=change.transaction_id,
         operation=change.operation,
         read_version=_read_version(change),
@@ -233,7 +239,6 @@ def _file(access: Access, change: Change, attempt: Attempt, head: Head, deadline
         leases=lease_paths(access),
         **_described(change),
     )
-    return access.ours.commit(intent, head, deadline, ack=ack)
 
 
 def _row_ids(change: Change) -> int | None:

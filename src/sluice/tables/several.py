@@ -1,0 +1,366 @@
+"""Transactions over several tables, and reads of several tables as of one moment."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from ..coordinator.clock import Deadline
+from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.instants import heads_together, version_beside
+from ..coordinator.joint import naming
+from ..coordinator.outcomes import Commit
+from ..storage.actions import AddFile
+from ..storage.errors import InvalidRequest
+from ..storage.location import normalise
+from .access import Access
+from .joint_commit import commit_together, require_one_coordinator
+from .table import Table
+from .transaction import Transaction
+from .transactions import DEFAULT_TIMEOUT_S, Change, check_application_transaction, commit_change
+from .views import TableSnapshot
+from .writing import Rows, WritePlan
+
+__all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "read_together"]
+
+_log = logging.getLogger(__name__)
+
+_OPEN: Final = "open"
+_UNDECIDED: Final = "undecided"
+_COMMITTED: Final = "committed"
+_REFUSED: Final = "refused"
+_ABORTED: Final = "aborted"
+
+Result = TypeVar("Result")
+
+Named: TypeAlias = "Table | str | os.PathLike[str]"
+"""A table, or its location."""
+
+Elsewhere: TypeAlias = "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None]"
+"""Tells of rows that are no Arrow data their schema and what writes them by a plan; None for rows it does not know."""
+
+
+def _location(table: Named) -> str:
+    return table.location if isinstance(table, Table) else normalise(table)
+
+
+class CommitInfo(Mapping[str, Commit]):
+    """What became of each table that was written: asked for by its location in any spelling, or by the Table."""
+
+    def __init__(self, commits: Mapping[str, Commit]) -> None:
+        self._commits = dict(commits)
+
+    def __getitem__(self, table: Named) -> Commit:
+        return self._commits[_location(table)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commits)
+
+    def __len__(self) -> int:
+        return len(self._commits)
+
+    def __repr__(self) -> str:
+        return f"CommitInfo({self._commits!r})"
+
+
+class JointTransaction:
+    """Operations on several tables that become one commit, or nothing. Made by `sluice.transaction`; not for several threads.
+
+    Each operation sees what the ones before it did, and nobody else sees anything before `commit`. All tables are read as of one
+    moment: that of the first use of one, or of the beginning for those that were named then. As a context manager it commits
+    when the block ends, and aborts when the block raises.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        *,
+        tables: Sequence[Named] = (),
+        isolation: str | None = None,
+        transaction: tuple[str, int] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        check_application_transaction(transaction)
+        self._coordinator = coordinator
+        self._storage_options = storage_options
+        self._isolation = isolation
+        self._application = transaction
+        self._ack = ack
+        self._timeout_s = timeout_s
+        self._elsewhere = elsewhere
+        self._tables: dict[str, Table] = {}
+        self._parts: dict[str, Transaction] = {}
+        self._state = _OPEN
+        self._id = ""
+        self._filed_again = False
+        self._changes: list[tuple[Access, Change]] | None = None
+        self._info = CommitInfo({})
+        self._refusal: NotCommitted | None = None
+        if tables:
+            self._begin([self._open(table) for table in tables])
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The transaction's GUID in all its tables, by which `sluice.outcome` finds it; "" before the first use of a table."""
+        return self._id
+
+    @property
+    def state(self) -> str:
+        """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
+        return self._state
+
+    @property
+    def read_versions(self) -> Mapping[str, int]:
+        """The versions the operations see, by location; with what this transaction did since."""
+        return {location: part.read_version for location, part in self._parts.items()}
+
+    @property
+    def commit_info(self) -> CommitInfo:
+        """The commit in each table that was written; empty before `commit`, and when nothing was changed."""
+        return self._info
+
+    # -- reading and changing ----------------------------------------------------------------------------------------
+
+    def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows of a table that satisfy `where`, as the operations so far left them; the commit depends on what is read."""
+        return self._do(table, lambda part: part.scan(columns, where))
+
+    def append(self, table: Named, rows: Any, *, merge_schema: bool = False) -> None:
+        """Add rows: Arrow data, or a Spark DataFrame. See `Table.append`."""
+        self._write(table, rows, "append", None, merge_schema)
+
+    def overwrite(self, table: Named, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in."""
+        if dynamic and where is not None:
+            raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
+        self._write(table, rows, "dynamic" if dynamic else "overwrite", where, merge_schema)
+
+    def delete(self, table: Named, where: str) -> None:
+        """Delete the rows that satisfy `where`, a Spark SQL condition."""
+        self._do(table, lambda part: part.delete(where))
+
+    def update(self, table: Named, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
+        """Give the columns in `set` the values of Spark SQL expressions over the old row, in the rows that satisfy `where`."""
+        self._do(table, lambda part: part.update(set, where))
+
+    def upsert(self, table: Named, rows: Rows, on: str | Sequence[str] | None = None) -> None:
+        """Replace the rows that have the key of one of `rows`, and add the others. See `Transaction.upsert`."""
+        self._do(table, lambda part: part.upsert(rows, on))
+
+    def truncate(self, table: Named, where: str | None = None) -> None:
+        """Remove all rows, or all partitions that satisfy `where`, without reading them."""
+        self._do(table, lambda part: part.truncate(where))
+
+    # -- ending ------------------------------------------------------------------------------------------------------
+
+    def commit(self, *, timeout_s: float | None = None) -> CommitInfo:
+        """Commit what was done, in all tables or in none. Called again it gives the same answer.
+
+        Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
+        the latter two it may be called again.
+        """
+        if self._state == _COMMITTED:
+            return self._info
+        if self._refusal is not None:
+            raise self._refusal
+        if self._state == _ABORTED:
+            self._require_open()
+        try:
+            self._info = CommitInfo(self._decided(timeout_s or self._timeout_s))
+        except NotCommitted as refusal:
+            self._state, self._refusal = _REFUSED, refusal
+            raise
+        self._state = _COMMITTED
+        for location, commit in self._info.items():
+            self._tables[location].noted(commit)
+        return self._info
+
+    def abort(self) -> None:
+        """Give the transaction up: nothing of it was or becomes visible. Data files it wrote are left to garbage collection."""
+        if self._state in (_COMMITTED, _UNDECIDED):
+            raise InvalidRequest(
+                f"transaction {self._id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
+                "call commit() to hear what became of it",
+                transaction_id=self._id,
+            )
+        if self._state == _OPEN:
+            self._state = _ABORTED
+
+    def __enter__(self) -> JointTransaction:
+        self._require_open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state != _OPEN:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"JointTransaction({self._id!r}, {self._state}, read_versions={dict(self.read_versions)!r})"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _do(self, table: Named, operation: Callable[[Transaction], Result]) -> Result:
+        part = self._part(table)
+        with naming(_location(table)):
+            return operation(part)
+
+    def _write(self, table: Named, rows: Any, mode: str, where: str | None, merge_schema: bool) -> None:
+        elsewhere = None if self._elsewhere is None else self._elsewhere(rows)
+        if elsewhere is not None:
+            schema, write = elsewhere
+            self._do(table, lambda part: part.write_elsewhere(schema, write, mode=mode, where=where, merge_schema=merge_schema))
+        elif mode == "append":
+            self._do(table, lambda part: part.append(rows, merge_schema=merge_schema))
+        else:
+            dynamic = mode == "dynamic"
+            self._do(table, lambda part: part.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
+
+    def _part(self, table: Named) -> Transaction:
+        self._require_open()
+        location = _location(table)
+        if location not in self._parts:
+            self._begin([self._open(table)])
+        return self._parts[location]
+
+    def _open(self, table: Named) -> Table:
+        if isinstance(table, Table):
+            return table
+        return Table.open(table, coordinator=self._coordinator, storage_options=self._storage_options)
+
+    def _begin(self, tables: Sequence[Table]) -> None:
+        """Take tables in, as of the moment of those that are there already."""
+        fresh = {each.location: each for each in tables}
+        require_one_coordinator([each.access for each in (*self._tables.values(), *fresh.values())])
+        versions = self._versions(fresh)
+        first = next(iter(fresh.values()))
+        transaction_id = self._id or first.access.ours.context.new_transaction_id()
+        parts = {
+            location: table.joined(
+                versions[location], transaction_id, isolation=self._isolation, transaction=self._application, timeout_s=self._timeout_s
+            )
+            for location, table in fresh.items()
+        }
+        self._tables.update(fresh)
+        self._parts.update(parts)
+        self._id = transaction_id
+
+    def _versions(self, fresh: Mapping[str, Table]) -> dict[str, int]:
+        """The version to begin each new table on: what stood when the others stood as they were read."""
+        contexts = {location: table.access.ours.context for location, table in (*self._tables.items(), *fresh.items())}
+        deadline = Deadline.after(self._timeout_s, next(iter(contexts.values())).clock)
+        heads = dict(zip(contexts, heads_together(list(contexts.values()), deadline), strict=True))
+        known = [(contexts[location], part.read_version) for location, part in self._parts.items()]
+        if all(heads[context.tree.location].version == version for context, version in known):
+            return {location: heads[location].version for location in fresh}
+        found: dict[str, int] = {}
+        for location in fresh:
+            version = version_beside(known, contexts[location])
+            if version is None:
+                raise ConcurrentModification(
+                    f"{location}: how it stood when transaction {self._id} read its first table is not known any more; begin another one, "
+                    "and name all its tables at the beginning (tables=[...])",
+                    rule="moment-forgotten",
+                    transaction_id=self._id,
+                    facts={"table": location},
+                )
+            found[location] = version
+        return found
+
+    def _require_open(self) -> None:
+        if self._state != _OPEN:
+            raise InvalidRequest(f"transaction {self._id} is {self._state}; begin another one", transaction_id=self._id, state=self._state)
+
+    def _decided(self, limit_s: float) -> Mapping[str, Commit]:
+        """The commits there are or now come to be, by location. Raises the refusal."""
+        if self._state == _UNDECIDED:
+            known = self._known(limit_s)
+            if known is not None:
+                return known
+            self._filed_again = True
+        repeated = self._repeated()
+        if repeated is not None:
+            return repeated
+        if self._changes is None:
+            self._changes = self._finished()
+        written = [_at(access) for access, change in self._changes if change.actions]
+        if not written:
+            _log.info("transaction %s changes nothing: no version was made", self._id)
+            return {}
+        self._state = _UNDECIDED
+        changes = [(access, replace(change, transaction_id=self._id, filed_again=self._filed_again)) for access, change in self._changes]
+        if len(changes) == 1:
+            access, change = changes[0]
+            with naming(_at(access)):
+                commit = commit_change(access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+            return {_at(access): commit}
+        commits = commit_together(changes, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+        return {location: commits[location] for location in written}
+
+    def _finished(self) -> list[tuple[Access, Change]]:
+        changes: list[tuple[Access, Change]] = []
+        for location, part in sorted(self._parts.items()):
+            with naming(location):
+                change = part.finish()
+            if change is not None:
+                changes.append((self._tables[location].access, change))
+        return changes
+
+    def _known(self, limit_s: float) -> Mapping[str, Commit] | None:
+        """What became of it after it was filed; None when there is no trace, so that it may be filed again. Raises the refusal."""
+        found: dict[str, Commit] = {}
+        for access, change in self._changes or ():
+            committer = access.ours
+            outcome = committer.outcome(self._id, Deadline.after(limit_s, committer.context.clock), after=self._read_version(access))
+            if outcome.error is not None:
+                raise outcome.error
+            if outcome.commit is not None and change.actions:
+                found[_at(access)] = outcome.commit
+        return found or None
+
+    def _read_version(self, access: Access) -> int:
+        return self._parts[_at(access)].read_version
+
+    def _repeated(self) -> Mapping[str, Commit] | None:
+        """The commits that wrote the application's transaction in all tables."""
+        if self._application is None:
+            return None
+        found = {location: commit for location, part in self._parts.items() if (commit := part.repeated()) is not None}
+        return found if found and len(found) == len(self._parts) else None
+
+    def _filed_under(self, transaction_id: str) -> None:
+        self._id = transaction_id
+
+
+def _at(access: Access) -> str:
+    """Where a table is."""
+    return access.address.location
+
+
+def read_together(tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> list[TableSnapshot]:
+    """Snapshots of several tables as of one moment, never older than what was acknowledged to anybody before the call.
+
+    A transaction over several of them is in all of these snapshots or in none. Tables may be given by location; then they
+    are opened at `coordinator`. Raises InvalidRequest for tables of different coordinators.
+    """
+    if isinstance(tables, (str, os.PathLike, Table)) or not tables:
+        raise InvalidRequest(f"tables={tables!r}: give a list of at least one table or location")
+    opened = [each if isinstance(each, Table) else Table.open(each, coordinator=coordinator) for each in tables]
+    require_one_coordinator([table.access for table in opened])
+    contexts = [table.access.ours.context for table in opened]
+    heads = heads_together(contexts, Deadline.after(timeout_s, contexts[0].clock))
+    return [table.snapshot(head.version) for table, head in zip(opened, heads, strict=True)]

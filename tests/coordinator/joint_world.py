@@ -1,0 +1,103 @@
+"""Several tables of one coordinator in memory, and clients that commit to all of them at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.joint_records import Joint, JointTable
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.outcomes import Commit, Outcome
+from sluice.coordinator.records import Head, Intent
+from sluice.coordinator.store import Create
+from sluice.storage.memory import MemoryStore
+
+from .world import QUICK, World, append_intent
+
+
+@dataclass
+class JointWorld:
+    """Tables by a short name; their locations are in the order of the names."""
+
+    names: str = "abc"
+    coordination: MemoryCoordination = field(default_factory=MemoryCoordination)
+    tables: dict[str, World] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        mark = uuid.uuid4().hex
+        for name in self.names:
+            self.tables[name] = World(self.coordination, MemoryStore.open(f"{mark}-{name}"))
+
+    def client(self, limits: Limits = QUICK) -> JointClient:
+        return JointClient(self, limits)
+
+    def location(self, name: str) -> str:
+        return self.tables[name].tree.location
+
+    def check(self) -> None:
+        """What must hold after every run: each log is sound, and what belongs together is there in every table, once."""
+        joints: dict[str, dict[str, int]] = {}
+        seen: dict[str, dict[str, int]] = {}
+        for world in self.tables.values():
+            world.check()
+            for version, commit in enumerate(world.log()):
+                for entry in commit[0]["commitInfo"]["sluice"]["transactions"]:  # type: ignore[index]
+                    if "joint" in entry:
+                        told = joints.setdefault(entry["id"], entry["joint"])
+                        assert told == entry["joint"], "two tables tell different versions"
+                        seen.setdefault(entry["id"], {})[world.tree.location] = version
+        assert seen == joints
+
+
+class JointClient:
+    """One process with one session, and a committer for each table."""
+
+    def __init__(self, world: JointWorld, limits: Limits = QUICK) -> None:
+        self.world = world
+        self.session: MemorySession = world.coordination.connect()
+        self.committers: dict[str, Committer] = {}
+        for name, table in world.tables.items():
+            self.committers[name] = Committer(TableContext(table.objects, table.tree, self.connect, SystemClock(), limits))
+
+    def connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+        return self.session
+
+    def head(self, name: str) -> Head:
+        state = self.committers[name].context.read_head()
+        assert state is not None
+        return state[0]
+
+    def intents(self, names: Iterable[str], files: Mapping[str, str] | None = None) -> dict[str, Intent]:
+        """Blind appends of one file each, under one GUID."""
+        guid = str(uuid.uuid4())
+        wanted = files or {}
+        return {name: append_intent(self.head(name), wanted.get(name, f"{guid}.parquet"), transaction_id=guid) for name in names}
+
+    def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:
+        committers = [self.committers[name] for name in intents]
+        by_location = {self.world.location(name): intent for name, intent in intents.items()}
+        lead = committers[0]
+        commits = lead.joints.commit(committers, by_location, Deadline.after(timeout_s, SystemClock()), ack=ack)
+        return {name: commits[self.world.location(name)] for name in intents}
+
+    def append(self, names: Iterable[str], **options: str) -> dict[str, Commit]:
+        return self.commit(self.intents(names, options))
+
+    def file(self, intents: Mapping[str, Intent]) -> list[str]:
+        """Make the slots as a writer does that dies then; their paths."""
+        joint = Joint.checked(sorted(JointTable(self.world.location(name), self.head(name).generation) for name in intents))
+        ops: list[Create] = []
+        for name, intent in intents.items():
+            prefix = self.world.tables[name].tree.slot_prefix(0, intent.transaction_id)
+            ops.append(Create(prefix, replace(intent, joint=joint).encode(), sequential=True))
+        return [str(path) for path in self.session.apply(ops)]
+
+    def outcome(self, name: str, transaction_id: str, timeout_s: float = 10.0) -> Outcome:
+        return self.committers[name].outcome(transaction_id, Deadline.after(timeout_s, SystemClock()))
