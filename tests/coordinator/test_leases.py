@@ -401,7 +401,8 @@ def test_waiting_without_a_circle_is_no_deadlock(world: World) -> None:
 def in_partition(head: Head, partition: str, **changes: object) -> Intent:
     """An append into one partition."""
     footprint = Footprint(blind_append=True, partition_types=dict(TYPES), partitions=(f'{{"d":null,"p":"{partition}"}}',))
-    return intent_of(head, [add(f"p={partition}/{time.time_ns()}.parquet", partition_values={"d": None, "p": partition})], footprint, dict(changes))
+    file = add(f"p={partition}/{time.time_ns()}.parquet", partition_values={"d": None, "p": partition})
+    return intent_of(head, [file], footprint, dict(changes))
 
 
 def reading(head: Head, predicate: str, writes: str) -> Intent:

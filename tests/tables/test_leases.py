@@ -1,0 +1,459 @@
+"""Leases as users take them: commits of others wait, lost ones are told, transactions do not starve; and real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import sluice
+from sluice.coordinator import leases as of_coordinator
+from sluice.coordinator.connect import connect
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.memory import MemorySession
+from sluice.coordinator.pins import EVERYTHING, pinned_versions, pins_of
+from sluice.tables.retrying import scope_of_reads
+from sluice.tables.transactions import Reads
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_held_afterwards() -> Iterator[None]:
+    yield
+    assert of_coordinator.held_by_this_thread() == []
+
+
+@contextmanager
+def elsewhere(work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Run it in a thread of its own, as another writer."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work)
+
+
+def by_another(work: Callable[[], T]) -> T:
+    with elsewhere(work) as running:
+        return running.result(30)
+
+
+def expire(coordinator: str) -> None:
+    """End this process's session with a coordinator in memory, from the server's side."""
+    session = connect(coordinator)
+    assert isinstance(session, MemorySession)
+    session.expire()
+
+
+def context_of(table: sluice.Table) -> TableContext:
+    return table._access.ours.context
+
+
+# -- commits of others ---------------------------------------------------------------------------------------------------
+
+
+def test_others_wait_until_the_lease_is_released(place: Place) -> None:
+    table = place.create()
+    with table.lease(where="origin = 'JFK'") as lease:
+        with elsewhere(lambda: place.open().append(flights(("JFK", 1, 1)))) as waiting:
+            place.open().append(flights(("LGA", 1, 2)))
+            by_another(lambda: place.open().append(flights(("EWR", 1, 3))))
+            table.append(flights(("JFK", 1, 4)))
+            assert not waiting.done()
+            lease.release()
+            commit = waiting.result(10)
+        assert commit is not None
+        assert commit.version == 4
+    assert [delay for *_, delay in rows_of(table.refresh().snapshot().to_arrow())] == [3, 1, 4, 2]
+
+
+OPERATIONS: dict[str, Callable[[sluice.Table], object]] = {
+    "append": lambda t: t.append(flights(("JFK", 1, 1))),
+    "overwrite": lambda t: t.overwrite(flights(("JFK", 1, 1)), where="origin = 'JFK'"),
+    "overwrite all": lambda t: t.overwrite(flights(("LGA", 1, 1))),
+    "delete": lambda t: t.delete("delay = 7"),
+    "update": lambda t: t.update({"delay": "0"}, "origin = 'JFK'"),
+    "upsert": lambda t: t.upsert(flights(("JFK", 1, 1)), on=["origin", "month"]),
+    "truncate": lambda t: t.truncate("origin = 'JFK'"),
+    "properties": lambda t: t.set_properties({"delta.appendOnly": "true"}),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_that_touches_the_scope_is_stopped(place: Place, operation: str) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 7), ("LGA", 1, 7)))
+    with table.lease(where="origin = 'JFK'", name="nightly") as lease:
+        other = place.open(timeout_s=0.3, application="other")
+        with pytest.raises(sluice.LeaseHeld, match="'nightly' on origin = 'JFK', held by") as caught:
+            by_another(lambda: OPERATIONS[operation](other))
+        assert caught.value.facts["pid"] == os.getpid()
+        assert caught.value.facts["lease"] in lease.nodes
+        assert caught.value.retryable
+        assert table.refresh().version == 1
+        OPERATIONS[operation](table)
+    assert table.refresh().version == 2
+
+
+def test_a_transaction_that_read_the_scope_and_writes_elsewhere_is_stopped(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 7)))
+
+    def copy() -> None:
+        with place.open(timeout_s=0.3).begin() as transaction:
+            transaction.append(transaction.scan(where="origin = 'JFK'").slice(0, 0))
+            transaction.append(flights(("LGA", 1, 1)))
+
+    with table.lease(where="origin = 'JFK'"), pytest.raises(sluice.LeaseHeld):
+        by_another(copy)
+    with table.lease("shared", where="origin = 'JFK'"):
+        by_another(copy)
+    assert table.refresh().version == 2
+
+
+def test_readers_are_never_disturbed(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 7)))
+    with table.lease():
+        found = by_another(lambda: place.open().snapshot(consistency="serial").to_arrow())
+    assert found.num_rows == 1
+
+
+def test_what_waited_is_compared_with_what_the_holder_did(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 7)))
+    with table.lease() as lease, elsewhere(lambda: place.open().update({"delay": "delay + 1"}, "origin = 'JFK'")) as waiting:
+        time.sleep(0.1)
+        table.update({"delay": "delay + 10"}, "origin = 'JFK'")
+        lease.release()
+        with pytest.raises(sluice.ConcurrentModification):
+            waiting.result(10)
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 17)]
+
+
+# -- losing it -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("take", ["table", "name"])
+def test_a_commit_under_a_lease_whose_session_expired_is_refused(place: Place, take: str) -> None:
+    table = place.create()
+    lease = table.lease() if take == "table" else sluice.lease("nightly-load", coordinator=place.coordinator)
+
+    def lose_it() -> None:
+        with lease:
+            expire(place.coordinator)
+            with pytest.raises(sluice.LeaseLost, match="take the lease again"):
+                table.append(flights(("JFK", 1, 1)))
+            assert lease.lost.wait(5)
+            assert not lease.held
+
+    with pytest.raises(sluice.LeaseLost, match="while the block ran"):
+        lose_it()
+    assert table.refresh().version == 0
+    table.append(flights(("JFK", 1, 1)))
+
+
+def test_a_lease_of_another_coordinator_has_no_say(place: Place) -> None:
+    table = place.create()
+    elsewhere_address = f"memory://{uuid.uuid4().hex}"
+    lease = sluice.lease("a", coordinator=elsewhere_address)
+    expire(elsewhere_address)
+    table.append(flights(("JFK", 1, 1)))
+    lease.release()
+    assert table.refresh().version == 1
+
+
+def test_a_thread_that_works_for_the_holder_says_so(place: Place) -> None:
+    table = place.create(ack="ratified")
+    with table.lease() as lease:
+
+        def work() -> sluice.Commit | None:
+            with lease.bind():
+                return place.open(timeout_s=0.3).append(flights(("JFK", 1, 1)))
+
+        assert by_another(work) is not None
+        with pytest.raises(sluice.LeaseHeld):
+            by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
+
+
+# -- asking --------------------------------------------------------------------------------------------------------------
+
+
+def test_several_at_once(place: Place, tmp_path: Path) -> None:
+    orders = place.create()
+    stock = Place(str(tmp_path / "stock"), place.coordinator).create()
+    with sluice.leases([stock, orders.lease_on(where="origin = 'JFK'"), sluice.lease_on("load", coordinator=place.coordinator)]) as lease:
+        assert len(lease.nodes) == 3
+        for ask in (lambda: stock.lease(wait_s=0), lambda: sluice.lease("load", coordinator=place.coordinator, wait_s=0)):
+            with pytest.raises(sluice.LeaseHeld):
+                by_another(ask)
+        by_another(lambda: orders.lease(where="origin <> 'JFK'", wait_s=0).release())
+
+
+def test_holding_one_and_waiting_for_the_other_in_a_circle_is_told(place: Place, tmp_path: Path) -> None:
+    orders = place.create()
+    stock = Place(str(tmp_path / "stock"), place.coordinator).create()
+    other_holds, i_wait = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with stock.lease():
+            other_holds.set()
+            i_wait.wait(5)
+            with pytest.raises(sluice.DeadlockDetected, match="let go of"):
+                orders.append(flights(("JFK", 1, 1)))
+
+    with orders.lease(), elsewhere(other) as running:
+        other_holds.wait(5)
+        threading.Timer(0.2, i_wait.set).start()
+        with stock.lease(wait_s=10):
+            running.result(10)
+
+
+BAD: dict[str, Callable[[sluice.Table], object]] = {
+    "mode is 'read'; use one of shared, exclusive": lambda t: t.lease("read"),
+    "a lease covers whole partitions, and delay = 1 asks for rows; name its partition columns": lambda t: t.lease(
+        where="origin = 'JFK' AND delay = 1"
+    ),
+    "nowhere": lambda t: t.lease(where="nowhere = 1"),
+    "wait_s is -1": lambda t: t.lease(wait_s=-1),
+    "name='a\\\\nb'": lambda t: t.lease(name="a\nb"),
+    "at most 200": lambda t: t.lease(name="a" * 201),
+    "give a list": lambda _: sluice.leases([]),
+    "give a list of": lambda _: sluice.leases("load"),
+    "a lease needs a name": lambda _: sluice.lease(""),
+    "several coordinators": lambda t: sluice.leases([t, sluice.lease_on("a", coordinator="memory://another")]),
+    "attempts is 0": lambda t: t.transact(lambda _: None, attempts=0),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_asked_for(place: Place, message: str) -> None:
+    table = place.create()
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        BAD[message](table)
+
+
+def test_a_table_without_partitions_is_leased_as_a_whole(tmp_path: Path) -> None:
+    table = sluice.Table.create(tmp_path / "t", FLIGHTS, coordinator=f"memory://{uuid.uuid4().hex}")
+    with pytest.raises(sluice.InvalidRequest, match="the table has no partitions"):
+        table.lease(where="origin = 'JFK'")
+    with table.lease():
+        table.append(flights(("JFK", 1, 1)))
+
+
+@pytest.mark.parametrize("name", ["../../tables", ".", "..", "a/b", "%2e%2e", "' OR 1=1 --", "naïve ⚿", "l-x-0000000001"])
+def test_names_are_data(name: str) -> None:
+    coordinator = f"memory://{uuid.uuid4().hex}"
+    with sluice.lease(name, coordinator=coordinator) as lease:
+        [path] = lease.nodes
+        assert path.startswith("/names/")
+        assert path.count("/") == 4
+        with pytest.raises(sluice.LeaseHeld):
+            by_another(lambda: sluice.lease(name, coordinator=coordinator, wait_s=0))
+
+
+# -- transactions that cannot starve --------------------------------------------------------------------------------------
+
+
+def test_after_three_losses_the_scope_is_leased(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
+    attempts = 0
+    stopped: list[sluice.LeaseHeld] = []
+
+    def work(transaction: sluice.Transaction) -> int:
+        nonlocal attempts
+        attempts += 1
+        transaction.update({"delay": "delay + 100"}, "origin = 'JFK' AND delay >= 0")
+        try:
+            by_another(lambda: place.open(timeout_s=0.3).update({"delay": "delay + 1"}, "origin = 'JFK'"))
+        except sluice.LeaseHeld as held:
+            stopped.append(held)
+            by_another(lambda: place.open(timeout_s=0.3).update({"delay": "delay + 1"}, "origin = 'LGA'"))
+        return attempts
+
+    assert table.transact(work) == 4
+    [held] = stopped
+    assert held.facts["where"] == "origin = 'JFK'"
+    assert "lost 3 times" in held.facts["name"]
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 103), ("LGA", 1, 1)]
+
+
+def test_a_transaction_gives_up_after_its_attempts(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 0)))
+
+    def work(transaction: sluice.Transaction) -> None:
+        transaction.update({"delay": "delay + 100"}, "origin = 'JFK'")
+        by_another(lambda: place.open().update({"delay": "delay + 1"}, "origin = 'JFK'"))
+
+    with pytest.raises(sluice.ConcurrentModification):
+        table.transact(work, attempts=2)
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2)]
+
+
+def test_what_the_work_raises_ends_it(place: Place) -> None:
+    table = place.create()
+
+    def work(transaction: sluice.Transaction) -> None:
+        transaction.append(flights(("JFK", 1, 0)))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        table.transact(work)
+    assert table.refresh().version == 0
+
+
+SCOPES = [
+    (None, None),
+    (Reads(whole_table=True), None),
+    (Reads(predicates=("",)), None),
+    (Reads(predicates=("delay = 1",)), None),
+    (Reads(predicates=("origin = 'JFK' AND delay = 1", "month = 2")), "origin = 'JFK' OR month = 2"),
+    (Reads(files=("a.parquet",)), None),
+    (Reads(predicates=(f"origin IN ({', '.join(repr(str(n)) for n in range(5000))})",)), None),
+]
+
+
+@pytest.mark.parametrize(("reads", "expected"), SCOPES, ids=range(len(SCOPES)))
+def test_the_scope_of_what_was_read(place: Place, reads: Reads | None, expected: str | None) -> None:
+    assert scope_of_reads(reads, place.create().snapshot().raw) == expected
+
+
+# -- pins ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_version_is_told_to_those_who_collect(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 0)))
+    context = context_of(table)
+    assert pinned_versions(context) == set()
+    with table.snapshot().pin(), table.snapshot(version=0).pin() as first:
+        assert first.held
+        assert pinned_versions(context) == {0, 1}
+        first.release()
+        assert pinned_versions(context) == {1}
+        connect(place.coordinator).create(f"{pins_of(context.tree)}/p-strange", b"?", ephemeral=True)
+        assert pinned_versions(context) == {1, EVERYTHING}
+    assert pinned_versions(context) == {EVERYTHING}
+
+
+def test_a_version_that_is_gone_is_not_pinned(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 0)))
+    snapshot = table.snapshot(version=0)
+    log = Path(place.location) / "_delta_log"
+    (log / f"{0:020d}.json").unlink()
+    with pytest.raises(sluice.SluiceError):
+        snapshot.pin()
+    assert pinned_versions(context_of(table)) == set()
+    published = sluice.TableSnapshot(snapshot._store, snapshot.raw)
+    with pytest.raises(sluice.InvalidRequest, match="without a coordinator"):
+        published.pin()
+
+
+# -- real processes --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sleeper(location: str, coordinator: str, where: str) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A process of `lease_program`; gives what reads its next line. It is ended in any case."""
+    order = json.dumps({"location": location, "coordinator": coordinator, "where": where})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.tables.lease_program", order], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        output = process.stdout
+        assert output is not None
+
+        def heard() -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(output.readline())
+            return told | {"pid": process.pid}
+
+        yield heard
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("where", ["idle", "before-ratify"])
+def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(
+    tmp_path: Path, zookeeper_address: str, where: str
+) -> None:
+    address = f"{zookeeper_address}?session_timeout_s=4"
+    table = Place(str(tmp_path / "t"), zookeeper_address).create()
+    with sleeper(table.location, address, where) as heard:
+        token, pid = heard()["held"], heard()["pid"]
+        with pytest.raises(sluice.LeaseHeld, match="sleeper on"):
+            table.lease(where="origin = 'JFK'", wait_s=0)
+        with table.lease(where="origin = 'JFK'", wait_s=30) as mine:
+            assert mine.token > token
+            table.append(flights(("JFK", 1, 1)))
+            os.kill(pid, signal.SIGCONT)
+            assert heard()["heard"] == "LeaseLost"
+            assert heard()["lost"] is True
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 1)]
+
+
+@pytest.mark.zookeeper
+def test_a_holder_that_is_killed_holds_nobody_up_for_longer_than_its_session(tmp_path: Path, zookeeper_address: str) -> None:
+    table = Place(str(tmp_path / "t"), zookeeper_address).create()
+    with sleeper(table.location, f"{zookeeper_address}?session_timeout_s=4", "idle") as heard:
+        heard()
+        pid = heard()["pid"]
+        with elsewhere(lambda: table.append(flights(("JFK", 1, 1)))) as waiting:
+            time.sleep(0.3)
+            assert not waiting.done()
+            os.kill(pid, signal.SIGKILL)
+            assert waiting.result(30) is not None
+
+
+@pytest.mark.zookeeper
+def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
+    place = Place(str(tmp_path / "t"), zookeeper_address)
+    table = place.create()
+    table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
+    stop = threading.Event()
+
+    def fast(number: int) -> int:
+        mine, done = place.open(application=f"fast-{number}"), 0
+        while not stop.is_set():
+            try:
+                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
+                done += 1
+            except sluice.ConcurrentModification:
+                continue
+        return done
+
+    attempts = 0
+
+    def merge(transaction: sluice.Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        transaction.update({"delay": "delay + 1000000"}, "origin = 'JFK'")
+        time.sleep(0.5)
+
+    with ThreadPoolExecutor(20) as pool:
+        running = [pool.submit(fast, n) for n in range(20)]
+        try:
+            for _ in range(2):
+                attempts = 0
+                table.transact(merge, timeout_s=60)
+                assert 1 < attempts <= 4
+        finally:
+            stop.set()
+        total = sum(each.result(60) for each in running)
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2_000_000 + total), ("LGA", 1, 0)]
