@@ -13,7 +13,7 @@ from .errors import CoordinatorUnavailable, OutcomeUnknown
 from .faults import point
 from .layout import SlotName, TableTree
 from .records import Head, Intent, Published
-from .store import ApplyRefused, Create, ReplyLost
+from .store import ApplyRefused, Create, Delete, ReplyLost
 
 _PAUSE_S = 0.1
 
@@ -124,6 +124,26 @@ def _file(context: TableContext, intent: Intent, generation: int) -> str:
     """Create the slot while the transaction's owner and the tree stand; its path. Raises ApplyRefused, ReplyLost."""
     create = Create(context.tree.slot_prefix(generation, intent.transaction_id), intent.encode(), sequential=True)
     return str(context.coordination.apply([*context.standing(intent.transaction_id), create])[-1])
+
+
+def move_slot(context: TableContext, claim: Claim, intent: Intent, head: Head) -> Claim | None:
+    """File an intent whose slot came too late for its generation in the present one, under the same GUID; anybody may.
+
+    One multi takes the old slot away and makes the new one, so that there is one of them at any time. None: somebody else did it,
+    or the head is another one; look again.
+    """
+    prefix = context.tree.slot_prefix(head.generation, intent.transaction_id)
+    create = Create(prefix, replace(intent, filed_again=True).encode(), sequential=True)
+    try:
+        path = context.coordination.apply([*context.standing(), Delete(claim.path(context.tree)), create])[-1]
+    except ApplyRefused as refused:
+        context.recognise_again(getattr(refused.cause, "path", ""))
+    except ReplyLost:
+        context.barrier()
+    else:
+        return _claim(intent.transaction_id, head.generation, str(path))
+    state = context.read_head()
+    return None if state is None else find_slot(context, intent.transaction_id, state[0])
 
 
 def _newer_head(context: TableContext, head: Head) -> Head:
