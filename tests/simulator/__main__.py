@@ -132,4 +132,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # all is told; Arrow's own threads have been seen to abort a process that ends the long way
