@@ -63,7 +63,8 @@ def test_its_docstring_says_when_it_is_raised(cls: type[SluiceError]) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_it_is_retryable_exactly_where_the_same_call_may_succeed_later(cls: type[SluiceError]) -> None:
-    assert cls.retryable == issubclass(cls, (Unavailable, coordinator_errors.ConcurrentModification, coordinator_errors.LeaseHeld))
+    again = (coordinator_errors.ConcurrentModification, coordinator_errors.LeaseHeld, coordinator_errors.TransactionExpired)
+    assert cls.retryable == issubclass(cls, (Unavailable, *again))
 
 
 def test_a_fact_it_does_not_have_is_an_attribute_error() -> None:

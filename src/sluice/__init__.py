@@ -25,9 +25,12 @@ from .coordinator.errors import (
     ProtocolMismatch,
     Refused,
     SessionLost,
+    TransactionExpired,
+    TreeReplaced,
 )
 from .coordinator.leases import Lease
 from .coordinator.outcomes import Commit, Outcome
+from .joining import transaction
 from .storage.errors import (
     AccessDenied,
     BadChecksum,
@@ -53,10 +56,13 @@ from .storage.errors import (
     UnsupportedFeature,
     VersionNotFound,
 )
+from .tables.asking import outcome
 from .tables.history import HistoryEntry
 from .tables.locking import LeaseOn, lease, lease_on, leases
+from .tables.several import CommitInfo, JointTransaction, read_together
 from .tables.table import Table
 from .tables.transaction import Transaction
+from .tables.vacuum import VacuumReport
 from .tables.views import TableSnapshot
 from .tables.writing import WritePlan
 from .version import __version__
@@ -68,6 +74,7 @@ __all__ = [
     "AccessDenied",
     "BadChecksum",
     "Commit",
+    "CommitInfo",
     "ConcurrentAppendException",
     "ConcurrentDeleteDeleteException",
     "ConcurrentDeleteReadException",
@@ -109,9 +116,12 @@ __all__ = [
     "TableNotFound",
     "TableSnapshot",
     "Transaction",
+    "TransactionExpired",
+    "TreeReplaced",
     "Unavailable",
     "UnknownScheme",
     "UnsupportedFeature",
+    "VacuumReport",
     "VersionNotFound",
     "WritePlan",
     "__version__",

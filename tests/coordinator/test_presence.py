@@ -12,7 +12,8 @@ import pytest
 from sluice.coordinator.clock import SystemClock
 from sluice.coordinator.identity import TERM_MAX, Owner, another_id, id_in, new_client, new_id, new_plan_id, owner_of, term_of
 from sluice.coordinator.memory import Fault, MemoryCoordination, MemorySession
-from sluice.coordinator.presence import GRAVES_KEPT_MS, Client, Presence, bury, clear_graves, list_clients, oldest_term
+from sluice.coordinator.presence import GRAVES_KEPT_MS, Client, Presence, bury, clear_graves, list_clients
+from sluice.coordinator.presence import oldest_term as oldest_term_of
 from sluice.version import __version__
 
 
@@ -52,6 +53,12 @@ def owner_for(transaction_id: str) -> Owner:
 
 def is_there(session: MemorySession, owner: Owner) -> bool:
     return session.read(owner.path) is not None
+
+
+def oldest_term(session: MemorySession, owner: Owner) -> int:
+    node = session.read(owner.path)
+    assert node is not None
+    return oldest_term_of(node)
 
 
 def buried(coordination: MemoryCoordination, owner: Owner) -> bool:

@@ -69,8 +69,8 @@ class TableContext:
         found, known = _incarnation(root), self._known.incarnation
         if known and found and found != known:
             raise TreeReplaced(
-                f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, and is "
-                f"{found!r}): open the table again; what was not published then is not in it",
+                f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, "
+                f"and is {found!r}): open the table again; what was not published then is not in it",
                 location=self.tree.location,
             )
         self._known.incarnation, self._known.session = found or known, session.session_id
@@ -102,8 +102,8 @@ class TableContext:
             if self.presence is not None and self.presence.restore(owner):
                 return True
             raise TransactionExpired(
-                f"transaction {transaction_id} cannot be filed any more: its client was away for longer than its session lasts, or its plan "
-                "lay for longer than files are retained, and its files were given to garbage collection; begin it again",
+                f"transaction {transaction_id} cannot be filed any more: its client was away for longer than its session lasts, or its "
+                "plan lay for longer than files are retained, and its files were given to garbage collection; begin it again",
                 transaction_id=transaction_id,
                 owner=owner.path,
             )

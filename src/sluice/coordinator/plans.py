@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
@@ -17,9 +18,9 @@ from ..storage.errors import SluiceError
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
-from .store import BadVersion, Node, NodeExists, NoNode, ReplyLost
+from .store import CoordinationStore, Node, NodeExists, NoNode, ReplyLost
 
-__all__ = ["OpenPlan", "close_plan", "open_plan", "open_plans"]
+__all__ = ["OpenPlan", "close_owner", "close_plan", "open_plan", "open_plans"]
 
 _log = logging.getLogger(__name__)
 
@@ -67,11 +68,15 @@ def close_plan(context: TableContext, transaction_id: str) -> None:
     if owner is None or owner.is_client:
         return
     try:
-        context.coordination.delete(owner.path, version=0)
-    except (NoNode, BadVersion):
-        return
+        close_owner(context.coordination, owner)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed here: %s", transaction_id, trouble)
+
+
+def close_owner(session: CoordinationStore, owner: Owner) -> None:
+    """Remove a plan's node, if it is there. Raises ReplyLost, SessionLost, CoordinatorUnavailable."""
+    with suppress(NoNode):
+        session.delete(owner.path)
 
 
 def open_plans(context: TableContext) -> Iterator[OpenPlan]:

@@ -31,7 +31,7 @@ from .connect import connect
 from .errors import SessionLost
 from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
 from .layout import CLIENTS, GRAVES
-from .store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost
+from .store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost
 
 __all__ = ["GRAVES_KEPT_MS", "Client", "Presence", "TransactionId", "bury", "clear_graves", "list_clients", "oldest_term", "presence_of"]
 
@@ -238,10 +238,9 @@ def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
     return len(old)
 
 
-def oldest_term(session: CoordinationStore, owner: Owner) -> int | None:
-    """The oldest term of which a client may still file a transaction; None when the client is not there."""
-    node = session.read(owner.path)
-    return None if node is None else int(orjson.loads(node.data)["oldest_term"])
+def oldest_term(node: Node) -> int:
+    """The oldest term of which a client may still file a transaction, as its node says."""
+    return int(orjson.loads(node.data)["oldest_term"])
 
 
 _presences: dict[Address, Presence] = {}

@@ -20,6 +20,7 @@ from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, parse_schema
 from ..storage.snapshot import Snapshot
 from .access import Access, this_client
+from .horizon import require_above_horizon
 
 __all__ = ["Leasable", "LeaseOn", "await_lease", "lease", "lease_on", "lease_paths", "leases", "pin_version", "table_lease"]
 
@@ -120,7 +121,12 @@ def await_lease(access: Access, held: LeaseHeld, deadline: Deadline) -> None:
 
 def pin_version(access: Access, version: int) -> Pin:
     """Keep a version readable: garbage collection leaves its files alone while the pin stands. Raises VersionNotFound."""
-    return pin(access.ours.context, _home(access), version, still_there=lambda: Snapshot.load(access.store, version=version))
+
+    def look() -> None:
+        require_above_horizon(access, version)
+        Snapshot.load(access.store, version=version)
+
+    return pin(access.ours.context, _home(access), version, still_there=look)
 
 
 def _check_mode(mode: object) -> None:

@@ -28,6 +28,7 @@ from .retrying import ATTEMPTS, transact
 from .table_writes import TableWrites
 from .transaction import Transaction
 from .transactions import DEFAULT_TIMEOUT_S
+from .vacuum import VacuumReport, vacuum
 from .views import TableSnapshot
 
 __all__ = ["Table"]
@@ -297,6 +298,15 @@ class Table(TableWrites):
         """What became of a transaction, whoever ran it; an undecided one is decided now."""
         committer = self._access.ours
         return committer.outcome(transaction_id, Deadline.after(timeout_s or self._timeout_s, committer.context.clock))
+
+    def vacuum(self, retain_hours: float | None = None, *, dry_run: bool = False, force: bool = False) -> VacuumReport:
+        """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
+
+        `retain_hours` is for how long replaced files are kept for readers of older versions: the table's
+        `delta.deletedFileRetentionDuration` (7 days) when None; a shorter time is refused unless it is forced. Files of writers that
+        are alive stay however old they are; those of dead ones go however young. A dry run tells what would go.
+        """
+        return vacuum(self._access, retain_hours=retain_hours, dry_run=dry_run, force=force)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest published version now; returns that version."""

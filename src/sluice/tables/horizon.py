@@ -1,0 +1,69 @@
+"""How far back garbage collection left versions whole, for those who pin one: nobody relies on files that are about to go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from ..coordinator.context import TableContext
+from ..coordinator.store import ANY_VERSION, NodeExists, NoNode, ReplyLost
+from ..storage.errors import VersionNotFound
+from ..storage.snapshot import Snapshot
+from ..storage.timetravel import iso_time, version_at
+from .access import Access
+
+__all__ = ["raise_horizon", "require_above_horizon"]
+
+_NAME: Final = "horizon"
+
+
+def _path(context: TableContext) -> str:
+    return f"{context.tree.root}/{_NAME}"
+
+
+def _horizon(context: TableContext) -> int:
+    node = context.coordination.read(_path(context))
+    return -1 if node is None or not node.data else int(orjson.loads(node.data)["version"])
+
+
+def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
+    """Write, before pins are looked for, from which version on all files are kept: the one of `cutoff_ms`, or the latest.
+
+    A version below may lose files, unless it was pinned before. It only moves up.
+    """
+    context = access.ours.context
+    try:
+        version = latest.version if cutoff_ms >= latest.timestamp_ms else version_at(access.store, cutoff_ms)
+    except VersionNotFound:
+        return  # all there are, are later
+    if version <= _horizon(context):
+        return
+    data = orjson.dumps({"version": version, "cutoff_ms": cutoff_ms})
+    while True:
+        try:
+            context.coordination.write(_path(context), data, version=ANY_VERSION)
+        except NoNode:
+            try:
+                context.coordination.create(_path(context))
+            except (NodeExists, ReplyLost):
+                continue
+        except ReplyLost:
+            context.coordination.barrier()
+        else:
+            return
+
+
+def require_above_horizon(access: Access, version: int) -> None:
+    """Raise VersionNotFound for a version of which files may be gone or going; asked after it was pinned."""
+    context = access.ours.context
+    context.barrier()
+    horizon = _horizon(context)
+    if version < horizon:
+        raise VersionNotFound(
+            f"version {version} of {access.address.location} cannot be relied on: garbage collection keeps the files of version {horizon} "
+            f"and later ones (as of {iso_time(context.clock.now_ms())})",
+            location=access.address.location,
+            version=version,
+            earliest=horizon,
+        )

@@ -1,0 +1,247 @@
+"""Garbage collection: objects that no version needs and that no transaction can ever come to need are deleted (I7).
+
+In what order is looked decides whether it is safe. An object that is deleted as an orphan was
+
+1. listed before anything else was asked, so that it was written by a transaction that had begun then;
+2. of an owner that was then found gone: a client that was buried in a multi which fails while it is there, or had given up the
+   term; or a plan whose node was not there. From that moment nothing more of it is filed, for a transaction is filed in a multi
+   that checks its owner's node;
+3. of an owner without a slot, and without a verdict whose version was not published: read after (2) in the same session;
+4. not shown by the latest version, ratified ones included, as read after (3).
+
+What was filed before (2) was seen undecided in (3), and then all objects of its owner stay, or it was decided before (3), and
+then its files are shown in (4) or were refused. So no version shows the object, and none ever will; a collector that is paused
+between (4) and the deletion does no harm either. Files that were replaced never come back: a commit adds new ones only.
+
+Clocks decide nothing of this. How long ago a file was replaced is told by the clock of who replaced it, and the present by the
+object store's: `retain_hours` has to be much longer than they differ.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from ..coordinator.context import TableContext
+from ..coordinator.errors import SessionLost
+from ..coordinator.identity import Owner, owner_of
+from ..coordinator.layout import GRAVES, SlotName, VerdictName
+from ..coordinator.pins import EVERYTHING, pinned_versions
+from ..coordinator.plans import close_owner, open_plans
+from ..coordinator.presence import bury, clear_graves, oldest_term
+from ..coordinator.records import BatchRecord
+from ..coordinator.store import CoordinationStore
+from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, PROBE_PREFIX
+from ..storage.errors import InvalidRequest, VersionNotFound
+from ..storage.intervals import interval_ms
+from ..storage.objects import ObjectStore
+from ..storage.segment import list_versions
+from ..storage.snapshot import Snapshot
+from .access import Access
+from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
+from .horizon import raise_horizon
+from .log_cleanup import expired_log, remove_log
+from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change, new_transaction_id
+
+__all__ = ["VacuumReport", "vacuum"]
+
+_log = logging.getLogger(__name__)
+_HOUR_MS: Final = 3600 * 1000
+_DELETIONS_MAX: Final = 16
+_SESSIONS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumReport:
+    """What a vacuum deleted, or, when it was a dry run, would have: objects with their reasons, and files of the log."""
+
+    garbage: tuple[Garbage, ...]
+    log_files: tuple[str, ...]
+    retain_hours: float
+    dry_run: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """The sizes of the objects together, without the log's."""
+        return sum(each.size for each in self.garbage)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many objects there are of each reason."""
+        reasons = [each.reason for each in self.garbage]
+        return {reason.value: reasons.count(reason) for reason in Reason if reason in reasons}
+
+
+def vacuum(access: Access, *, retain_hours: float | None = None, dry_run: bool = False, force: bool = False) -> VacuumReport:
+    """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
+
+    `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
+    `delta.deletedFileRetentionDuration`, 7 days by default); a shorter one is refused without `force`. A dry run tells what would
+    go. Raises InvalidRequest, Unavailable.
+    """
+    configuration = access.read(consistency="latest").configuration
+    retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), retain_hours, force=force)
+    now_ms = _now_of(access.store)
+    garbage = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run)
+    log_files = expired_log(access, now_ms)
+    if not dry_run:
+        _delete(access, garbage, retention_ms, own_ms)
+        remove_log(access.store, log_files)
+        clear_graves(access.ours.context.coordination, now_ms=access.ours.context.clock.now_ms())
+    return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run)
+
+
+def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:
+    """For how long replaced files are kept, and for how long the table says, in ms. Raises InvalidRequest for too short a time."""
+    own_ms = DELETED_FILE_RETENTION_DEFAULT_MS if configured is None else interval_ms(configured, name=DELETED_FILE_RETENTION_KEY)
+    if retain_hours is None:
+        return own_ms, own_ms
+    if type(retain_hours) not in (int, float) or not 0 <= retain_hours < float("inf"):
+        raise InvalidRequest(f"retain_hours is {retain_hours!r}; give hours, 0 or more", retain_hours=retain_hours)
+    asked_ms = int(retain_hours * _HOUR_MS)
+    if asked_ms < own_ms and not force:
+        raise InvalidRequest(
+            f"retain_hours={retain_hours:g} is shorter than the {own_ms / _HOUR_MS:g} hours for which this table keeps replaced files "
+            f"({DELETED_FILE_RETENTION_KEY}): readers of older versions, and other engines in the middle of a read, would lose theirs. "
+            "Wait, change the property, or force it when nobody reads anything but the latest version",
+            retain_hours=retain_hours,
+        )
+    return asked_ms, own_ms
+
+
+def _now_of(store: ObjectStore) -> int:
+    """The object store's time, by which its objects are dated, in ms since the epoch."""
+    probe = PROBE_PREFIX + uuid.uuid4().hex
+    store.put(probe, b"what time is it?")
+    now_ms = store.head(probe).modified_ms
+    store.delete(probe)
+    return now_ms
+
+
+def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool) -> list[Garbage]:
+    """The garbage there is."""
+    cutoff_ms = now_ms - retention_ms
+    listed = list(access.store.list_from("", recursive=True))
+    first = access.read(consistency="latest")
+    shown = Shown(access.address.location)
+    shown.add_files(first)
+    shown.add_tombstones(first, cutoff_ms)
+    found = candidates(listed, shown, first.partition_columns)
+    owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
+    plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
+    gone, busy = _owners(access.ours.context, owners, plans_before_ms, dry_run=dry_run)
+    last = access.read(consistency="latest")
+    shown.add_files(last)
+    shown.add_tombstones(last, cutoff_ms)
+    _add_named(access, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
+    if not dry_run:
+        raise_horizon(access, cutoff_ms, last)
+    if not _add_pinned(access, shown):
+        return []
+    return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms))
+
+
+def _owners(
+    context: TableContext, owners: set[Owner], plans_before_ms: int, *, dry_run: bool
+) -> tuple[dict[Owner, int | None], frozenset[Owner]]:
+    """Those owners that are gone (from which term on they are not), and those that are busy, looked for in this order.
+
+    All in one session, whose view never goes back; again from the start when it expired.
+    """
+    for _ in range(_SESSIONS_MAX):
+        session = context.coordination
+        try:
+            session.barrier()
+            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session)
+        except SessionLost as lost:
+            trouble = lost
+    raise trouble
+
+
+def _gone(
+    context: TableContext, session: CoordinationStore, owners: set[Owner], plans_before_ms: int, *, dry_run: bool
+) -> dict[Owner, int | None]:
+    old_plans = {plan.owner for plan in open_plans(context) if plan.since_ms < plans_before_ms}
+    for owner in () if dry_run else old_plans:
+        close_owner(session, owner)
+    ordered = sorted(owners)
+    there = session.read_many([owner.path for owner in ordered])
+    graves = session.read_many([f"{GRAVES}/{owner.name}" for owner in ordered])
+    gone: dict[Owner, int | None] = {}
+    for owner, node, grave in zip(ordered, there, graves, strict=True):
+        if not owner.is_client:
+            if node is None or owner in old_plans:
+                gone[owner] = None
+        elif grave is not None:
+            gone[owner] = None
+        elif node is not None:
+            gone[owner] = oldest_term(node)
+        elif dry_run or bury(session, owner, by=context.client.application, now_ms=context.clock.now_ms()):
+            gone[owner] = None
+    return gone
+
+
+def _busy(context: TableContext, session: CoordinationStore) -> frozenset[Owner]:
+    """The owners with a transaction that is filed and not published yet: an undecided slot, or a verdict beyond `published`."""
+    tree = context.tree
+    ids: set[str] = set()
+    for generation in session.children(tree.generations) or ():
+        slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
+        ids.update(slot.transaction_id for slot in slots if slot is not None)
+    names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
+    state = context.read_published()
+    reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
+    pending = [tree.verdict(name) for name in names if (name.generation, name.slot, name.version) > reached]
+    for node in session.read_many(pending):
+        if node is not None:
+            ids.update(verdict.transaction_id for verdict in BatchRecord.decode(node.data).verdicts)
+    return frozenset(owner for each in ids if (owner := owner_of(each)) is not None)
+
+
+def _add_named(access: Access, shown: Shown, found: Sequence[Candidate], last: Snapshot, cutoff_ms: int, *, whole: bool) -> None:
+    """What commits within retention name and the snapshot does not tell: change data, and tombstones a checkpoint has dropped."""
+    changes = [each for each in found if each.reason is Reason.CHANGES and each.info.modified_ms >= cutoff_ms]
+    if not changes and not whole:
+        return
+    listing = list_versions(access.store)
+    recent = [version for version, file in listing.commits.items() if file.modified_ms >= cutoff_ms and version <= last.version]
+    first = min(recent, default=last.version + 1)
+    published = max(listing.commits, default=-1)
+    versions = sorted({*range(first, last.version + 1), *range(published + 1, last.version + 1)})
+    shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))
+
+
+def _add_pinned(access: Access, shown: Shown) -> bool:
+    """Add what pinned versions need; False when nothing may be deleted because a pin cannot be read."""
+    for version in sorted(pinned_versions(access.ours.context)):
+        if version == EVERYTHING:
+            _log.warning("nothing of %s is deleted: somebody pinned versions in a way this sluice cannot read", access.address.location)
+            return False
+        try:
+            shown.add_files(access.at(version))
+        except VersionNotFound as gone:
+            _log.info("a pin on version %d of %s keeps nothing: %s", version, access.address.location, gone)
+    return True
+
+
+def _delete(access: Access, garbage: Sequence[Garbage], retention_ms: int, own_ms: int) -> None:
+    """Delete, between two commits that say so, as Delta's VACUUM makes them; none where there is nothing to delete."""
+    if not garbage:
+        return
+    parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
+    sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
+    _note(access, "VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
+    with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
+        for done in [pool.submit(access.store.delete, each.key) for each in garbage]:
+            done.result()
+    _note(access, "VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))})
+
+
+def _note(access: Access, operation: str, parameters: dict[str, str], metrics: dict[str, str]) -> None:
+    snapshot = access.current()
+    change = Change(new_transaction_id(access), operation, snapshot, (), parameters=parameters, metrics=metrics)
+    commit_change(access, change, timeout_s=DEFAULT_TIMEOUT_S)

@@ -1,0 +1,525 @@
+"""Garbage collection: what may go goes at once, and what may still be needed stays, however old or young.
+
+Writers are objects of this process with presences of their own, so that a test can let one die, sleep or come back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.identity import id_in, owner_of
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.presence import Presence
+from sluice.coordinator.store import Create
+from sluice.storage.memory import MemoryStore
+from sluice.storage.paths import commit_path
+from sluice.storage.snapshot import Snapshot
+from sluice.tables.access import Access, TableAddress
+from sluice.tables.garbage import Reason
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+
+HOUR_S = 3600
+DAY_MS = 24 * HOUR_S * 1000
+SCATTERED = "delay * 7919 % 1009 < 300"
+"""Rows so scattered that the vector which lists them is no inline one."""
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+@dataclass
+class Writer:
+    """A client elsewhere: a session, a presence and caches of its own."""
+
+    place: Place
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
+        self.session: MemorySession = self.service.connect()
+        self.address = TableAddress.of(self.place.location, self.place.coordinator)
+        self.presence = Presence(self.connect, application="writer")
+        context = TableContext(
+            self.address.store(), TableTree(self.address.location), self.connect, limits=self.limits, presence=self.presence
+        )
+        self.access = Access(self.address, context.objects, Committer(context))
+        self.table = sluice.Table(self.access)
+
+    def connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.service.connect()
+        return self.session
+
+    def dies(self) -> None:
+        """Its process is gone, and its session has expired."""
+        self.session.expire()
+
+
+class Died(BaseException):
+    """Ends a writer in the middle of a call."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A location in memory, where the store's clock can be moved."""
+    name = f"vacuum-{next(_numbers)}-{os.getpid()}"
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
+
+
+_numbers = itertools.count()
+
+
+def disk_of(place: Place) -> Any:
+    return MemoryStore(place.location).disk
+
+
+def keys(place: Place) -> set[str]:
+    """What is stored beside the log."""
+    return {key for key in disk_of(place).objects if not key.startswith("_delta_log/")}
+
+
+def later(place: Place, ms: int) -> None:
+    """Let the object store's clock go on."""
+    disk = disk_of(place)
+    disk.clock_ms = lambda: time.time_ns() // 1_000_000 + ms
+
+
+def counted(report: sluice.VacuumReport) -> dict[str, int]:
+    return report.counts
+
+
+def filled(place: Place, **properties: str) -> sluice.Table:
+    place.create(properties=properties)
+    table = place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    return table
+
+
+# -- orphans -------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_deleted_where_nothing_is_garbage(place: Place) -> None:
+    table = filled(place)
+    before, version = keys(place), table.refresh().version
+    report = table.vacuum()
+    assert (report.garbage, report.log_files, report.retain_hours) == ((), (), 168.0)
+    assert keys(place) == before
+    assert table.refresh().version == version, "and no version is made"
+
+
+def test_what_a_dead_writer_left_is_found_at_once_and_only_that(place: Place) -> None:
+    table = filled(place)
+    before = keys(place)
+    writer = Writer(place)
+    doomed = writer.table.begin()
+    doomed.append(flights(("LGA", 1, 9)))
+    left = keys(place) - before
+    assert left
+    assert table.vacuum().garbage == (), "it is alive"
+    writer.dies()
+    dry = table.vacuum(dry_run=True)
+    assert {each.key for each in dry.garbage} == left
+    assert keys(place) == before | left
+    report = table.vacuum()
+    assert {each.key for each in report.garbage} == left
+    assert {each.reason for each in report.garbage} == {Reason.ORPHAN}
+    assert report.size_bytes > 0
+    assert keys(place) == before
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
+
+
+def test_a_writer_that_is_slow_keeps_its_files_however_old_they_are(place: Place) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    slow = writer.table.begin()
+    slow.append(flights(("LGA", 1, 9)))
+    later(place, 400 * DAY_MS)
+    assert table.vacuum().garbage == ()
+    assert table.vacuum(retain_hours=0, force=True).garbage == ()
+    assert slow.commit() is not None
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+
+
+@pytest.mark.parametrize("fast_path", [True, False], ids=["direct", "queued"])
+@pytest.mark.parametrize("large", [True, False], ids=["staged", "inline"])
+def test_a_paused_writer_whose_files_were_collected_cannot_commit(place: Place, fast_path: bool, large: bool) -> None:
+    table = filled(place)
+    writer = Writer(place, Limits(fast_path=fast_path, inline_bytes_max=64 if large else 65536))
+    paused = writer.table.begin()
+    paused.append(flights(("LGA", 1, 9)))
+    writer.dies()
+    assert counted(table.vacuum()) == {"orphan": 1}
+    with pytest.raises(sluice.TransactionExpired, match="begin it again") as caught:
+        paused.commit()
+    assert caught.value.retryable
+    assert paused.state == "refused"
+    assert table.outcome(paused.id).state == "unknown"
+    again = writer.table.append(flights(("LGA", 1, 9)))
+    assert again is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+    assert counted(table.vacuum()) == ({"staged actions": 1} if large else {})
+
+
+def test_a_paused_writer_that_nobody_took_for_dead_commits(place: Place) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    paused = writer.table.begin()
+    paused.append(flights(("LGA", 1, 9)))
+    writer.dies()
+    assert paused.commit() is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+    assert table.vacuum().garbage == ()
+
+
+def test_a_writer_that_is_taken_for_dead_between_its_decision_and_its_filing(place: Place) -> None:
+    """Right before the multi that files it: the check in that very multi stops it."""
+    table = filled(place)
+    writer = Writer(place)
+    unlucky = writer.table.begin()
+    unlucky.append(flights(("LGA", 1, 9)))
+
+    def overtake(call: Call) -> None:
+        if call.session_id == writer.session.session_id and any(op.path.endswith("/head") for op in call.ops):
+            writer.service.before = None
+            writer.dies()
+            assert counted(table.vacuum()) == {"orphan": 1}
+
+    writer.service.before = overtake
+    try:
+        with pytest.raises((sluice.TransactionExpired, sluice.OutcomeUnknown)):
+            unlucky.commit()
+    finally:
+        writer.service.before = None
+    with pytest.raises(sluice.TransactionExpired):
+        unlucky.commit()
+    assert table.refresh().snapshot().to_arrow().num_rows == 2
+
+
+def files_slot(call: Call) -> bool:
+    return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
+
+
+@pytest.mark.parametrize("large", [True, False], ids=["staged", "inline"])
+def test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead(place: Place, large: bool) -> None:
+    table = filled(place)
+    writer = Writer(place, Limits(fast_path=False, inline_bytes_max=64 if large else 65536))
+
+    def die(call: Call) -> None:
+        if files_slot(call):
+            writer.service.after = None
+            raise Died
+
+    writer.service.after = die
+    with pytest.raises(Died):
+        writer.table.append(flights(("LGA", 1, 9)))
+    writer.dies()
+    before = dict(disk_of(place).objects)
+    dry = table.vacuum(dry_run=True)
+    assert dry.garbage == ()
+    assert disk_of(place).objects.keys() == before.keys()
+    table.vacuum()
+    assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+    report = table.vacuum()
+    assert counted(report) == ({"staged actions": 1} if large else {})
+    assert table.snapshot().to_arrow().num_rows == 3
+
+
+def test_what_is_ratified_and_not_published_stays(place: Place) -> None:
+    table = filled(place, **VECTORS)
+    writer = Writer(place, Limits(inline_bytes_max=64, publication_wait_s=0.1))
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", "_delta_log/00000000000000000002.json", times=1_000)
+    commit = writer.table.append(flights(("LGA", 1, 9)))
+    assert commit is not None
+    assert not commit.published
+    writer.dies()
+    assert table.vacuum(dry_run=True).garbage == ()
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+    disk.faults.clear()
+    table.append(flights(("LGA", 1, 10)))
+    assert counted(table.vacuum()) == {"staged actions": 1}
+    assert Snapshot.load(writer.access.store).num_files == 4
+
+
+def test_a_refused_transactions_files_go_when_its_client_does(place: Place) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    loser = writer.table.begin()
+    loser.overwrite(flights(("JFK", 1, 5)), where="origin = 'JFK'")
+    table.overwrite(flights(("JFK", 1, 6)), where="origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentModification):
+        loser.commit()
+    assert table.vacuum().garbage == ()
+    writer.dies()
+    assert counted(table.vacuum()) == {"orphan": 1}
+
+
+def test_a_clients_terms_end_and_what_they_left_goes_while_it_lives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    forgotten = writer.table.begin()
+    forgotten.append(flights(("LGA", 1, 9)))
+    kept = writer.table.begin()
+    kept.append(flights(("LGA", 1, 8)))
+    monkeypatch.setattr("sluice.coordinator.presence._TERM_S", -1.0)
+    writer.table.begin()
+    assert table.vacuum().garbage == ()
+    del forgotten
+    writer.table.begin()
+    assert table.vacuum().garbage == (), "the other one was begun in that term too"
+    assert kept.commit() is not None
+    del kept
+    writer.table.begin()
+    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_stands_until_it_is_committed_whoever_planned_it(place: Place) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    plan = writer.table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 9)))
+    owner = owner_of(plan.transaction_id)
+    assert owner is not None
+    writer.dies()
+    later(place, 6 * DAY_MS)
+    assert table.vacuum().garbage == ()
+    assert table.vacuum(retain_hours=0, force=True).garbage == (), "a retention that is forced does not count for plans"
+    commit = Writer(place).table.commit_write(plan, files)
+    assert commit is not None
+    assert commit.transaction_id == plan.transaction_id
+    assert table.vacuum().garbage == ()
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+
+
+def test_a_plan_that_is_older_than_files_are_retained_cannot_be_committed(place: Place) -> None:
+    table = filled(place)
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 9)))
+    later(place, 8 * DAY_MS)
+    assert counted(table.vacuum(dry_run=True)) == {"orphan": 1}
+    assert counted(table.vacuum()) == {"orphan": 1}
+    with pytest.raises(sluice.TransactionExpired):
+        table.commit_write(plan, files)
+    assert table.refresh().snapshot().to_arrow().num_rows == 2
+
+
+def test_the_files_of_a_plan_that_was_refused_are_garbage_at_once(place: Place) -> None:
+    table = filled(place)
+    plan = table.plan_write(FLIGHTS, mode="overwrite")
+    files = plan.write(flights(("LGA", 1, 9)))
+    table.delete("origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentModification):
+        table.commit_write(plan, files)
+    orphans = {each.key for each in table.vacuum(dry_run=True).garbage if each.reason is Reason.ORPHAN}
+    assert orphans == {file.path.replace("%3D", "=") for file in files}
+
+
+# -- what was replaced ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
+def test_replaced_files_are_kept_for_as_long_as_the_table_says(place: Place, vectors: bool) -> None:
+    table = filled(place, **(VECTORS if vectors else {}))
+    table.append(flights(*[("JFK", 1, n) for n in range(20_000)]))
+    table.delete(SCATTERED)
+    table.compact("major")
+    replaced = keys(place) - {f.path.replace("%3D", "=") for f in table.refresh().snapshot().raw.add_files()}
+    assert len(replaced) >= 3
+    later(place, 7 * DAY_MS - HOUR_S * 1000)
+    assert table.vacuum().garbage == ()
+    later(place, 7 * DAY_MS + HOUR_S * 1000)
+    report = table.vacuum()
+    assert {each.key for each in report.garbage} == replaced
+    assert set(counted(report)) == {"replaced"}
+    assert {f.path.replace("%3D", "=") for f in table.snapshot().raw.add_files()} == keys(place)
+    assert table.snapshot().to_arrow().num_rows == len(rows_of(table.snapshot().to_arrow()))
+
+
+def test_a_pinned_version_keeps_its_files(place: Place) -> None:
+    table = filled(place)
+    old = table.snapshot()
+    with old.pin():
+        table.overwrite(flights(("LGA", 1, 9)))
+        report = table.vacuum(retain_hours=0, force=True)
+        assert report.garbage == ()
+        assert rows_of(old.to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
+        assert table.snapshot(version=old.version).to_arrow().num_rows == 2
+    assert counted(table.vacuum(retain_hours=0, force=True)) == {"replaced": 2}
+
+
+def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
+    table = filled(place)
+    old = table.snapshot()
+    table.overwrite(flights(("LGA", 1, 9)))
+    table.vacuum(retain_hours=0, force=True)
+    with pytest.raises(sluice.VersionNotFound, match="garbage collection keeps the files of version 2"):
+        old.pin()
+
+
+@pytest.mark.parametrize("hours", [0, 1.5, 167])
+def test_a_retention_that_is_too_short_is_refused(place: Place, hours: float) -> None:
+    table = filled(place)
+    before = dict(disk_of(place).objects)
+    with pytest.raises(sluice.InvalidRequest, match="shorter than the 168 hours") as caught:
+        table.vacuum(retain_hours=hours)
+    assert "delta.deletedFileRetentionDuration" in str(caught.value)
+    assert disk_of(place).objects == before
+    assert table.vacuum(retain_hours=hours, force=True).retain_hours == hours
+
+
+@pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), "7", True])
+def test_a_retention_that_is_none_is_refused(place: Place, hours: Any) -> None:
+    with pytest.raises(sluice.InvalidRequest, match="retain_hours"):
+        filled(place).vacuum(retain_hours=hours, force=True)
+
+
+def test_the_tables_own_retention_needs_no_force(place: Place) -> None:
+    table = filled(place, **{"delta.deletedFileRetentionDuration": "interval 2 hours"})
+    table.overwrite(flights(("LGA", 1, 9)))
+    assert table.vacuum().retain_hours == 2
+    with pytest.raises(sluice.InvalidRequest, match="shorter than the 2 hours"):
+        table.vacuum(retain_hours=1)
+    later(place, 3 * HOUR_S * 1000)
+    assert counted(table.vacuum()) == {"replaced": 2}
+
+
+def test_a_longer_retention_finds_tombstones_that_a_checkpoint_has_dropped(place: Place) -> None:
+    table = filled(place, **{"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    before = keys(place)
+    writer = Writer(place)
+    writer.table.overwrite(flights(("LGA", 1, 9)))
+    table.refresh().checkpoint()
+    Writer(place)
+    assert Snapshot.load(writer.access.store).tombstones.num_rows == 0
+    fresh = Writer(place).table
+    assert fresh.vacuum(retain_hours=24).garbage == ()
+    assert before < keys(place)
+    assert counted(fresh.vacuum()) == {}, "their owner is this process, which is alive"
+    assert fresh.snapshot(version=1).to_arrow().num_rows == 2
+
+
+# -- what is not ours ----------------------------------------------------------------------------------------------------
+
+
+def test_foreign_files_go_by_age_and_hidden_ones_never(place: Place) -> None:
+    table = filled(place)
+    disk = disk_of(place)
+    foreign = ["part-00000-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet", "origin=JFK/other.parquet"]
+    kept = ["_SUCCESS", ".hidden/x.parquet", "_tmp/y.parquet", "sub/_z/x.parquet", "_delta_log/_sidecars/x.parquet", "_delta_log/notes.txt"]
+    nested = ["inner/_delta_log/00000000000000000000.json", "inner/part-0.parquet"]
+    for key in [*foreign, *kept, *nested]:
+        disk.store(key, b"somebody's")
+    assert table.vacuum().garbage == ()
+    later(place, 8 * DAY_MS)
+    report = table.vacuum()
+    assert {each.key for each in report.garbage} == set(foreign)
+    assert counted(report) == {"foreign": 2}
+    assert {*kept, *nested} <= disk.objects.keys()
+
+
+def test_a_partition_column_may_begin_with_an_underscore(place: Place) -> None:
+    schema = pa.schema([pa.field("_day", pa.int32()), pa.field("id", pa.int64())])
+    table = sluice.Table.create(place.location, schema, partition_by=["_day"], coordinator=place.coordinator)
+    writer = Writer(place)
+    doomed = writer.table.begin()
+    doomed.append(pa.table({"_day": pa.array([1], pa.int32()), "id": [1]}))
+    writer.dies()
+    assert counted(table.vacuum()) == {"orphan": 1}
+
+
+def test_change_data_of_the_log_is_kept_and_that_of_dead_writers_goes(place: Place) -> None:
+    table = filled(place, **{"delta.enableChangeDataFeed": "true", **VECTORS})
+    writer = Writer(place)
+    writer.table.delete("origin = 'JFK'")
+    writer.table.update({"delay": "delay + 1"}, "origin = 'EWR'")
+    told = rows_of(table.changes(after=1).drop_columns(["_commit_timestamp"]))
+    doomed = writer.table.begin()
+    doomed.update({"delay": "delay + 10"}, "origin = 'EWR'")
+
+    def die(call: Call) -> None:
+        if files_slot(call) or any(op.path.endswith("/head") for op in call.ops):
+            writer.service.before = None
+            raise Died
+
+    writer.service.before = die
+    with pytest.raises(Died):
+        doomed.commit()
+    writer.dies()
+    report = table.vacuum()
+    assert counted(report)["change data"] >= 1
+    assert rows_of(table.changes(after=1).drop_columns(["_commit_timestamp"])) == told
+    later(place, 8 * DAY_MS)
+    assert counted(table.vacuum())["change data"] >= 1
+    assert [key for key in keys(place) if key.startswith("_change_data/")] == []
+
+
+# -- what is told --------------------------------------------------------------------------------------------------------
+
+
+def test_the_history_tells(place: Place) -> None:
+    table = filled(place)
+    table.overwrite(flights(("LGA", 1, 9)))
+    report = table.vacuum(retain_hours=0, force=True)
+    end, start = table.history(2)
+    assert (start.operation, end.operation) == ("VACUUM START", "VACUUM END")
+    assert start.metrics == {"numFilesToDelete": "2", "sizeOfDataToDelete": str(report.size_bytes)}
+    assert start.parameters["retentionCheckEnabled"] == "false"
+    assert end.metrics == {"numDeletedFiles": "2"}
+    assert table.changes(after=2).num_rows == 0
+    info = json.loads(MemoryStore(place.location).get(commit_path(3)).splitlines()[0])["commitInfo"]
+    assert info["operation"] == "VACUUM START"
+
+
+def test_every_object_of_a_transaction_tells_whose_it_is(place: Place) -> None:
+    table = filled(place, **{"delta.enableChangeDataFeed": "true", **VECTORS})
+    writer = Writer(place, Limits(inline_bytes_max=64))
+    before = set(disk_of(place).objects)
+    writer.table.append(flights(*[("JFK", 1, n) for n in range(20_000)]))
+    writer.table.delete(SCATTERED)
+    writer.table.update({"delay": "delay + 1"}, "delay < 5")
+    made = {key for key in set(disk_of(place).objects) - before if not key.endswith(".json") or "_staged" in key}
+    owners = {owner_of(id_in(key) or "") for key in made}
+    assert owners == {owner_of(writer.presence.begin())}
+    assert {"_change_data", "_delta_log"} < {key.partition("/")[0] for key in made}
+    assert any("deletion_vector" in key for key in made)
+    assert table.vacuum().garbage == ()
+    writer.dies()
+    assert set(counted(table.vacuum())) == {"staged actions"}
+    assert table.refresh().snapshot().to_arrow().num_rows > 3000
+
+
+@pytest.mark.parametrize("failing", ["list", "get", "delete"])
+def test_a_vacuum_that_fails_is_repeated(place: Place, failing: Any) -> None:
+    table = filled(place)
+    writer = Writer(place)
+    doomed = writer.table.begin()
+    doomed.append(flights(("LGA", 1, 9), ("LGA", 2, 9), ("LGA", 3, 9)))
+    writer.dies()
+    fresh: Callable[[], sluice.Table] = place.open
+    victim = fresh()
+    disk_of(place).fail_before(failing, times=1)
+    try:
+        victim.vacuum()
+    except sluice.StorageUnavailable:
+        assert table.vacuum() is not None
+    assert len([key for key in keys(place) if "LGA" in key]) == 0
+    assert table.refresh().snapshot().to_arrow().num_rows == 2
