@@ -40,6 +40,13 @@ def test_all_that_a_write_may_be_told() -> None:
     assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
 
 
+def test_the_lease_of_a_driver() -> None:
+    nodes = ("/names/load/leases/l-a-0000000001", "/tables/x%2Cy/leases/l-a-0000000002")
+    assert WriteOptions.parse({**PLACE, "lease": ",".join(nodes)}, overwrite=False).leases == nodes
+    with pytest.raises(sluice.InvalidRequest, match="the option lease is"):
+        WriteOptions.parse({**PLACE, "lease": "/tables/../head"}, overwrite=False)
+
+
 def test_names_with_commas_are_given_as_json() -> None:
     assert WriteOptions.parse({**PLACE, "partitionBy": '["a,b", "c"]'}, overwrite=False).partition_by == ("a,b", "c")
 

@@ -188,6 +188,39 @@ def test_a_thread_that_works_for_the_holder_says_so(place: Place) -> None:
             by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
 
 
+def test_a_plan_depends_on_the_leases_it_was_made_under_whoever_commits_it(place: Place) -> None:
+    table = place.create()
+    with table.lease() as lease:
+        plans = [table.plan_write(FLIGHTS) for _ in range(2)]
+        assert lease.reference.split(",") == list(plans[0].leases) == list(lease.nodes)
+        first = by_another(lambda: place.open(timeout_s=0.3).commit_write(plans[0], plans[0].write(flights(("JFK", 1, 1)))))
+        assert first is not None
+    with pytest.raises(sluice.LeaseLost):
+        by_another(lambda: place.open().commit_write(plans[1], plans[1].write(flights(("JFK", 1, 1)))))
+    assert table.refresh().version == 1
+
+
+def test_a_transaction_over_several_tables_depends_on_the_leases_too(place: Place, tmp_path: Path) -> None:
+    orders = place.create()
+    stock = Place(str(tmp_path / "stock"), place.coordinator).create()
+
+    def both(timeout_s: float = 5.0) -> None:
+        with sluice.transaction(timeout_s=timeout_s) as transaction:
+            for table in (orders, stock):
+                transaction.append(table, flights(("JFK", 1, 1)))
+
+    with stock.lease():
+        both()
+        with pytest.raises(sluice.LeaseHeld):
+            by_another(lambda: both(0.3))
+    lease = stock.lease()
+    expire(place.coordinator)
+    with pytest.raises(sluice.LeaseLost):
+        both()
+    lease.release()
+    assert (orders.refresh().version, stock.refresh().version) == (1, 1)
+
+
 # -- asking --------------------------------------------------------------------------------------------------------------
 
 

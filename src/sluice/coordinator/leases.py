@@ -58,6 +58,11 @@ class Lease:
         return dict(self._nodes)
 
     @property
+    def reference(self) -> str:
+        """The nodes as one text, for a process that commits for this one: Spark's write option `lease` takes it."""
+        return ",".join(self._nodes)
+
+    @property
     def held(self) -> bool:
         """Whether it is held as far as is known here without asking: not released, not lost, and the session stands."""
         return self.counts and not self.lost.is_set() and self._store.connected

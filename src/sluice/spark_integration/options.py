@@ -29,6 +29,7 @@ writing
 ``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions that the rows lie in; "static" is usual
 ``readVersion``                 with mode overwrite: the version the rows were computed from; rows that others added later stay
 ``isolation``                   "Serializable", or another level that is stricter than the table's, for this write
+``lease``                       the `reference` of a lease that the driver holds: the write is committed only while it is held
 ``txnAppId``, ``txnVersion``    write once: a number that this application id has written already (or a higher one) is not again
 ``ack``                         "published" (default) or "ratified": when the write returns
 ``commitTimeout``               seconds that the commit may take
@@ -48,6 +49,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..coordinator.lease_records import Place
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.s3_options import S3Options
@@ -69,6 +71,7 @@ _WRITING: Final = (
     "partitionOverwriteMode",
     "readVersion",
     "isolation",
+    "lease",
     "txnAppId",
     "txnVersion",
     "ack",
@@ -156,6 +159,7 @@ class WriteOptions:
     merge_schema: bool = False
     read_version: int | None = None
     isolation: str | None = None
+    leases: tuple[str, ...] = ()
     transaction: tuple[str, int] | None = None
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -181,10 +185,19 @@ class WriteOptions:
             merge_schema=texts.choice("mergeSchema", "false", "true") == "true",
             read_version=texts.number("readVersion"),
             isolation=texts.get("isolation"),
+            leases=_leases(texts.get("lease")),
             transaction=texts.transaction(),
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
         )
+
+
+def _leases(text: str | None) -> tuple[str, ...]:
+    """The nodes of a lease, from its `reference`. Raises InvalidRequest."""
+    nodes = tuple(text.split(",")) if text is not None else ()
+    if any(Place.of_node(node) is None for node in nodes):
+        raise InvalidRequest(f"the option lease is {text!r}; give the `reference` of a lease that sluice granted", option="lease")
+    return nodes
 
 
 def parse_timestamp(text: str, name: str = "timestampAsOf") -> int:

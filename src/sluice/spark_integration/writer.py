@@ -77,7 +77,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, boo
     )
     conform(to_arrow(data).empty_table(), plan.schema)
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
-    plan = replace(plan, isolation=options.isolation)
+    plan = replace(plan, isolation=options.isolation, leases=(*plan.leases, *options.leases))
     table.check_write(plan)
     return plan, _is_repeated(table, options)
 
@@ -91,7 +91,7 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     plan = plan_creation(options.address, schema, columns, dict(options.properties), options.transaction)
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
     # If somebody else creates it first, this is what happens to that one.
-    return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation)
+    return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation, leases=options.leases)
 
 
 def _is_repeated(table: Table, options: WriteOptions) -> bool:

@@ -21,6 +21,7 @@ from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, first_actions, new_table
+from .locking import lease_paths
 from .plan_check import check_plan
 from .planning import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .property_rules import primary_key_of
@@ -56,7 +57,7 @@ def plan_write(
     if mode != "append":
         require_replaceable(access.address.location, snapshot)
     _require_no_key(access.address, snapshot.metadata)
-    return plan_on(
+    plan = plan_on(
         access.address,
         snapshot.metadata,
         schema,
@@ -67,6 +68,7 @@ def plan_write(
         merge_schema=merge_schema,
         transaction=transaction,
     )
+    return replace(plan, leases=lease_paths(access))
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -113,6 +115,7 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             metrics={name: str(value) for name, value in written(files).items()},
             expected_version=0,
             table_id=plan.metadata.id,
+            leases=plan.leases,
         )
         commit = commit_change(access, change, ack=ack, timeout_s=timeout_s)
         close_plan(access.ours.context, plan.transaction_id)
@@ -177,6 +180,7 @@ def commit_write(
         _at_plan(access, plan),
         transaction_id=plan.transaction_id,
         isolation=plan.isolation,
+        leases=plan.leases,
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,

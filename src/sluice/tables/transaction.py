@@ -69,6 +69,7 @@ class Transaction:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         filed_again: bool = False,
         once: bool = False,
+        leases: Sequence[str] = (),
         committed: Callable[[Commit], object] | None = None,
     ) -> None:
         check_application_transaction(transaction)
@@ -86,6 +87,7 @@ class Transaction:
         self._state = _OPEN
         self._filed_again = filed_again
         self._once = once
+        self._leases = tuple(leases)
         self._committed = committed
         self._change: Change | None = None
         self._commit: Commit | None = None
@@ -397,4 +399,5 @@ class Transaction:
             scope=scope_of(self._steps),
             isolation=self._isolation,
             once=self._once,
+            leases=self._leases,
         )

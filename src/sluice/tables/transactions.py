@@ -100,6 +100,8 @@ class Change:
     """A stricter level than the table's."""
     once: bool = False
     """Whether its outcome is asked for under this very transaction id, so that it is never filed under another."""
+    leases: tuple[str, ...] = ()
+    """Nodes of leases it depends on, beside those of the thread that commits it."""
 
 
 def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> Attempt:
@@ -236,7 +238,7 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
         filed_again=change.filed_again,
         rebased=attempt.rebased,
         row_ids=_row_ids(change),
-        leases=lease_paths(access),
+        leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),
         **_described(change),
     )
 

@@ -114,7 +114,8 @@ class WritePlan:
     `metadata` is the table's (with the columns that merging the schemas adds); `fill_missing` lets rows lack nullable
     columns, which are null then; `mode` is "append", "overwrite" (with the
     predicate `where`, if given) or "dynamic"; `read_version` is the snapshot it was made on, -1 when it creates the
-    table. `transaction` is the application's own (id, number), `isolation` a level stricter than the table's.
+    table. `transaction` is the application's own (id, number), `isolation` a level stricter than the table's. `leases` are the
+    nodes of the leases that were held when it was planned: it is committed only while they stand, by whomever.
     """
 
     address: TableAddress
@@ -127,6 +128,7 @@ class WritePlan:
     transaction: tuple[str, int] | None = None
     fill_missing: bool = False
     isolation: str | None = None
+    leases: tuple[str, ...] = ()
 
     @property
     def schema(self) -> StructType:
