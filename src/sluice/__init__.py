@@ -60,6 +60,7 @@ from .tables.asking import outcome
 from .tables.history import HistoryEntry
 from .tables.locking import LeaseOn, lease, lease_on, leases
 from .tables.several import CommitInfo, JointTransaction, read_together
+from .tables.recovery import RecoveryReport, recover
 from .tables.table import Table
 from .tables.transaction import Transaction
 from .tables.vacuum import VacuumReport
@@ -89,6 +90,7 @@ __all__ = [
     "HistoryEntry",
     "InvalidRequest",
     "InvariantBroken",
+    "JointTransaction",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
@@ -105,6 +107,7 @@ __all__ = [
     "PredicateError",
     "ProtocolChangedException",
     "ProtocolMismatch",
+    "RecoveryReport",
     "Refused",
     "SchemaMismatch",
     "SessionLost",
@@ -129,7 +132,11 @@ __all__ = [
     "lease",
     "lease_on",
     "leases",
+    "outcome",
     "read",
+    "recover",
+    "read_together",
+    "transaction",
     "use_session",
 ]
 

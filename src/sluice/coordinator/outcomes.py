@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from ..storage.errors import LogGap, SluiceError
 from . import errors as committing
@@ -39,12 +39,13 @@ class Outcome:
     """What became of a transaction: `state` is "committed" (see `commit`), "refused" (see `error`) or "unknown".
 
     "unknown": no trace of it. It was never filed, or it was refused longer ago than refusals are kept; in both cases
-    it is not in the table.
+    it is not in the table. `commits` has the commit of each of its tables, by location, where all were asked (`sluice.outcome`).
     """
 
     state: str
     commit: Commit | None = None
     error: SluiceError | None = None
+    commits: Mapping[str, Commit] = field(default_factory=dict)
 
     @staticmethod
     def committed(commit: Commit) -> Outcome:

@@ -1,0 +1,81 @@
+"""`sluice.outcome`: what became of a transaction, wherever its tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+from urllib.parse import unquote
+
+from ..coordinator.clock import Deadline
+from ..coordinator.committer import Committer
+from ..coordinator.connect import connect
+from ..coordinator.layout import TABLES
+from ..coordinator.outcomes import Commit, Outcome
+from ..storage.errors import InvalidRequest, UnknownScheme
+from .access import TableAddress
+
+__all__ = ["outcome"]
+
+_TIMEOUT_S: Final = 120.0
+_RECORDS_ONLY: Final = 2**62
+"""A version after which no log has any: what is looked for is found in the coordinator or not at all."""
+
+
+def outcome(
+    transaction_id: str,
+    coordinator: str | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> Outcome:
+    """What became of a transaction over one table or several, whoever ran it: any process may ask. An undecided one is decided now.
+
+    All tables of the coordinator are looked through: first what it keeps itself, which is quick, then the tables' logs from their
+    ends. `Outcome.commits` has the commit of each table. "unknown": no trace of it; it is in no table.
+    """
+    if not isinstance(transaction_id, str) or not transaction_id:
+        raise InvalidRequest(f"transaction_id={transaction_id!r}: give the id of a transaction, as `Transaction.id` tells it")
+    committers = [Committer(address.context()) for address in _tables(coordinator, storage_options)]
+    for after in (_RECORDS_ONLY, -1):
+        found = _look(committers, transaction_id, timeout_s, after)
+        if found is not None:
+            return found
+    return Outcome("unknown")
+
+
+def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) -> Iterator[TableAddress]:
+    for name in sorted(connect(coordinator).children(TABLES) or ()):
+        try:
+            yield TableAddress.of(unquote(name), coordinator, storage_options)
+        except (UnknownScheme, InvalidRequest):
+            continue  # a node that is no table's
+
+
+def _look(committers: list[Committer], transaction_id: str, timeout_s: float, after: int) -> Outcome | None:
+    read: Outcome | None = None
+    for committer in committers:
+        found = committer.outcome(transaction_id, Deadline.after(timeout_s, committer.context.clock), after=after)
+        if found.error is not None:
+            return found
+        if found.commit is not None and found.commit.ordinal >= 0:
+            return _with_others(committer, found.commit, committers, timeout_s)
+        read = read or (found if found.commit is not None else None)
+    return read  # nothing but the share of a table that it read
+
+
+def _with_others(committer: Committer, commit: Commit, committers: list[Committer], timeout_s: float) -> Outcome:
+    """The outcome with the commits that were made together with this one."""
+    here = committer.context.tree.location
+    entry = next((t for t in committer.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
+    commits = {here: commit}
+    for other in committers:
+        location = other.context.tree.location
+        version = entry.get("joint", {}).get(location)
+        if version is None or location == here:
+            continue
+        deadline = Deadline.after(timeout_s, other.context.clock)
+        theirs = other.outcome(commit.transaction_id, deadline, after=int(version) - 1).commit
+        if theirs is not None:
+            commits[location] = theirs
+    return replace(Outcome.committed(commit), commits=commits)

@@ -1,0 +1,403 @@
+"""`sluice.transaction`, `sluice.read_together` and `sluice.outcome`: several tables as users see them."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import orjson
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.connect import connect
+from sluice.coordinator.joint_check import incomplete_joints
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.storage.errors import StorageUnavailable
+from sluice.storage.location import open_store
+
+SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
+IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)
+QUEUED = IMPATIENT.but(fast_path=False)
+
+Shop = dict[str, sluice.Table]
+
+
+def rows(*pairs: tuple[int, int]) -> pa.Table:
+    return pa.table({"sku": [a for a, _ in pairs], "n": [b for _, b in pairs]}, schema=SCHEMA)
+
+
+def content(table: sluice.Table | sluice.TableSnapshot) -> list[tuple[int, int]]:
+    snapshot = table.snapshot() if isinstance(table, sluice.Table) else table
+    data = snapshot.to_arrow()
+    return sorted(zip(data["sku"].to_pylist(), data["n"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def coordinator() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, coordinator: str) -> Shop:
+    """Three tables, with ten of everything in stock."""
+    made: Shop = {}
+    for name in ("orders", "stock", "totals"):
+        sluice.Table.create(tmp_path / name, SCHEMA, coordinator=coordinator, properties={"delta.enableDeletionVectors": "true"})
+        made[name] = sluice.Table.open(tmp_path / name, coordinator=coordinator, limits=IMPATIENT)
+    made["stock"].append(rows(*((sku, 10) for sku in range(5))))
+    return made
+
+
+def opened(shop: Shop, coordinator: str, limits: Limits = IMPATIENT) -> Shop:
+    return {name: sluice.Table.open(table.location, coordinator=coordinator, limits=limits) for name, table in shop.items()}
+
+
+def test_a_transaction_over_three_tables(shop: Shop) -> None:
+    orders, stock, totals = shop.values()
+    with sluice.transaction() as tx:
+        tx.append(orders, rows((3, 2)))
+        tx.update(stock, {"n": "n - 2"}, "sku = 3")
+        tx.overwrite(totals, rows((0, 1)))
+        assert content(orders) == []  # nobody sees anything yet
+    assert tx.state == "committed"
+    assert {table: tx.commit_info[table].version for table in (orders, stock)} == {orders: 1, stock: 2}
+    assert tx.commit_info[totals.location].transaction_id == tx.id
+    assert len(tx.commit_info) == 3
+    assert content(orders) == [(3, 2)]
+    assert content(stock) == [(0, 10), (1, 10), (2, 10), (3, 8), (4, 10)]
+    assert content(totals) == [(0, 1)]
+    assert deltalake.DeltaTable(orders.location).version() == 1
+    assert tx.commit() is tx.commit_info
+
+
+def test_each_operation_sees_what_the_ones_before_it_did(shop: Shop) -> None:
+    orders, stock, _ = shop.values()
+    with sluice.transaction(tables=[orders, stock]) as tx:
+        tx.append(orders, rows((1, 1), (2, 2)))
+        tx.upsert(orders, rows((2, 20)), on="sku")
+        tx.delete(orders, "sku = 1")
+        assert tx.scan(orders)["n"].to_pylist() == [20]
+        tx.truncate(stock)
+        assert tx.scan(stock, where="sku > 2").num_rows == 0
+    assert content(orders) == [(2, 20)]
+    assert content(stock) == []
+
+
+def test_tables_are_given_by_location_too(shop: Shop, coordinator: str) -> None:
+    orders, stock, _ = shop.values()
+    with sluice.transaction(coordinator) as tx:
+        tx.append(orders.location.removeprefix("file://"), rows((1, 1)))
+        tx.delete(Path(stock.location.removeprefix("file://")), "sku = 1")
+    assert set(tx.commit_info) == {orders.location, stock.location}
+    assert [content(each) for each in sluice.read_together([orders.location, stock], coordinator=coordinator)] == [
+        [(1, 1)],
+        [(0, 10), (2, 10), (3, 10), (4, 10)],
+    ]
+
+
+def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
+    with pytest.raises(RuntimeError), sluice.transaction() as tx:
+        tx.append(shop["orders"], rows((1, 1)))
+        raise RuntimeError
+    assert tx.state == "aborted"
+    assert content(shop["orders"]) == []
+    with pytest.raises(sluice.InvalidRequest, match="aborted"):
+        tx.commit()
+    with pytest.raises(sluice.InvalidRequest, match="aborted"):
+        tx.append(shop["orders"], rows((1, 1)))
+
+
+def test_a_conflict_names_its_table_and_nothing_of_it_is_visible(shop: Shop, coordinator: str) -> None:
+    orders, stock, totals = shop.values()
+    tx = sluice.transaction()
+    tx.update(stock, {"n": "n - 1"}, "sku = 3")
+    tx.append(orders, rows((3, 1)))
+    tx.append(totals, rows((0, 1)))
+    opened(shop, coordinator)["stock"].update({"n": "n - 5"}, "sku = 3")
+    with pytest.raises(sluice.ConcurrentModification, match="/stock: ") as caught:
+        tx.commit()
+    assert caught.value.facts["table"] == stock.location
+    assert tx.state == "refused"
+    with pytest.raises(sluice.ConcurrentModification):
+        tx.commit()
+    assert content(orders) == content(totals) == []
+    assert (3, 5) in content(stock)
+
+
+def test_a_table_that_was_only_read_is_compared_and_gets_no_version(shop: Shop, coordinator: str) -> None:
+    orders, stock, _ = shop.values()
+
+    def order(between: Callable[[], object]) -> sluice.JointTransaction:
+        with sluice.transaction(isolation="Serializable") as tx:
+            if tx.scan(stock, where="sku = 3")["n"].to_pylist()[0] >= 5:
+                tx.append(orders, rows((3, 5)))
+            between()
+        return tx
+
+    done = order(lambda: None)
+    assert set(done.commit_info) == {orders.location}
+    assert stock.refresh().version == 1
+    other = opened(shop, coordinator)["stock"]
+    with pytest.raises(sluice.ConcurrentModification, match="/stock: "):
+        order(lambda: other.update({"n": "0"}, "sku = 3"))
+    assert content(orders) == [(3, 5)]
+
+
+def test_one_table_only_and_none_at_all(shop: Shop) -> None:
+    with sluice.transaction() as tx:
+        tx.append(shop["orders"], rows((1, 1)))
+    assert tx.commit_info[shop["orders"]].version == 1
+    with sluice.transaction() as nothing:
+        nothing.delete(shop["orders"], "sku = 77")
+        nothing.scan(shop["stock"])
+    assert nothing.state == "committed"
+    assert len(nothing.commit_info) == 0
+    assert sluice.transaction().commit() == {}
+
+
+def test_tables_of_different_coordinators_are_refused_before_anything_is_written(shop: Shop, tmp_path: Path) -> None:
+    other = sluice.Table.create(tmp_path / "elsewhere", SCHEMA, coordinator=f"memory://{uuid.uuid4().hex}")
+    with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
+        sluice.read_together([shop["orders"], other])
+    tx = sluice.transaction()
+    tx.append(shop["orders"], rows((1, 1)))
+    with pytest.raises(sluice.InvalidRequest, match="different coordinators"):
+        tx.append(other, rows((1, 1)))
+    assert not list((tmp_path / "elsewhere").glob("**/*.parquet"))
+
+
+def test_what_is_no_list_of_tables(shop: Shop) -> None:
+    choices: list[Any] = [[], shop["orders"], shop["orders"].location]
+    for tables in choices:
+        with pytest.raises(sluice.InvalidRequest, match="at least one table"):
+            sluice.read_together(tables)
+
+
+def test_an_application_number_happens_once(shop: Shop) -> None:
+    orders, stock, _ = shop.values()
+    for attempt in range(2):
+        with sluice.transaction(transaction=("nightly", 7)) as tx:
+            tx.append(orders, rows((1, 1)))
+            tx.delete(stock, "sku = 1")
+        assert all(commit.repeated == bool(attempt) for commit in tx.commit_info.values())
+    assert content(orders) == [(1, 1)]
+
+
+def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coordinator: str) -> None:
+    """A table that joins late is read as it stood when the first one was read, although both went on since."""
+    orders, stock, _ = shop.values()
+    others = opened(shop, coordinator)
+    with sluice.transaction() as tx:
+        assert tx.scan(orders).num_rows == 0
+        for _ in range(3):
+            with sluice.transaction() as moving:
+                moving.append(others["orders"], rows((1, 1)))
+                moving.update(others["stock"], {"n": "n - 1"}, "sku = 1")
+        assert tx.scan(stock, where="sku = 1")["n"].to_pylist() == [10]
+        assert dict(tx.read_versions) == {orders.location: 0, stock.location: 1}
+        tx.abort()
+    with sluice.transaction(tables=[orders, stock]) as fresh:
+        assert fresh.scan(stock, where="sku = 1")["n"].to_pylist() == [7]
+
+
+def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> None:
+    tx = sluice.transaction()
+    tx.scan(shop["orders"])
+    others = opened(shop, coordinator)
+    others["orders"].append(rows((1, 1)))
+    session = connect(coordinator)
+    verdicts = [
+        node.path for node in MemoryCoordination.named(coordinator.removeprefix("memory://")).tree.walk() if "/verdicts/" in node.path
+    ]
+    for path in verdicts:
+        session.delete(path)
+    with pytest.raises(sluice.ConcurrentModification, match="tables="):
+        tx.scan(shop["stock"])
+
+
+def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Shop, coordinator: str) -> None:
+    """Six threads move amounts between three tables; a reader adds up all of them, again and again."""
+    accounts = opened(shop, coordinator, QUEUED)
+    for table in accounts.values():
+        table.overwrite(rows(*((sku, 100) for sku in range(4))))
+    sums: set[int] = set()
+
+    def move(seed: int) -> int:
+        dice, mine, done = random.Random(seed), opened(shop, coordinator, QUEUED if seed % 2 else IMPATIENT), 0
+        for _ in range(6):
+            source, target = dice.sample(sorted(mine), 2)
+            amount, sku = dice.randint(1, 9), dice.randrange(4)
+            try:
+                with sluice.transaction() as tx:
+                    tx.update(mine[source], {"n": f"n - {amount}"}, f"sku = {sku}")
+                    tx.update(mine[target], {"n": f"n + {amount}"}, f"sku = {sku}")
+                done += 1
+            except sluice.ConcurrentModification:
+                continue
+        return done
+
+    with ThreadPoolExecutor(7) as pool:
+        moves = [pool.submit(move, seed) for seed in range(6)]
+        while not all(each.done() for each in moves):
+            together = sluice.read_together(list(accounts.values()))
+            sums.add(sum(n for table in together for _, n in content(table)))
+        assert sum(each.result() for each in moves) > 6
+    assert sums == {1200}
+    assert sum(n for table in accounts.values() for _, n in content(table)) == 1200
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_AFTER])
+def test_every_message_of_a_commit_is_lost_in_turn(shop: Shop, coordinator: str, fault: Fault) -> None:
+    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
+    orders, stock, _ = shop.values()
+    for number in range(80):
+        tx = sluice.transaction(tables=[orders, stock])
+        tx.append(orders, rows((number, 1)))
+        tx.update(stock, {"n": "n - 1"}, "sku = 1")
+        seen = iter(range(1000))
+
+        def lose(call: Call, seen: Iterator[int] = seen, number: int = number) -> Fault | None:
+            return fault if next(seen) == number else None
+
+        service.before = lose
+        tx.commit()
+        service.before = None
+        assert len(content(orders)) == number + 1
+        assert dict(content(stock))[1] == 10 - number - 1
+        if next(seen) <= number:
+            return
+    raise AssertionError("a commit takes more than 80 calls")
+
+
+def test_the_outcome_can_be_asked_anywhere(shop: Shop, coordinator: str) -> None:
+    orders, stock, totals = shop.values()
+    with sluice.transaction() as tx:
+        tx.append(orders, rows((1, 1)))
+        tx.append(totals, rows((1, 1)))
+        tx.scan(stock)
+    outcome = sluice.outcome(tx.id, coordinator)
+    assert outcome.state == "committed"
+    assert {location: commit.version for location, commit in outcome.commits.items()} == {orders.location: 1, totals.location: 1}
+    assert sluice.outcome(str(uuid.uuid4()), coordinator).state == "unknown"
+    doomed = sluice.transaction()
+    doomed.delete(stock, "sku = 1")
+    doomed.append(orders, rows((7, 7)))
+    opened(shop, coordinator)["stock"].delete("sku = 1")
+    with pytest.raises(sluice.ConcurrentModification):
+        doomed.commit()
+    refused = sluice.outcome(doomed.id, coordinator)
+    assert refused.state in ("refused", "unknown")  # met before it was filed, or after
+    with pytest.raises(sluice.InvalidRequest, match="transaction_id"):
+        sluice.outcome("", coordinator)
+
+
+def test_the_outcome_is_told_by_the_logs_when_the_records_are_gone(shop: Shop, coordinator: str) -> None:
+    with sluice.transaction() as tx:
+        tx.append(shop["orders"], rows((1, 1)))
+        tx.append(shop["totals"], rows((1, 1)))
+    session = connect(coordinator)
+    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
+    for path in [node.path for node in service.tree.walk() if "/verdicts/" in node.path]:
+        session.delete(path)
+    outcome = sluice.outcome(tx.id, coordinator)
+    assert len(outcome.commits) == 2
+
+
+def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: str) -> None:
+    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
+    orders, stock, _ = shop.values()
+    tx = sluice.transaction(tables=[orders, stock])
+    tx.append(orders, rows((1, 1)))
+    tx.delete(stock, "sku = 1")
+
+    def lose(call: Call) -> Fault | None:
+        return Fault.REQUEST_LOST if any(op.path.endswith("/head") and hasattr(op, "data") for op in call.ops) else None
+
+    service.before = lose
+    with pytest.raises(sluice.OutcomeUnknown) as caught:
+        tx.commit(timeout_s=0.3)
+    assert caught.value.stage == "intent"
+    assert tx.state == "undecided"
+    with pytest.raises(sluice.InvalidRequest, match="call commit"):
+        tx.abort()
+    service.before = None
+    assert set(tx.commit()) == {orders.location, stock.location}
+    assert content(orders) == [(1, 1)]
+
+
+def test_sets_that_a_loss_left_incomplete_are_found(shop: Shop) -> None:
+    orders, stock, _ = shop.values()
+    with sluice.transaction() as tx:
+        tx.append(orders, rows((1, 1)))
+        tx.delete(stock, "sku = 1")
+    stores = {table.location: open_store(table.location) for table in shop.values()}
+    assert incomplete_joints(stores) == []
+    stores[stock.location].delete("_delta_log/00000000000000000002.json")
+    [incomplete] = incomplete_joints(stores)
+    assert incomplete.transaction_id == tx.id
+    assert dict(incomplete.present) == {orders.location: 1}
+    assert dict(incomplete.missing) == {stock.location: 2}
+    assert incomplete_joints({orders.location: stores[orders.location]}) == []
+
+
+def test_leases_hold_for_all_tables(shop: Shop, coordinator: str) -> None:
+    """Somebody's lease on one of the tables is waited for; it is named when the time is over."""
+    orders, stock, _ = shop.values()
+    others = opened(shop, coordinator)
+    with ThreadPoolExecutor(1) as pool:
+        lease = pool.submit(others["stock"].lease).result()
+        tx = sluice.transaction(timeout_s=0.5)
+        tx.append(orders, rows((1, 1)))
+        tx.delete(stock, "sku = 1")
+        with pytest.raises(sluice.LeaseHeld, match="/stock: "):
+            tx.commit()
+        lease.release()
+    with sluice.transaction() as again:
+        again.append(orders, rows((1, 1)))
+        again.delete(stock, "sku = 1")
+    assert again.commit_info[orders].version == 1
+
+
+def test_many_tables_and_much_in_each(tmp_path: Path, coordinator: str) -> None:
+    """Twelve tables with actions too large for their intents share the room of one request."""
+    many = [sluice.Table.create(tmp_path / f"t{n}", SCHEMA, partition_by=["sku"], coordinator=coordinator) for n in range(12)]
+    with sluice.transaction(coordinator) as tx:
+        for table in many:
+            tx.append(table, rows(*((sku, 1) for sku in range(60))))
+    assert [each.to_arrow().num_rows for each in sluice.read_together(many)] == [60] * 12
+
+
+def test_rows_that_are_neither_arrow_nor_spark(shop: Shop) -> None:
+    tx = sluice.transaction()
+    with pytest.raises((sluice.InvalidRequest, TypeError)):
+        tx.append(shop["orders"], object())
+    assert tx.state == "open"
+
+
+def test_a_store_that_fails_while_publishing_does_not_fail_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders, stock, _ = shop.values()
+    tx = sluice.transaction(tables=[orders, stock])
+    tx.append(orders, rows((1, 1)))
+    tx.delete(stock, "sku = 1")
+    store, failures = type(stock.access.store), iter(range(3))
+    honest = store.put_if_absent
+
+    def failing(self: object, key: str, data: bytes) -> bool:
+        if "_delta_log" in key and next(failures, None) is not None:
+            raise StorageUnavailable("the disk is away")
+        return honest(self, key, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "put_if_absent", failing)
+    info = tx.commit()
+    assert all(commit.published for commit in info.values())
+    told = orjson.loads(
+        (Path(orders.location.removeprefix("file://")) / "_delta_log/00000000000000000001.json").read_bytes().split(b"\n")[0]
+    )
+    assert told["commitInfo"]["sluice"]["transactions"][0]["joint"] == {orders.location: 1, stock.location: 2}
