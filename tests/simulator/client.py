@@ -10,7 +10,7 @@ import pyarrow as pa
 import sluice
 from sluice.coordinator.clock import Deadline
 from sluice.coordinator.context import TableContext
-from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.outcomes import Commit, Outcome
@@ -56,7 +56,7 @@ class Address(TableAddress):
     @staticmethod
     def on(machine: Machine, limits: Limits) -> Address:
         """The address of the run's table."""
-        address = Address(machine.store.location, "simulated://")
+        address = Address(machine.store.location, "memory://simulated")
         object.__setattr__(address, "machine", machine)
         object.__setattr__(address, "limits", limits)
         return address
@@ -212,6 +212,19 @@ class Program:
         except Unavailable:
             raise unknown from None
 
+    def _leased(self, table: Table, call: Call) -> Commit | None:
+        """A change under a lease on all of the table; what it costs others, they wait for."""
+        options = call.operation.options
+        commits: list[Commit | None] = []
+        try:
+            with table.lease(options["mode"], wait_s=0.5 + 5.0 * self.machine.draw()):
+                self.machine.clock.sleep(2.0 * self.machine.draw() ** 4)
+                commits.append(self._write(table, call))
+        except LeaseLost:
+            if not commits:
+                raise
+        return commits[0]  # what was committed under a lease stands, though the lease was lost afterwards
+
     def _plan(self, table: Table, call: Call) -> Commit | None:
         operation = call.operation
         if operation.number not in self.plans:
@@ -253,6 +266,7 @@ class Program:
 
 _DO: dict[str, Callable[[Program, Table, Call], Commit | None]] = {
     "write": Program._write,
+    "leased": Program._leased,
     "plan": Program._plan,
     "compact": Program._compact,
     "properties": Program._properties,

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, publisher
+from sluice.coordinator import background, lease_queue, publisher
 from sluice.coordinator.background import Background
 from sluice.storage import vectors
 from sluice.tables import maintenance
@@ -156,6 +156,7 @@ def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iter
         patch.object(background, "ThreadPoolExecutor", _background_pool),
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
+        patch.object(lease_queue, "threading", SimpleNamespace(Thread=_thread)),
         patch.object(maintenance, "threading", SimpleNamespace(Lock=_lock, Thread=_thread)),
         patch.object(publisher, "_PRUNE_EVERY", prune_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .operations import Operation, State
 
-__all__ = ["Answer", "Call", "History", "Read", "Stored"]
+__all__ = ["Answer", "Call", "History", "LeaseTold", "Read", "Stored"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ class Stored:
 
 
 @dataclass
+class LeaseTold:
+    """A request for a lease: when it was granted and when its node went, None where that never happened."""
+
+    path: str
+    mode: str
+    granted: int | None = None
+    gone: int | None = None
+
+
+@dataclass
 class History:
     """One run."""
 
@@ -89,8 +99,12 @@ class History:
     """GUID -> the client, and the number of its operation, that filed it first."""
     direct: dict[str, int] = field(default_factory=dict)
     """GUID of each transaction that was ratified without a slot -> tick."""
-    verdicts: list[tuple[int, int, str, object]] = field(default_factory=list)
-    """Every verdict that was recorded: generation, slot, GUID, and the refusal or None."""
+    verdicts: list[tuple[int, int, int, str, object]] = field(default_factory=list)
+    """Every verdict that was recorded: tick, generation, slot, GUID, and the refusal or None."""
+    leases: list[LeaseTold] = field(default_factory=list)
+    """Every request for a lease on the table."""
+    depends: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """GUID -> the paths of the leases that its intent depends on."""
     heads: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)
     """Every value of the head that was stored."""
     published: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)
@@ -101,6 +115,18 @@ class History:
     tick: int = 0
     healed_s: float = 0.0
     """The virtual time of the last fault."""
+
+    def lease(self, path: str) -> LeaseTold:
+        """The request with this node."""
+        return next(each for each in self.leases if each.path == path)
+
+    def leases_at(self, tick: int) -> dict[str, LeaseTold]:
+        """The leases that were held at a time."""
+        return {
+            each.path: each
+            for each in self.leases
+            if each.granted is not None and each.granted < tick and (each.gone is None or each.gone > tick)
+        }
 
     def next_tick(self) -> int:
         """The time of the next thing that happens."""

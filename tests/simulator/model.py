@@ -18,7 +18,7 @@ __all__ = ["judge"]
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
 _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
-_CHANGES_ROWS = ("write", "plan")
+_CHANGES_ROWS = ("write", "plan", "leased")
 
 
 def judge(history: History, objects: Mapping[str, bytes], level: str) -> list[str]:
@@ -36,6 +36,7 @@ def judge(history: History, objects: Mapping[str, bytes], level: str) -> list[st
         found += judgement.effects()
         found += judgement.reads()
         found += judgement.outcomes()
+        found += judgement.leases()
         found += judgement.liveness()
     return found
 
@@ -109,7 +110,7 @@ class _Judgement:
 
     def answers(self) -> Iterator[str]:
         """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""
-        refused = {guid for _, _, guid, refusal in self._history.verdicts if refusal is not None}
+        refused = {guid for _, _, _, guid, refusal in self._history.verdicts if refusal is not None}
         for call in self._history.calls:
             answer = call.answer
             if answer is None:
@@ -159,7 +160,7 @@ class _Judgement:
 
     def order(self) -> Iterator[str]:
         """Slots are decided in slot order, each once (I3)."""
-        decided = [(generation, slot) for generation, slot, _, _ in self._history.verdicts if slot >= 0]
+        decided = [(generation, slot) for _, generation, slot, _, _ in self._history.verdicts if slot >= 0]
         for slot, following in pairwise(decided):
             if slot >= following:
                 yield f"I3: slot {following} was decided after slot {slot}"
@@ -189,6 +190,21 @@ class _Judgement:
                 yield f"I10: the outcome of {guid} is {answer}, and it is in the log as version {place.version}"
             elif answer.kind == "unknown":
                 yield f"I10: nobody knows what became of {guid}, which had the slots {self._history.slot_of.get(guid)}"
+
+    def leases(self) -> Iterator[str]:
+        """What depends on a lease is ratified while that stands (I9), and nobody changes what others hold a lease on."""
+        decided = {guid: tick for tick, _, _, guid, refusal in self._history.verdicts if refusal is None}
+        for guid, place in self._places.items():
+            tick = decided.get(guid, -1)
+            standing = self._history.leases_at(tick)
+            own = self._history.depends.get(guid, ())
+            for path in own:
+                if path not in standing:
+                    yield f"I9: {place} depended on the lease {path}, which did not stand when it was ratified"
+            others = [each for each in standing.values() if each.path not in own]
+            stopped = [each.path for each in others if each.mode == "exclusive" or not own]
+            if stopped and guid in self._calls and self._calls[guid].operation.kind in _CHANGES_ROWS:
+                yield f"leases: {place} of {self._calls[guid]} was ratified while others held {stopped}"
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

@@ -166,6 +166,10 @@ def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int
         return Operation("write", number, (_STEPS[kind](dice, uid, *place, 10),), application=number if numbered else None, options=options)
     if kind == "plan":
         return Operation(kind, number, (_append(dice, uid, *place, 10),), options={**options, "begun": False})
+    if kind == "leased":
+        name = weighted({n: weights.get(n, 0.0) for n in _STEPS}, dice.roll(*place, 5))
+        mode = "exclusive" if dice.roll(*place, 8) < 0.7 else "shared"
+        return Operation(kind, number, (_STEPS[name](dice, uid, *place, 10),), options={**options, "mode": mode})
     if kind == "compact":
         return Operation(kind, number, options={**options, "mode": dice.choice(["minor", "major", "major"], *place, 8)})
     return Operation(kind, number, options=options)

@@ -20,7 +20,7 @@ from .client import Address, Program, create_table, outcomes_of
 from .dice import Dice
 from .environment import simulated_environment
 from .faults import Weather
-from .history import Answer, Call, History
+from .history import Answer, Call, History, LeaseTold
 from .machine import Machine, Surroundings
 from .model import judge
 from .operations import Operation, operation
@@ -81,6 +81,8 @@ class _Coordination(MemoryCoordination):
         for change in changes:
             if change.after is not None:
                 self._note(change.path, change.after.data)
+            elif "/leases/" in change.path:
+                self._history.lease(change.path).gone = self._history.next_tick()
         super().publish(changes)
 
     def _note(self, path: str, data: bytes) -> None:
@@ -95,11 +97,16 @@ class _Coordination(MemoryCoordination):
             history.slots[path] = history.next_tick(), int(parts[1]), int(sequence)
             history.slot_of.setdefault(guid, []).append(path)
             self._file(history, json.loads(data))
+        elif parts == ["leases"] and data:
+            for name in json.loads(data)["granted"]:
+                lease = history.lease(f"{path}/{name}")
+                lease.granted = history.next_tick() if lease.granted is None else lease.granted
+        elif len(parts) == 2 and parts[0] == "leases":
+            history.leases.append(LeaseTold(path, json.loads(data)["mode"]))
         elif len(parts) == 2 and parts[0] == "verdicts":
             record = json.loads(data)
-            history.verdicts += [
-                (record["generation"], each["slot"], each["transaction_id"], each["refusal"]) for each in record["verdicts"]
-            ]
+            tick, generation = history.next_tick(), record["generation"]
+            history.verdicts += [(tick, generation, v["slot"], v["transaction_id"], v["refusal"]) for v in record["verdicts"]]
             if record.get("direct"):
                 intent = json.loads(record["direct"])
                 history.direct[intent["transaction_id"]] = history.next_tick()
@@ -111,6 +118,7 @@ class _Coordination(MemoryCoordination):
         if intent["operation"] in _NO_CHANGES_OF_ROWS:
             return
         guid = intent["transaction_id"]
+        history.depends[guid] = tuple(intent.get("leases", ()))
         task = current()
         owner = task.owner if task is not None else None
         if isinstance(owner, Machine) and owner.doing is not None:
@@ -277,6 +285,7 @@ def _weights(dice: Dice) -> dict[str, float]:
         "transaction": 1.0,
         "plan": 1.0,
         "compact": 1.0,
+        "leased": 0.8 if dice.roll(9, 2, 0) < 0.5 else 0.0,
         "properties": 0.3,
         "read": 3.0,
         "checkpoint": 0.5,
