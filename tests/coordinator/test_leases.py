@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from sluice.coordinator import leases
+from sluice.coordinator.deadlocks import find_cycle
 from sluice.coordinator.errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted
 from sluice.coordinator.lease_guard import LeaseView
 from sluice.coordinator.lease_queue import LeaseHome, Wanted
-from sluice.coordinator.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, Place
+from sluice.coordinator.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from sluice.coordinator.lease_scopes import scopes_meet
 from sluice.coordinator.leases import Lease, acquire, held_by_this_thread
 from sluice.coordinator.limits import Limits
@@ -336,6 +337,39 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault) -> None:
     pytest.fail("more calls than expected")
 
 
+def before_the_grant(world: World, client: Client, step: Callable[[], object]) -> None:
+    """Take a step of somebody else after the client saw its turn, right before it is granted."""
+    place = Place.of_table(world.tree)
+
+    def before(call: Call) -> None:
+        mine = call.session_id == client.session.session_id
+        if mine and any(isinstance(op, Write) and op.path == place.leases for op in call.ops):
+            world.coordination.before = None
+            step()
+
+    world.coordination.before = before
+
+
+def test_a_request_that_is_broken_right_before_its_grant_is_not_granted(world: World) -> None:
+    client, admin = world.client(), world.client()
+    before_the_grant(world, client, lambda: admin.session.delete(requests(world)[0]))
+    with pytest.raises(LeaseLost, match="ask again"):
+        take(client)
+
+
+def test_two_who_are_granted_at_once_are_both_on_record(world: World) -> None:
+    one, other = world.client(), world.client()
+    taken: list[Lease] = []
+    before_the_grant(world, one, lambda: taken.append(take(other, SHARED)))
+    taken.append(take(one, SHARED))
+    node = one.session.read(Place.of_table(world.tree).leases)
+    grants = None if node is None else Grants.decode(node.data)
+    assert grants is not None
+    assert sorted(grants.granted) == sorted(path.rpartition("/")[2] for path in requests(world))
+    for lease in taken:
+        lease.release()
+
+
 # -- circles -------------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +417,27 @@ def test_asking_for_more_of_the_same_behind_somebody_who_waits_is_a_circle(world
                 hold(client, EXCLUSIVE)
             held.release()
             assert waiter.granted.wait(5)
+
+
+def test_of_a_circle_only_the_youngest_has_to_give_in(world: World) -> None:
+    client = world.client()
+    places = [Place.of_name(name) for name in "ab"]
+    for path in (WAITS, *(place.leases for place in places)):
+        client.session.ensure_path(path)
+
+    def ask(guid: str, place: Place) -> str:
+        prefix, body = place.node(LeaseName.prefix(guid)), LeaseNode(EXCLUSIVE).encode()
+        return client.session.create(prefix, body, ephemeral=True, sequential=True)
+
+    held = [ask(f"held-{n}", place) for n, place in enumerate(places)]
+    waits: list[WaitNode] = []
+    for n, guid in enumerate(("older", "younger")):
+        ask(guid, places[1 - n])
+        waits.append(WaitNode(guid, (places[1 - n].leases,), (held[n],)))
+        client.session.create(waits[n].path, waits[n].encode(), ephemeral=True)
+    assert find_cycle(client.session, waits[0]) == ()
+    assert len(find_cycle(client.session, waits[1])) == 2
+    client.session.close()
 
 
 def test_waiting_without_a_circle_is_no_deadlock(world: World) -> None:
