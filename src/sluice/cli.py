@@ -33,6 +33,7 @@ from .coordinator.presence import list_clients
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
+from .garbage_commands import recover_command, vacuum_command
 from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
 from .tables.operations import row_count
@@ -68,6 +69,8 @@ def main() -> None:
 
 
 main.add_command(leases)
+main.add_command(vacuum_command)
+main.add_command(recover_command)
 
 
 def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:

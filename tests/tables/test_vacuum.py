@@ -8,9 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +16,21 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
 from sluice.coordinator.identity import id_in, owner_of
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
-from sluice.coordinator.presence import Presence
+from sluice.coordinator.memory import Call
 from sluice.coordinator.store import Create
-from sluice.storage.memory import MemoryStore
+from sluice.storage.memory import Fault, MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.storage.snapshot import Snapshot
-from sluice.tables.access import Access, TableAddress
 from sluice.tables.garbage import Reason
 
 from .conftest import FLIGHTS, Place, flights, rows_of
+from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later
 
-HOUR_S = 3600
-DAY_MS = 24 * HOUR_S * 1000
 SCATTERED = "delay * 7919 % 1009 < 300"
 """Rows so scattered that the vector which lists them is no inline one."""
 VECTORS = {"delta.enableDeletionVectors": "true"}
-
-
-@dataclass
-class Writer:
-    """A client elsewhere: a session, a presence and caches of its own."""
-
-    place: Place
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
-        self.session: MemorySession = self.service.connect()
-        self.address = TableAddress.of(self.place.location, self.place.coordinator)
-        self.presence = Presence(self.connect, application="writer")
-        context = TableContext(
-            self.address.store(), TableTree(self.address.location), self.connect, limits=self.limits, presence=self.presence
-        )
-        self.access = Access(self.address, context.objects, Committer(context))
-        self.table = sluice.Table(self.access)
-
-    def connect(self) -> MemorySession:
-        if self.session.lost:
-            self.session = self.service.connect()
-        return self.session
-
-    def dies(self) -> None:
-        """Its process is gone, and its session has expired."""
-        self.session.expire()
 
 
 class Died(BaseException):
@@ -84,19 +48,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 _numbers = itertools.count()
 
 
-def disk_of(place: Place) -> Any:
-    return MemoryStore(place.location).disk
-
-
 def keys(place: Place) -> set[str]:
     """What is stored beside the log."""
     return {key for key in disk_of(place).objects if not key.startswith("_delta_log/")}
-
-
-def later(place: Place, ms: int) -> None:
-    """Let the object store's clock go on."""
-    disk = disk_of(place)
-    disk.clock_ms = lambda: time.time_ns() // 1_000_000 + ms
 
 
 def counted(report: sluice.VacuumReport) -> dict[str, int]:
@@ -344,9 +298,9 @@ def test_replaced_files_are_kept_for_as_long_as_the_table_says(place: Place, vec
     table.compact("major")
     replaced = keys(place) - {f.path.replace("%3D", "=") for f in table.refresh().snapshot().raw.add_files()}
     assert len(replaced) >= 3
-    later(place, 7 * DAY_MS - HOUR_S * 1000)
+    later(place, 7 * DAY_MS - HOUR_MS)
     assert table.vacuum().garbage == ()
-    later(place, 7 * DAY_MS + HOUR_S * 1000)
+    later(place, 7 * DAY_MS + HOUR_MS)
     report = table.vacuum()
     assert {each.key for each in report.garbage} == replaced
     assert set(counted(report)) == {"replaced"}
@@ -398,7 +352,7 @@ def test_the_tables_own_retention_needs_no_force(place: Place) -> None:
     assert table.vacuum().retain_hours == 2
     with pytest.raises(sluice.InvalidRequest, match="shorter than the 2 hours"):
         table.vacuum(retain_hours=1)
-    later(place, 3 * HOUR_S * 1000)
+    later(place, 3 * HOUR_MS)
     assert counted(table.vacuum()) == {"replaced": 2}
 
 
@@ -523,3 +477,121 @@ def test_a_vacuum_that_fails_is_repeated(place: Place, failing: Any) -> None:
         assert table.vacuum() is not None
     assert len([key for key in keys(place) if "LGA" in key]) == 0
     assert table.refresh().snapshot().to_arrow().num_rows == 2
+
+
+# -- the log -------------------------------------------------------------------------------------------------------------
+
+
+def log_of(place: Place) -> list[str]:
+    names = [key.removeprefix("_delta_log/") for key in disk_of(place).objects if key.startswith("_delta_log/")]
+    return sorted(name for name in names if name[0].isdigit())
+
+
+def aged(place: Place, *, days: int, checkpoints: bool = True, **properties: str) -> sluice.Table:
+    """A table whose 26 versions are `days` old, with checkpoints at 10 and 20."""
+    grown(filled(place, **{"delta.checkpointInterval": "1000", **properties}), checkpoints=checkpoints)
+    aged_by(place, days)
+    return place.open()
+
+
+def grown(table: sluice.Table, *, checkpoints: bool = True) -> None:
+    for number in range(24):
+        commit = table.append(flights(("LGA", 1, number)))
+        assert commit is not None
+        if checkpoints and commit.version in (10, 20):
+            table.checkpoint()
+
+
+def test_expired_commits_below_a_checkpoint_go(place: Place) -> None:
+    table = aged(place, days=32)
+    rows = rows_of(table.snapshot().to_arrow())
+    report = table.vacuum(dry_run=True)
+    assert len(report.log_files) == 21
+    assert len(log_of(place)) == 28
+    assert table.vacuum().log_files == report.log_files
+    assert log_of(place)[:2] == ["00000000000000000020.checkpoint.parquet", "00000000000000000020.json"]
+    assert rows_of(place.open().snapshot().to_arrow()) == rows
+    assert table.snapshot(version=20).to_arrow().num_rows == 21
+    with pytest.raises(sluice.VersionNotFound, match="versions 20 to 25 are"):
+        place.open(consistency="published").snapshot(version=19)
+    assert len(table.history(limit=None)) == 6
+    assert table.vacuum().log_files == ()
+    assert table.append(flights(("JFK", 1, 1))) is not None
+
+
+@pytest.mark.parametrize(
+    ("days", "properties"),
+    [
+        (29, {}),
+        (300, {"delta.enableExpiredLogCleanup": "false"}),
+        (300, {"delta.logRetentionDuration": "interval 400 days"}),
+    ],
+)
+def test_a_log_within_retention_stays(place: Place, days: int, properties: dict[str, str]) -> None:
+    table = aged(place, days=days, **properties)
+    assert table.vacuum().log_files == ()
+    assert table.snapshot(version=0).num_files == 0
+
+
+def test_a_log_without_a_checkpoint_stays(place: Place) -> None:
+    table = aged(place, days=100, checkpoints=False)
+    assert table.vacuum().log_files == ()
+
+
+def test_a_pinned_version_can_be_read_after_the_log_was_cleaned(place: Place) -> None:
+    table = aged(place, days=100)
+    with table.snapshot(version=13).pin():
+        assert len(table.vacuum().log_files) == 10
+        assert place.open().snapshot(version=13).to_arrow().num_rows == 14
+    assert len(table.vacuum().log_files) == 11
+
+
+def test_a_log_can_be_read_whenever_its_cleaning_stops(place: Place) -> None:
+    """After every single deletion, what is there is whole: a version is there, or it is told which are."""
+    table = aged(place, days=100)
+    disk = disk_of(place)
+
+    def look() -> None:
+        seen.append(len(disk.objects))
+        snapshot = Snapshot.load(MemoryStore(place.location))
+        assert snapshot.version == 25
+        for version in (5, 15):
+            try:
+                Snapshot.load(MemoryStore(place.location), version=version)
+            except sluice.VersionNotFound:
+                continue
+
+    seen: list[int] = []
+    for kind in ("*.json", "*.parquet"):
+        disk.arm(Fault("delete", f"_delta_log/0{kind}", after=look, times=1_000))
+    table.vacuum()
+    assert len(seen) == 21
+
+
+def test_who_slept_while_the_log_was_cleaned_goes_on_or_is_told(place: Place) -> None:
+    table = filled(place)
+    sleeper, reader = Writer(place), place.open()
+    begun = sleeper.table.begin()
+    begun.delete("delay = 2")
+    blind = sleeper.table.begin()
+    blind.append(flights(("LGA", 1, 99)))
+    grown(table)
+    aged_by(place, 100)
+    fresh = place.open()
+    assert len(fresh.vacuum().log_files) == 21
+    assert reader.refresh().snapshot().to_arrow().num_rows == 26
+    with pytest.raises(sluice.TransactionExpired, match="begun on version 1"):
+        begun.commit()
+    assert blind.commit() is not None
+    assert place.open().snapshot().to_arrow().num_rows == 27
+
+
+def aged_by(place: Place, days: int) -> None:
+    disk = disk_of(place)
+    for key, (data, modified_ms) in list(disk.objects.items()):
+        lines = data.splitlines()
+        if key.startswith("_delta_log/0") and key.endswith(".json"):
+            info = json.loads(lines[0])
+            info["commitInfo"]["inCommitTimestamp"] -= days * DAY_MS
+            data = b"\n".join([json.dumps(info).encode(), *lines[1:]]) + b"\n"
+        disk.objects[key] = (data, modified_ms - days * DAY_MS)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 import orjson
 
 from ..storage.errors import InvalidRequest, NotATable
 from .context import TableContext
-from .errors import ProtocolMismatch
 from .layout import CLIENTS, GRAVES, OPEN, TABLES
 from .lease_records import Place
 from .limits import NODE_PROTOCOL
+from .protocol import require_protocol
 from .records import Head, Published
 from .store import ApplyRefused, Create, Node, NodeExists, Op, ReplyLost, Write
 
@@ -23,8 +24,8 @@ def _root_data(context: TableContext, incarnation: str) -> bytes:
     return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location, "incarnation": incarnation})
 
 
-def make_tree(context: TableContext, head: Head) -> None:
-    """Make the table's nodes, all at once; nothing happens when they exist.
+def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
+    """Make the table's nodes, all at once, while what is checked stands; nothing happens when they exist.
 
     `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its
     timestamp) of an existing log that is attached. Raises ProtocolMismatch when the tree is of another node protocol.
@@ -35,6 +36,7 @@ def make_tree(context: TableContext, head: Head) -> None:
     incarnation = uuid.uuid4().hex
     published = Published(head.version, head.generation, head.slot)
     ops: list[Op] = [
+        *while_standing,
         Create(tree.root, _root_data(context, incarnation)),
         Create(tree.incarnation(incarnation)),
         Create(tree.head, head.encode()),
@@ -61,22 +63,8 @@ def check_tree(context: TableContext) -> bool:
     """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
     node = context.coordination.read(context.tree.root)
     if node is not None:
-        _check_protocol(context, node)
+        require_protocol(node, context.tree.location)
     return node is not None
-
-
-def _check_protocol(context: TableContext, node: Node) -> None:
-    try:
-        found = orjson.loads(node.data).get("protocol")
-    except (orjson.JSONDecodeError, AttributeError):
-        found = node.data[:40]
-    if found != NODE_PROTOCOL:
-        raise ProtocolMismatch(
-            f"the coordinator keeps {context.tree.location} by node protocol {found!r}, this sluice speaks {NODE_PROTOCOL}; "
-            "use the version of sluice that the other writers use",
-            found=found,
-            expected=NODE_PROTOCOL,
-        )
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -108,10 +96,10 @@ def require_head(context: TableContext) -> Head:
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
-            "or check that this is the coordinator its writers use",
+            "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
             location=context.tree.location,
         )
-    _check_protocol(context, root)
+    require_protocol(root, context.tree.location)
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)

@@ -12,6 +12,7 @@
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a write that was planned and is not committed yet
+    /recovering/<key>             ephemeral: who is rebuilding a table's nodes
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-__all__ = ["CLIENTS", "GRAVES", "OPEN", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
+__all__ = ["CLIENTS", "GRAVES", "OPEN", "RECOVERING", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
 
 TABLES = "/tables"
 CLIENTS = "/clients"
 GRAVES = "/graves"
 OPEN = "/open"
+RECOVERING = "/recovering"
 
 _SLOT_PREFIX = "i-"
 _SEQUENCE_DIGITS = 10

@@ -181,7 +181,20 @@ class RatifiedLog:
         return None if plan is None else self.render(record, plan)
 
     def render(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
-        """The content of one version of a batch, checked against its digest (I5); None when a slot is gone."""
+        """The content of one version of a batch, checked against its digest (I5); None when a slot is gone.
+
+        Staged actions are garbage once the version is published, so that one who is late may find the slots and not those.
+        """
+        try:
+            return self._rendered(record, plan)
+        except MissingObject:
+            self._context.barrier()
+            state = self._context.read_published()
+            if state is not None and state[0].version >= plan.version:
+                return None
+            raise
+
+    def _rendered(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
         context = self._context
         adapted = {each.slot: each for each in plan.rebased}
         if record.direct:

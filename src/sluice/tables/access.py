@@ -341,7 +341,14 @@ class Access:
             # never what lies beyond: a version that was not ratified is none
             known = Snapshot.load(self.store, version=min(version, self._published_version()))
         versions = range(known.version + 1, version + 1)
-        return known.advance(self.ours.log.commits(versions)) if versions else known
+        try:
+            return known.advance(self.ours.log.commits(versions)) if versions else known
+        except LogGap:
+            if known.version in self._snapshots:  # one that lay here for so long that the log after it was cleaned up
+                with self._lock:
+                    self._snapshots.clear()
+                return self._advanced(version)
+            raise
 
     def _keep(self, fresh: Snapshot) -> Snapshot:
         with self._lock:

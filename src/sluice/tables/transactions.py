@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..coordinator.clock import Deadline
 from ..coordinator.conflicts import APPENDED, Finding, refusal
-from ..coordinator.errors import ConcurrentAppendException, LeaseHeld
+from ..coordinator.content import Winner
+from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, TransactionExpired
 from ..coordinator.faults import point
 from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
 from ..coordinator.kinds import Kind
@@ -17,11 +18,12 @@ from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
 from ..coordinator.records import Head, Intent, digest
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, encode_all
-from ..storage.errors import InvalidRequest
+from ..storage.errors import InvalidRequest, LogGap
 from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path
 from ..storage.row_tracking import row_id_high_water_mark
 from ..storage.schema import StructType
+from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .footprints import footprint_of
@@ -112,7 +114,7 @@ def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> A
     """
     log = access.ours.log
     versions = range(_read_version(change) + 1, upto + 1)
-    for winner in log.winners(versions):
+    for winner in _winners(access, change, versions):
         met = meet(attempt, winner, log.rows)
         if isinstance(met, Finding) and met.rule.name == APPENDED and attempt.footprint.row_level:
             cleared = holding_nothing_read(access, change, winner)
@@ -121,6 +123,20 @@ def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> A
             raise refusal_error(refusal(met), change.transaction_id)
         attempt = met
     return attempt
+
+
+def _winners(access: Access, change: Change, versions: range) -> Iterator[Winner]:
+    """What the versions since a change was made did. Raises TransactionExpired when the log no longer tells."""
+    try:
+        yield from access.ours.log.winners(versions)
+    except LogGap as gap:
+        if gap.details.get("version", -1) >= min(list_versions(access.store).commits, default=-1):
+            raise
+        raise TransactionExpired(
+            f"transaction {change.transaction_id} was begun on version {_read_version(change)} of {access.address.location}, and the log "
+            "of what came next has been cleaned up (delta.logRetentionDuration); begin it again",
+            transaction_id=change.transaction_id,
+        ) from gap
 
 
 def _read_version(change: Change) -> int:

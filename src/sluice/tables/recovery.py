@@ -1,0 +1,254 @@
+"""Rebuilding the coordinator's nodes of a table from its log, after ZooKeeper's data were lost.
+
+The log holds every published version, so nothing that was acknowledged as published is lost. What is lost are transactions that
+were filed and undecided, and versions that were ratified and not published: their data files and staged actions are still there,
+and are told by name.
+
+Two things must not happen. A version that a former client still publishes must not be one that is given out anew: so it is waited
+until every former session, and every request that was sent before its session ended, must be over; a publisher makes sure of its
+session before each put. Then the next version is written here, as a commit that changes nothing: where the store has conditional
+put, a straggler that comes first is taken in as what it is, and one that comes later finds its place taken. And a former client
+must not go on as if nothing had happened: the new tree has another incarnation, which every multi checks and which every client
+looks at when it has a new session (`TreeReplaced`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from ..coordinator.bootstrap import check_tree, make_tree
+from ..coordinator.clock import Clock
+from ..coordinator.content import Member, render, winner_of
+from ..coordinator.context import TableContext
+from ..coordinator.footprint import Footprint
+from ..coordinator.identity import id_in
+from ..coordinator.layout import RECOVERING
+from ..coordinator.records import Head, Intent, VersionPlan, digest
+from ..coordinator.store import ANY_VERSION, Check, NodeExists, NoNode, ReplyLost
+from ..storage.actions import decode_commit
+from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
+from ..storage.features import SLUICE_FEATURE
+from ..storage.objects import ObjectStore
+from ..storage.paths import commit_path
+from ..storage.row_tracking import row_id_high_water_mark
+from ..storage.segment import latest_version, list_versions
+from ..storage.snapshot import Snapshot
+from .access import TableAddress
+from .garbage import Reason, Shown, candidates
+
+__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "HalfDone", "Incomplete", "RecoveryReport", "recover"]
+
+_log = logging.getLogger(__name__)
+
+LONGEST_SESSION_S: Final = 60.0
+"""ZooKeeper grants no session a longer timeout than twenty ticks, 40 s by default: after it every former session is over."""
+LONGEST_PUT_S: Final = 480.0
+"""How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
+_LOOKS: Final = 8
+_PUTS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A transaction of which something is stored and nothing is in the log: it was never filed, undecided, or not published.
+
+    `staged`: its actions are there too. `files` and `size_bytes` count its objects; the last was written at `modified_ms`.
+    """
+
+    transaction_id: str
+    staged: bool
+    files: int
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HalfDone:
+    """A transaction over several tables that is in this log and missing in others; those that cannot be looked at count as missing."""
+
+    transaction_id: str
+    version: int
+    missing_in: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """A table whose nodes were rebuilt: from which version on it goes on, and what is known to be lost."""
+
+    location: str
+    version: int
+    incomplete: tuple[Incomplete, ...]
+    half_done: tuple[HalfDone, ...]
+
+
+def recover(
+    location: str | os.PathLike[str],
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    wait_s: float | None = None,
+    told: Callable[[str], object] | None = None,
+) -> RecoveryReport:
+    """Rebuild the coordinator's nodes of a table from its log.
+
+    `wait_s` is how long it is waited for former clients (LONGEST_SESSION_S + LONGEST_PUT_S by default): give less only when none
+    can be alive. `told` hears what is going on. Raises InvalidRequest while the table's nodes exist or somebody else is at it,
+    TableNotFound and NotATable for what is no table of sluice's, Unavailable when somebody goes on publishing.
+    """
+    address = TableAddress.of(location, coordinator, storage_options, "recover")
+    if wait_s is not None and not 0 <= wait_s < float("inf"):
+        raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for not at all, or None for the longest anybody may need")
+    patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
+    context, store = address.context(), address.store()
+    if check_tree(context):
+        raise InvalidRequest(
+            f"the coordinator has the nodes of {address.location}: there is nothing to recover. If they are those of a former table, "
+            "use another location",
+            location=address.location,
+        )
+    if SLUICE_FEATURE not in (Snapshot.load(store).protocol.writer_features or ()):
+        raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
+    with _alone(context) as claim:
+        _await_quiet(store, context.clock, patience_s, told or _log.info)
+        head, snapshot = _seal(context, store)
+        make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
+    incomplete = tuple(_incomplete(store, snapshot))
+    half_done = tuple(_half_done(context, store, snapshot.version))
+    return RecoveryReport(address.location, head.version, incomplete, half_done)
+
+
+@contextmanager
+def _alone(context: TableContext) -> Iterator[str]:
+    """Be the only one who rebuilds this table's nodes: an ephemeral node, which the multi that makes them checks."""
+    session = context.coordination
+    path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
+    session.ensure_path(RECOVERING)
+    body = orjson.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms()})
+    try:
+        session.create(path, body, ephemeral=True)
+    except ReplyLost as lost:
+        session.barrier()
+        raise Unavailable("the coordinator's reply was lost; repeat the recovery", location=context.tree.location) from lost
+    except NodeExists as there:
+        node = session.read(path)
+        raise InvalidRequest(
+            f"somebody else is recovering {context.tree.location}: {'' if node is None else node.data.decode()}; wait for them",
+            location=context.tree.location,
+        ) from there
+    try:
+        yield path
+    finally:
+        with suppress(NoNode, ReplyLost):
+            session.delete(path)
+
+
+def _await_quiet(store: ObjectStore, clock: Clock, patience_s: float, told: Callable[[str], object]) -> None:
+    """Wait until no former client can publish any more, and see that none did."""
+    for _ in range(_LOOKS):
+        before = latest_version(store)
+        told(f"waiting {patience_s:g} s for what clients of the lost coordinator may still do; the log is at version {before}")
+        clock.sleep(patience_s)
+        if latest_version(store) == before:
+            return
+    raise Unavailable(
+        f"somebody goes on publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
+        location=store.location,
+    )
+
+
+def _seal(context: TableContext, store: ObjectStore) -> tuple[Head, Snapshot]:
+    """Write the version that former clients cannot publish any more; the head that follows, and the snapshot before it."""
+    for _ in range(_PUTS_MAX):
+        snapshot = Snapshot.load(store)
+        version = snapshot.version + 1
+        timestamp_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
+        intent = Intent(
+            transaction_id=context.new_transaction_id(),
+            operation="RECOVER",
+            read_version=snapshot.version,
+            validated_through=snapshot.version,
+            claimed_ms=timestamp_ms,
+            footprint=Footprint(data_change=False),
+            actions_digest=digest(b""),
+            client=context.client,
+        )
+        content = render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, b"")], timestamp_ms)
+        if store.put_if_absent(commit_path(version), content):
+            head = Head(
+                version=version,
+                timestamp_ms=timestamp_ms,
+                metadata_version=version,  # not known any better: whoever validated against less does so again
+                table_id=snapshot.metadata.id,
+                row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
+            )
+            return head, snapshot
+    raise Unavailable(f"somebody goes on publishing to {store.location}: find that writer and stop it", location=store.location)
+
+
+def _incomplete(store: ObjectStore, snapshot: Snapshot) -> Iterator[Incomplete]:
+    """Transactions of which only objects are there, the latest first."""
+    shown = Shown(store.location)
+    shown.add_files(snapshot)
+    shown.add_tombstones(snapshot, 0)
+    left: dict[str, list[tuple[bool, int, int]]] = {}
+    for each in candidates(store.list_from("", recursive=True), shown, snapshot.partition_columns):
+        transaction = id_in(each.info.key)
+        if transaction is not None and each.info.key not in shown.replaced:
+            left.setdefault(transaction, []).append((each.reason is Reason.STAGED, each.info.size, each.info.modified_ms))
+    if not left:
+        return
+    oldest_ms = min(modified_ms for objects in left.values() for _, _, modified_ms in objects)
+    for _, transactions in _transactions(store, since_ms=oldest_ms):
+        for each_id in (str(each.get("id")) for each in transactions):
+            left.pop(each_id, None)
+    found = [
+        Incomplete(transaction, any(o[0] for o in objects), len(objects), sum(o[1] for o in objects), max(o[2] for o in objects))
+        for transaction, objects in left.items()
+    ]
+    yield from sorted(found, key=lambda each: (-each.modified_ms, each.transaction_id))
+
+
+def _transactions(store: ObjectStore, *, since_ms: int) -> Iterator[tuple[int, Sequence[Mapping[str, object]]]]:
+    """The versions whose commits were written since a time of the store's, and the transactions they list."""
+    for version, file in sorted(list_versions(store).commits.items()):
+        if file.modified_ms >= since_ms:
+            yield version, winner_of(version, decode_commit(store.get(file.key), name=file.key)).transactions
+
+
+def _half_done(context: TableContext, store: ObjectStore, last: int) -> Iterator[HalfDone]:
+    """Transactions over several tables of the last day that are missing in the log of another table."""
+    commits = list_versions(store).commits
+    if not commits:
+        return
+    since_ms = max(file.modified_ms for file in commits.values()) - 24 * 3600 * 1000
+    for version, transactions in _transactions(store, since_ms=since_ms):
+        for each in transactions:
+            joint = each.get("joint")
+            if version > last or not isinstance(joint, Mapping):
+                continue
+            missing = [str(place) for place, at in sorted(joint.items()) if not _has(context, str(place), at, str(each.get("id")))]
+            if missing:
+                yield HalfDone(str(each.get("id")), version, tuple(missing))
+
+
+def _has(context: TableContext, location: str, version: object, transaction_id: str) -> bool:
+    if location == context.tree.location:
+        return True
+    if type(version) is not int:
+        return False
+    try:
+        content = context.stores(location).get(commit_path(version))
+        return winner_of(version, decode_commit(content, name=commit_path(version))).ordinal_of(transaction_id) is not None
+    except ObjectNotFound:
+        return False
+    except SluiceError as trouble:
+        _log.warning("%s could not be looked at: %s", location, trouble)
+        return False

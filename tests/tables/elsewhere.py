@@ -1,0 +1,61 @@
+"""Clients elsewhere, played in this process: with sessions and presences of their own, which may die, sleep and come back."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import sluice
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.presence import Presence
+from sluice.storage.memory import MemoryDisk, MemoryStore
+from sluice.tables.access import Access, TableAddress
+
+from .conftest import Place
+
+__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "later"]
+
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+
+
+def disk_of(place: Place) -> MemoryDisk:
+    """What stores the table."""
+    return MemoryStore(place.location).disk
+
+
+def later(place: Place, ms: int) -> None:
+    """Let the object store's clock go on."""
+    disk_of(place).clock_ms = lambda: time.time_ns() // 1_000_000 + ms
+
+
+@dataclass
+class Writer:
+    """A client elsewhere: a session, a presence and caches of its own."""
+
+    place: Place
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
+        self.session: MemorySession = self.service.connect()
+        self.address = TableAddress.of(self.place.location, self.place.coordinator)
+        self.presence = Presence(self.connect, application="writer")
+        context = TableContext(
+            self.address.store(), TableTree(self.address.location), self.connect, limits=self.limits, presence=self.presence
+        )
+        self.access = Access(self.address, context.objects, Committer(context))
+        self.table = sluice.Table(self.access)
+
+    def connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.service.connect()
+        return self.session
+
+    def dies(self) -> None:
+        """Its process is gone, and its session has expired."""
+        self.session.expire()

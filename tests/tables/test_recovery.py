@@ -1,0 +1,351 @@
+"""ZooKeeper's data are lost: what is rebuilt from the log, what is told, and what former clients can no longer do.
+
+The loss is played on the coordinator in memory: its tree is emptied and every session is over, as with servers that come back
+with empty disks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.clock import SystemClock
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import Call, MemoryCoordination
+from sluice.coordinator.tree import Tree
+from sluice.storage.location import normalise
+from sluice.storage.memory import MemoryStore
+from sluice.storage.paths import commit_path
+from sluice.tables import recovery
+
+from .conftest import FLIGHTS, Place, flights, rows_of
+from .elsewhere import Writer, disk_of
+
+IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    name = f"recovery-{os.urandom(8).hex()}"
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
+
+
+def lose_everything(place: Place) -> None:
+    """Every server comes back with an empty disk."""
+    service = MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+    with service.lock:
+        for session in list(service._sessions.values()):
+            session.expire()
+        service.tree = Tree()
+
+
+def recovered(place: Place, wait_s: float = 0.0) -> sluice.RecoveryReport:
+    return sluice.recover(place.location, coordinator=place.coordinator, wait_s=wait_s)
+
+
+def filled(place: Place, **properties: str) -> sluice.Table:
+    place.create(properties=properties)
+    table = place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    return table
+
+
+def test_a_table_goes_on_where_its_log_ends(place: Place) -> None:
+    table = filled(place, **{"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"})
+    table.set_domain("note", "kept")
+    before = table.refresh().snapshot()
+    time, table_id = before.timestamp, before.raw.metadata.id
+    lose_everything(place)
+    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+        place.open()
+    report = recovered(place)
+    assert (report.version, report.incomplete, report.half_done) == (3, (), ())
+    again = place.open()
+    assert again.version == 3
+    assert again.history(1)[0].operation == "RECOVER"
+    assert again.snapshot().timestamp > time
+    assert again.snapshot().raw.metadata.id == table_id
+    assert again.snapshot().raw.domains["note"].configuration == "kept"
+    assert rows_of(again.snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
+    assert again.changes(after=2).num_rows == 0
+    commit = again.append(flights(("LGA", 1, 3)))
+    assert commit is not None
+    assert commit.version == 4
+    bases = [file.base_row_id for file in again.snapshot().raw.add_files()]
+    assert len(set(bases)) == len(bases) == 3
+    again.delete("origin = 'JFK'")
+    assert rows_of(place.open(consistency="published").snapshot().to_arrow()) == [("EWR", 2, 2), ("LGA", 1, 3)]
+
+
+def test_nothing_is_recovered_where_nothing_is_lost(place: Place) -> None:
+    filled(place)
+    before = dict(disk_of(place).objects)
+    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+        recovered(place)
+    assert disk_of(place).objects == before
+
+
+def test_what_is_no_table_of_ours_is_not_recovered(place: Place) -> None:
+    with pytest.raises(sluice.TableNotFound):
+        recovered(place)
+    filled(place).detach()
+    lose_everything(place)
+    with pytest.raises(sluice.NotATable, match="attach"):
+        recovered(place)
+    sluice.Table.attach(place.location, coordinator=place.coordinator)
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("nan"), float("inf")])
+def test_a_wait_that_is_none_is_refused(place: Place, wait_s: float) -> None:
+    with pytest.raises(sluice.InvalidRequest, match="wait_s"):
+        recovered(place, wait_s)
+
+
+def test_it_is_waited_for_every_former_session_and_put(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(place)
+    lose_everything(place)
+    slept: list[float] = []
+    monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: slept.append(seconds))
+    told: list[str] = []
+    sluice.recover(place.location, coordinator=place.coordinator, told=told.append)
+    assert slept == [recovery.LONGEST_SESSION_S + recovery.LONGEST_PUT_S]
+    assert "the log is at version 1" in told[0]
+
+
+def test_stragglers_of_the_former_coordinator_are_taken_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that was ratified before the loss is published while it is waited: it counts, and it is waited again."""
+    table = filled(place)
+    straggler = commit_content(place, table)
+    lose_everything(place)
+    waits: list[float] = []
+
+    def sleep(_: object, seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            disk_of(place).store(commit_path(2), straggler)
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    report = recovered(place, 5.0)
+    assert waits == [5.0, 5.0]
+    assert report.version == 3
+    assert place.open().snapshot().to_arrow().num_rows == 3
+
+
+def test_a_straggler_in_the_very_moment_is_taken_in_too(place: Place) -> None:
+    table = filled(place)
+    straggler = commit_content(place, table)
+    lose_everything(place)
+    disk_of(place).foreign_put("put_if_absent", commit_path(2), straggler)
+    assert recovered(place).version == 3
+    assert place.open().snapshot().to_arrow().num_rows == 3
+
+
+def test_a_writer_that_goes_on_publishing_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(place)
+    straggler = commit_content(place, table)
+    lose_everything(place)
+    count = iter(range(2, 100))
+    monkeypatch.setattr(SystemClock, "sleep", lambda *_: disk_of(place).store(commit_path(next(count)), straggler))
+    with pytest.raises(sluice.Unavailable, match="somebody goes on publishing"):
+        recovered(place, 5.0)
+
+
+def commit_content(place: Place, table: sluice.Table) -> bytes:
+    """What version 2 would have been: ratified, and not published before the loss."""
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", commit_path(2), times=1_000)
+    commit = place.open(limits=IMPATIENT).append(flights(("LGA", 1, 9)))
+    assert commit is not None
+    assert (commit.version, commit.published) == (2, False)
+    disk.faults.clear()
+    return table._access.ours.log.content(2)
+
+
+def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:
+    filled(place)
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", commit_path(2), times=1_000)
+    staging = Writer(place, IMPATIENT.but(inline_bytes_max=64))
+    unpublished = staging.table.append(flights(("LGA", 1, 9)))
+    assert unpublished is not None
+    open_one = staging.table.begin()
+    open_one.append(flights(("LGA", 2, 9), ("LGA", 3, 9)))
+    lose_everything(place)
+    disk.faults.clear()
+    report = recovered(place)
+    told = {each.transaction_id: each for each in report.incomplete}
+    assert told.keys() == {unpublished.transaction_id, open_one.id}
+    assert (told[unpublished.transaction_id].staged, told[unpublished.transaction_id].files) == (True, 2)
+    assert (told[open_one.id].staged, told[open_one.id].files) == (False, 2)
+    assert all(each.size_bytes > 0 and each.modified_ms > 0 for each in report.incomplete)
+    assert place.open().outcome(unpublished.transaction_id).state == "unknown"
+
+
+# -- clients of the former tree ------------------------------------------------------------------------------------------
+
+
+def test_a_client_of_the_former_tree_is_told_to_open_the_table_again(place: Place) -> None:
+    table = filled(place)
+    begun = table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 9)))
+    lose_everything(place)
+    recovered(place)
+    for way in (
+        table.refresh,
+        begun.commit,
+        table.vacuum,
+        lambda: table.append(flights(("LGA", 1, 9))),
+        lambda: table.delete("month = 1"),
+        lambda: table.commit_write(plan, files),
+    ):
+        with pytest.raises(sluice.TreeReplaced, match="open the table again"):
+            way()
+    again = place.open()
+    with pytest.raises(sluice.TransactionExpired):
+        again.commit_write(plan, files)
+    assert again.snapshot().to_arrow().num_rows == 2
+    assert again.append(flights(("LGA", 1, 9))) is not None
+
+
+@pytest.mark.parametrize("conditional_put", [True, False])
+def test_a_publisher_that_slept_through_it_all_publishes_nothing(place: Place, conditional_put: bool) -> None:
+    """It ratified version 2 in the former tree, and wakes up when version 2 is something else: not even a blind put does harm."""
+    filled(place)
+    disk = disk_of(place)
+    disk.conditional_put = conditional_put
+    zombie = Writer(place, IMPATIENT)
+    asleep, awake = threading.Event(), threading.Event()
+
+    def sleep(call: Call) -> None:
+        ratified = call.session_id == zombie.session.session_id and any(op.path.endswith("/head") for op in call.ops)
+        if ratified and not asleep.is_set():
+            asleep.set()
+            assert awake.wait(30)
+
+    zombie.service.after = sleep
+    errors: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            zombie.table.append(flights(("LGA", 1, 9)))
+        except sluice.SluiceError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert asleep.wait(30)
+    lose_everything(place)
+    recovered(place)
+    place.open().append(flights(("JFK", 5, 5)))
+    log = {key: data for key, (data, _) in disk.objects.items() if key.startswith("_delta_log/0")}
+    awake.set()
+    thread.join(30)
+    zombie.service.after = None
+    assert not thread.is_alive()
+    assert [type(error) for error in errors] == [sluice.TreeReplaced]
+    assert log == {key: data for key, (data, _) in disk.objects.items() if key.startswith("_delta_log/0")}
+    assert place.open().snapshot().to_arrow().num_rows == 3
+
+
+def test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one(place: Place) -> None:
+    """Data versions begin again from 0, so that one of the former tree may fit by accident: the incarnation does not."""
+    filled(place)
+    zombie = Writer(place, IMPATIENT)
+    zombie.table.refresh()
+
+    def overtake(call: Call) -> None:
+        if call.session_id == zombie.session.session_id and any(op.path.endswith("/head") for op in call.ops):
+            zombie.service.before = None
+            lose_everything(place)
+            recovered(place)
+            fresh = place.open()
+            while head_version(place) < 2:
+                fresh.append(flights(("JFK", 5, 5)))
+
+    zombie.service.before = overtake
+    with pytest.raises(sluice.TreeReplaced):
+        zombie.table.append(flights(("LGA", 1, 9)))
+    assert "LGA" not in place.open().snapshot().to_arrow()["origin"].to_pylist()
+
+
+def head_version(place: Place) -> int:
+    session = MemoryCoordination.named(place.coordinator.removeprefix("memory://")).connect()
+    node = session.read(TableTree(normalise(place.location)).head)
+    assert node is not None
+    return node.version
+
+
+def test_of_two_who_recover_at_once_one_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(place)
+    lose_everything(place)
+    refused: list[str] = []
+
+    def sleep(*_: object) -> None:
+        monkeypatch.setattr(SystemClock, "sleep", lambda *_: None)
+        with pytest.raises(sluice.InvalidRequest, match="somebody else is recovering") as caught:
+            recovered(place)
+        refused.append(str(caught.value))
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    assert recovered(place).version == 2
+    assert f'"pid":{os.getpid()}' in refused[0]
+    assert place.open().version == 2
+
+
+def test_a_recovery_that_dies_is_repeated(place: Place) -> None:
+    filled(place)
+    lose_everything(place)
+    service = MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+
+    class Died(BaseException):
+        pass
+
+    def die(call: Call) -> None:
+        if any(op.path.endswith("/published") for op in call.ops):
+            service.before = None
+            raise Died
+
+    service.before = die
+    with pytest.raises(Died):
+        recovered(place)
+    assert recovered(place).version == 3
+    table = place.open()
+    assert [entry.operation for entry in table.history(2)] == ["RECOVER", "RECOVER"]
+    assert table.append(flights(("LGA", 1, 9))) is not None
+
+
+def test_a_transaction_over_two_tables_of_which_one_log_lacks_its_part_is_told(place: Place) -> None:
+    table = filled(place)
+    table.append(flights(("LGA", 1, 9)))
+    disk = disk_of(place)
+    data, modified_ms = disk.objects[commit_path(2)]
+    info, *rest = data.splitlines()
+    told = orjson.loads(info)
+    [transaction] = told["commitInfo"]["sluice"]["transactions"]
+    transaction["joint"] = {normalise(place.location): 2, "memory://nowhere": 7}
+    disk.objects[commit_path(2)] = (b"\n".join([orjson.dumps(told), *rest]) + b"\n", modified_ms)
+    lose_everything(place)
+    [half] = recovered(place).half_done
+    assert (half.transaction_id, half.version, half.missing_in) == (transaction["id"], 2, ("memory://nowhere",))
+
+
+def test_every_engine_reads_a_recovered_table(tmp_path: object) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    here = Place(f"{tmp_path}/t", f"memory://{os.urandom(8).hex()}")
+    here.create().append(flights(("JFK", 1, 1)))
+    lose_everything(here)
+    recovered(here)
+    here.open().append(flights(("EWR", 1, 1)))
+    read: pa.Table = deltalake.DeltaTable(here.location).to_pyarrow_table()
+    assert read.num_rows == 2
+    assert deltalake.DeltaTable(here.location).version() == 3
