@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..storage.errors import NotATable
+from ..storage.errors import NotATable, Unavailable
 from .context import TableContext
 from .lease_records import EXCLUSIVE, Grants, LeaseName, LeaseNode, Place
 from .lease_scopes import reads_in, scopes_meet, writes_in
@@ -138,7 +138,10 @@ class LeaseGuard:
         """
         if intent.filed_again or (self._free is not None and not intent.leases):
             return
-        against = self.view((intent,)).objection(intent)
+        try:
+            against = self.view((intent,)).objection(intent)
+        except Unavailable:
+            return  # whoever decides it looks again
         if against is not None:
             raise refusal_error(against, intent.transaction_id, filed=False)
 

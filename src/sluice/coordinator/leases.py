@@ -229,7 +229,8 @@ def await_release(home: LeaseHome, held: LeaseHeld, deadline: Deadline) -> None:
                     f"{held.message}; and its holder waits for a lease held here ({'; '.join(circle)}): let go of it and repeat",
                     facts={"circle": list(circle)},
                 ) from held
-        while store.read(path, wake.set) is not None:
+        # The look without a watch first: a watch on what is gone would stay for as long as the session.
+        while store.read(path) is not None and store.read(path, wake.set) is not None:
             if deadline.over:
                 raise held
             wake.wait(min(_LOOK_AGAIN_S, deadline.left_s))
