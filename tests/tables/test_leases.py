@@ -362,7 +362,7 @@ SCOPES = [
 
 @pytest.mark.parametrize(("reads", "expected"), SCOPES, ids=range(len(SCOPES)))
 def test_the_scope_of_what_was_read(place: Place, reads: Reads | None, expected: str | None) -> None:
-    assert scope_of_reads(reads, place.create().snapshot().raw) == expected
+    assert scope_of_reads(place.create().snapshot().raw, reads) == expected
 
 
 # -- pins ----------------------------------------------------------------------------------------------------------------

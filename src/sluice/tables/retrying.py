@@ -70,7 +70,7 @@ def transact(
                 _log.info("transaction %s lost (%s) and is repeated", transaction.id, lost)
                 if losses in (_LOSSES_BEFORE_LEASE, 2 * _LOSSES_BEFORE_LEASE):
                     held.close()
-                    where = scope_of_reads(transaction.reads, transaction.base) if losses == _LOSSES_BEFORE_LEASE else None
+                    where = scope_of_reads(*transaction.basis) if losses == _LOSSES_BEFORE_LEASE else None
                     _escalate(table, where, held, timeout_s, f"{application}: lost {losses} times")
             else:
                 return result
@@ -85,7 +85,7 @@ def _escalate(table: Transactional, where: str | None, held: ExitStack, timeout_
         _log.info("%s, and goes on without a lease: %s", name, circle)
 
 
-def scope_of_reads(reads: Reads | None, snapshot: Snapshot) -> str | None:
+def scope_of_reads(snapshot: Snapshot, reads: Reads | None) -> str | None:
     """A condition over partition columns that covers what was read; None for the whole table."""
     if reads is None or reads.whole_table or not reads.predicates or not snapshot.partition_columns:
         return None

@@ -110,14 +110,9 @@ class Transaction:
         return self._draft.base.version
 
     @property
-    def base(self) -> Snapshot:
-        """That version."""
-        return self._draft.base
-
-    @property
-    def reads(self) -> Reads | None:
-        """What was read so far, which the commit depends on; None when nothing was."""
-        return reads_of(self._reads)
+    def basis(self) -> tuple[Snapshot, Reads | None]:
+        """That version, and what was read of it so far, which the commit depends on; None when nothing was."""
+        return self._draft.base, reads_of(self._reads)
 
     @property
     def state(self) -> str:
