@@ -1,26 +1,34 @@
 """DataFrames handed to something that is committed in the user's own process, such as a transaction over several tables.
 
-The executors write the files and the driver hears which: no row passes through it. Of a task that Spark ran twice the
-driver hears one attempt; the files of the other one nobody refers to.
+Spark runs what a data source does in processes of its own, so a source beside `format("sluice")` has the executors write the
+files by a plan that is there already, and leaves the list of them in the table's folder for the driver: no row passes
+through it. Of a task that ran twice one attempt is listed; the files of the other one nobody refers to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.actions import AddFile, decode_commit, encode_all
+from ..storage.actions import AddFile, Metadata, decode_commit, encode_all
+from ..storage.paths import staged_path
 from ..storage.schema import conform, to_arrow
+from ..tables.access import TableAddress
 from ..tables.writing import WritePlan
 from .schemas import from_spark
+from .writer import FilesWritten
 
-__all__ = ["written_by_executors"]
+__all__ = ["FilesSource", "written_by_executors"]
 
-_COLUMN = "files"
+_NAME: Final = "sluice_files"
+_STORAGE_PREFIX: Final = "s3."
 
 
 def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
@@ -31,17 +39,75 @@ def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str
 
     def write(plan: WritePlan, label: str) -> list[AddFile]:
         conform(schema.empty_table(), plan.schema)  # before any task runs
-        told = rows.mapInArrow(_task(plan, label), f"{_COLUMN} binary").collect()
-        return [file for row in told for file in decode_commit(bytes(row[_COLUMN]), name=_COLUMN) if isinstance(file, AddFile)]
+        rows.sparkSession.dataSource.register(FilesSource)
+        rows.write.format(_NAME).mode("append").options(**_options(plan, label)).save(plan.address.location)
+        store, key = plan.address.store(), _key(plan, label)
+        listed = store.get(key)
+        store.delete(key)
+        return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)]
 
     return schema, write
 
 
-def _task(plan: WritePlan, label: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _key(plan: WritePlan, label: str) -> str:
+    """Where the list of files is left."""
+    return staged_path(f"{plan.transaction_id}-files{label}")
+
+
+def _options(plan: WritePlan, label: str) -> dict[str, str]:
+    """A plan as texts; options of the store by the names under which Spark hides secrets."""
+    told = {
+        "transaction_id": plan.transaction_id,
+        "metadata": encode_all((plan.metadata,)).decode(),
+        "mode": plan.mode,
+        "where": plan.where,
+        "fill_missing": plan.fill_missing,
+        "label": label,
+    }
+    return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
+
+
+def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
+    """The plan again, and its label."""
+    told = json.loads(options["plan"])
+    storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
+    [metadata] = [each for each in decode_commit(told["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
+    address = TableAddress.of(options["path"], None, storage)
+    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], fill_missing=told["fill_missing"])
+    return plan, told["label"]
+
+
+class FilesSource(DataSource):
+    """Writes the rows of one DataFrame by a plan; commits nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return _NAME
+
+    def writer(self, schema: SparkStruct, overwrite: bool) -> FilesWriter:
+        """A writer by the plan in the options."""
+        return FilesWriter(self.options)
+
+
+class FilesWriter(DataSourceArrowWriter):
+    """Writes files in tasks, and lists them at the end."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        """In a task: the rows as data files, named after the task's attempt, so that attempts never meet."""
+        plan, label = _plan(self._options)
         context = TaskContext.get()
         attempt = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        files = plan.write(iter(batches), label=f"{label}-{attempt}" if label else attempt)
-        yield pa.RecordBatch.from_pydict({_COLUMN: pa.array([encode_all(files)], pa.binary())})
+        return FilesWritten(plan.write(iterator, label=f"{label}-{attempt}" if label else attempt))
 
-    return task
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave the list of what the tasks wrote where the driver looks for it."""
+        plan, label = _plan(self._options)
+        files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
+        plan.address.store().put(_key(plan, label), encode_all(files))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing is to be done: nobody refers to the files."""

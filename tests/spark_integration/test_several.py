@@ -1,0 +1,45 @@
+"""Spark data in transactions over several tables: executors write, the driver commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import sluice
+
+from .conftest import Place
+
+pytestmark = pytest.mark.spark
+
+KEYED = {"sluice.primaryKey": "day", "sluice.conflictPolicy": "maxcompute-delta", "delta.enableDeletionVectors": "true"}
+SCHEMA = pa.schema([pa.field("day", pa.string()), pa.field("n", pa.int64())])
+
+
+def test_a_dataframe_and_arrow_data_become_one_commit(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    totals = sluice.Table.create(place.location, SCHEMA, partition_by=["day"], coordinator=place.coordinator)
+    orders = sluice.Table.create(tmp_path / "orders", SCHEMA, coordinator=place.coordinator)
+    totals.append(pa.table({"day": ["mon", "tue"], "n": pa.array([1, 2], pa.int64())}))
+    frame = spark.createDataFrame([("mon", 10), ("mon", 20)], "day string, n bigint").repartition(2)
+    with sluice.transaction() as tx:
+        tx.overwrite(totals, frame, where="day = 'mon'")
+        tx.append(totals, frame.selectExpr("'wed' AS day", "n"))
+        tx.append(orders, pa.table({"day": ["mon"], "n": pa.array([5], pa.int64())}))
+        assert tx.scan(totals).num_rows == 5
+    assert len(tx.commit_info) == 2
+    found = totals.refresh().snapshot().to_arrow().to_pylist()
+    assert sorted((row["day"], row["n"]) for row in found) == [("mon", 10), ("mon", 20), ("tue", 2), ("wed", 10), ("wed", 20)]
+
+
+def test_a_dataframe_that_does_not_fit_is_refused_before_a_task_runs(spark: SparkSession, place: Place) -> None:
+    table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    tx = sluice.transaction()
+    with pytest.raises(sluice.SchemaMismatch):
+        tx.append(table, spark.createDataFrame([("x",)], "n string"))
+    assert tx.state == "open"
+    strict = pa.schema([SCHEMA.field("day").with_nullable(False), SCHEMA.field("n")])
+    keyed = sluice.Table.create(f"{place.location}-keyed", strict, coordinator=place.coordinator, properties=KEYED)
+    with pytest.raises(sluice.InvalidRequest, match="primary key"):
+        tx.append(keyed, spark.createDataFrame([("x", 1)], "day string, n bigint"))

@@ -1,0 +1,28 @@
+"""A writer over several tables as a process of its own, for tests that kill it: `python -m tests.tables.joint_program JSON`.
+
+Prints the transaction's id before anything is committed, and `committed` afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+
+import sluice
+from sluice.coordinator.limits import Limits
+
+
+def main(orders: str, stock: str, coordinator: str, inline_bytes_max: int) -> None:
+    limits = Limits(inline_bytes_max=inline_bytes_max)
+    tables = [sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=limits) for location in (orders, stock)]
+    with sluice.transaction(tables=tables) as tx:
+        print(tx.id, flush=True)
+        tx.append(tables[0], pa.table({"sku": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())}))
+        tx.update(tables[1], {"n": "n - 1"}, "sku = 1")
+    print("committed", flush=True)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
