@@ -208,7 +208,7 @@ class Transaction:
         """
         self._require_open()
         change = self._finished()
-        return self._change_of((), {}) if change is None and self.reads is not None else change
+        return self._change_of((), {}) if change is None and self.basis[1] is not None else change
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
