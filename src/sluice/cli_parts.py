@@ -36,7 +36,7 @@ def pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise click.BadParameter(f"{text!r} is not name=value, as in region=eu-west-1")
+            raise click.BadParameter("one is not name=value, as in region=eu-west-1")  # not repeated: it may be a secret
         found[name] = value
     return found
 

@@ -15,7 +15,7 @@ from .lease_records import Place
 from .limits import NODE_PROTOCOL
 from .protocol import require_protocol
 from .records import Head, Published
-from .store import ApplyRefused, Create, Node, NodeExists, Op, ReplyLost, Write
+from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost, Write
 
 __all__ = ["check_tree", "make_tree", "reopen_tree", "require_head"]
 

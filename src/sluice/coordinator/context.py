@@ -17,6 +17,7 @@ from .identity import another_id, owner_of
 from .layout import TableTree
 from .limits import Limits
 from .presence import Presence
+from .protocol import require_protocol
 from .records import ClientName, Head, Published
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
 
@@ -28,9 +29,10 @@ _SESSIONS_MAX = 5
 
 @dataclass(slots=True)
 class _Known:
-    """Which tree a client works on, and the session in which that was seen last."""
+    """Which tree a client works on, the data version of its node, and the session in which that was seen last."""
 
     incarnation: str | None = None
+    version: int = ANY_VERSION
     session: int | None = None
 
 
@@ -55,7 +57,7 @@ class TableContext:
 
     @property
     def coordination(self) -> CoordinationStore:
-        """A live session with the coordination service, on the tree that this client knows. Raises TreeReplaced."""
+        """A live session with the coordination service, on the tree that this client knows. Raises TreeReplaced, ProtocolMismatch."""
         session = self.connect()
         if session.session_id != self._known.session:
             self._recognise(session)
@@ -66,6 +68,7 @@ class TableContext:
         root = session.read(self.tree.root)
         if root is None:
             return  # it is about to be made, or what is asked of it next finds out
+        require_protocol(root, self.tree.location)
         found, known = _incarnation(root), self._known.incarnation
         if known and found and found != known:
             raise TreeReplaced(
@@ -73,7 +76,7 @@ class TableContext:
                 f"and is {found!r}): open the table again; what was not published then is not in it",
                 location=self.tree.location,
             )
-        self._known.incarnation, self._known.session = found or known, session.session_id
+        self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
 
     def new_transaction_id(self) -> str:
         """A GUID: the name of a transaction for ever, part of the names of all its files, and held as long as this very object."""
@@ -88,6 +91,8 @@ class TableContext:
         ops: list[Op] = []
         if self._known.incarnation:
             ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))
+        if self._known.version != ANY_VERSION:  # another node protocol would be another version
+            ops.append(Check(self.tree.root, self._known.version))
         owner = None if transaction_id is None else owner_of(transaction_id)
         return ops if owner is None else [*ops, owner.check]
 
@@ -111,8 +116,8 @@ class TableContext:
         return False
 
     def recognise_again(self, path: str) -> None:
-        """Raise TreeReplaced when a check of this node failed because it was of another tree."""
-        if self._known.incarnation and path == self.tree.incarnation(self._known.incarnation):
+        """Raise TreeReplaced or ProtocolMismatch when a check of this node failed because it was of another tree, or is kept anew."""
+        if path == self.tree.root or (self._known.incarnation and path == self.tree.incarnation(self._known.incarnation)):
             self._known.session = None
             _ = self.coordination
 

@@ -81,7 +81,7 @@ def translate(error: Exception, about: str, who: str = "this client") -> SluiceE
     told = f"{about}: ZooKeeper answers {name} {error}".rstrip()
     if meaning is AccessDenied:
         told = f"{about} is denied to {who} ({name}): {_DENIED}"
-    return meaning(told, about=about)
+    return meaning(told, about=about, path=about)
 
 
 def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:
