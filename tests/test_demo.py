@@ -50,7 +50,7 @@ def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> 
     status, lines = run(tmp_path, "--no-spark", "--store", store)
     assert status == 0, "\n".join(lines)
     assert lines[-1].startswith("demo: ok: ")
-    assert sum(line.startswith("✓") for line in lines) == 7
+    assert sum(line.startswith("✓") for line in lines) == 8
     assert not any("✗" in line for line in lines)
     assert list(tmp_path.iterdir()) == []
 

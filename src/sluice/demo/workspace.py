@@ -50,6 +50,11 @@ class Workspace:
     folder: Path
     env: Mapping[str, str]
 
+    @property
+    def beside(self) -> tuple[str, str]:
+        """Where two more tables go, which change together."""
+        return f"{self.location}-seats", f"{self.location}-bookings"
+
 
 @contextmanager
 def workspace(options: DemoOptions) -> Iterator[Workspace]:
@@ -70,15 +75,16 @@ def workspace(options: DemoOptions) -> Iterator[Workspace]:
             storage_options, env = server.options, server.env
         home = options.location or ("s3://sluice" if options.store == "s3" else str(folder))
         location = f"{normalise(home)}/flights-{uuid.uuid4().hex[:8]}"
-        if not options.keep:
-            cleanup.callback(_remove_table, location, storage_options)
         coordinator = options.coordinator or os.environ.get("SLUICE_COORDINATOR")
         if coordinator is None:
             servers = folder / "zookeeper"
             coordinator = f"embedded://{quote(str(servers))}"
             cleanup.callback(_await_end, servers)
+        place = Workspace(location, coordinator, storage_options, folder, env)
+        for each in () if options.keep else (location, *place.beside):
+            cleanup.callback(_remove_table, each, storage_options)
         cleanup.callback(release, coordinator)
-        yield Workspace(location, coordinator, storage_options, folder, env)
+        yield place
 
 
 def _endpoint(options: DemoOptions) -> str | None:
