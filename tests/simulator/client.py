@@ -219,6 +219,7 @@ class Program:
         try:
             with table.lease(options["mode"], wait_s=0.5 + 5.0 * self.machine.draw()):
                 self.machine.clock.sleep(2.0 * self.machine.draw() ** 4)
+                self.machine.lose_lease(call.operation.number)
                 commits.append(self._write(table, call))
         except LeaseLost:
             if not commits:

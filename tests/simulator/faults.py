@@ -64,6 +64,13 @@ class Weather:
         chosen = {kind: weight for n, (kind, weight) in enumerate({**EVERYWHERE, **kinds}.items()) if self.dice.roll(1, 4, n) > 0.33}
         return chosen or dict(kinds)
 
+    def strikes(self, name: str, kind: str, chance: float, roll: float, now_s: float) -> bool:
+        """Whether a fault of this name happens, outside of calls."""
+        if now_s >= self.until_s or roll >= chance or name in self.without or (self.only is not None and name not in self.only):
+            return False
+        self.happened.append((name, kind))
+        return True
+
     def fault(self, client: str, number: int, call: int, now_s: float, *, coordination: bool, writes: bool) -> str | None:
         """What happens to a call, or None."""
         if now_s >= self.until_s:

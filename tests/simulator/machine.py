@@ -100,6 +100,7 @@ class Machine:
         self.store = SimulatedStore(self)
         self._pace = 0.3 + 2.5 * self.roll(20) ** 3
         self._cut_until = 0.0
+        self._lingering = 0.0
 
     def roll(self, *place: int) -> float:
         """A number for a place of this machine's life."""
@@ -166,7 +167,8 @@ class Machine:
     def reply(self, *, coordination: bool) -> None:
         """The answer is on its way."""
         mean = 0.001 if coordination else 0.006
-        self.around.scheduler.pause(mean * self._pace * self.draw())
+        lingering, self._lingering = self._lingering, 0.0
+        self.around.scheduler.pause(mean * self._pace * self.draw() + lingering)
 
     def crash(self) -> None:
         """Die. The session is over when the service notices."""
@@ -202,7 +204,15 @@ class Machine:
             if wait_until <= self.around.scheduler.now:
                 break
             self.around.scheduler.pause(wait_until - self.around.scheduler.now + 0.001)
+        if fault in ("request-lost", "reply-lost"):  # nobody knows at once that a connection is gone
+            self._lingering = 0.5 * self.draw() ** 3
         return None if fault is None else _SESSION_FAULTS.get(fault)
+
+    def lose_lease(self, number: int) -> None:
+        """Let the session expire while a change under a lease is on its way, sometimes."""
+        name = f"{self.name}.{self.incarnation}:lease{number}"
+        if self.around.weather.strikes(name, "expired-later", 0.4, self.roll(25, number), self.around.scheduler.now):
+            self._later(0.15 * self.roll(26, number), self._expire)
 
     def heal(self) -> None:
         """Everything works from now on."""
