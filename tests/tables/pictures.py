@@ -12,6 +12,9 @@ import sluice
 from sluice.coordinator.memory import MemoryCoordination
 from sluice.storage.objects import ObjectStore
 
+SHARED = ("/clients", "/graves", "/open", "/tables")
+"""What every client of a coordinator makes when it first needs it."""
+
 Picture = Mapping[str, object]
 
 
@@ -28,7 +31,7 @@ def objects_of(store: ObjectStore) -> Picture:
 def nodes_of(coordinator: str) -> Picture:
     """The tree of a coordinator in memory, without the ephemeral nodes that say who is connected."""
     walked = MemoryCoordination.named(coordinator.removeprefix("memory://")).tree.walk()
-    return {node.path: (node.data, node.version) for node in walked if not node.owner_session and node.path not in ("/clients", "/tables")}
+    return {node.path: (node.data, node.version) for node in walked if not node.owner_session and node.path not in SHARED}
 
 
 @contextmanager
