@@ -121,3 +121,20 @@ def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> N
     other.close()
     assert table.snapshot(consistency="latest").version == 2
     MemoryStore(place).forget()
+
+
+def test_a_session_shows_what_it_was_told_to_be_committed_already() -> None:
+    """A plan that another process committed, as a job that was restarted hears it."""
+    place = "memory://heard"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place)
+    plan = table.plan_write(schema)
+    files = plan.write(pa.table({"a": [1]}, schema=schema))
+    made = other.commit_write(plan, files)
+    told = table.commit_write(plan, files)
+    assert made is not None
+    assert told is not None
+    assert (told.version, told.repeated) == (made.version, True)
+    assert table.snapshot(consistency="session").version == made.version
+    MemoryStore(place).forget()

@@ -210,6 +210,8 @@ class TableWrites:
         )
 
     def _note(self, commit: Commit | None) -> Commit | None:
+        if commit is not None:  # also what was heard of later, or was done before: reads of this session show it
+            self._access.ours.last_committed = max(self._access.ours.last_committed, commit.version)
         if commit is not None and not commit.repeated:
             self._checkpointer.committed(commit.version, commit.ordinal)
         return commit
