@@ -140,7 +140,7 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
     (
         "a protocol nobody here implements",
         BLIND,
-        Winner(7, protocol=Protocol(3, 7, ("fromTheFuture",), ("fromTheFuture",)), protocol_change={"added": ["fromTheFuture"], "removed": []}),
+        Winner(7, protocol=Protocol(3, 7, ("fromTheFuture",), ("fromTheFuture",)), protocol_change={"added": ["it"], "removed": []}),
         "protocol-unsupported",
         "protocol-unsupported",
     ),

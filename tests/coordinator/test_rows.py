@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pytest
@@ -57,7 +57,7 @@ class Table:
     def with_vector(self, file: AddFile, rows: Rows) -> AddFile:
         vector, _ = plan_vector(rows, owner="t")
         self.vectors[vector.unique_id] = rows
-        return AddFile(**{**_fields(file), "deletion_vector": vector, "stats": wide(file.stats), "data_change": True})
+        return replace(file, deletion_vector=vector, stats=wide(file.stats), data_change=True)
 
     def holds(self, version: int) -> set[int]:
         """The identities of the rows of a version; each must be there once."""
@@ -83,10 +83,6 @@ class Table:
                 files[action.path] = action
         self.versions.append(actions)
         self.live.append(files)
-
-
-def _fields(file: AddFile) -> dict[str, object]:
-    return {name: getattr(file, name) for name in AddFile.__dataclass_fields__}
 
 
 def _id(file: AddFile | RemoveFile) -> str:

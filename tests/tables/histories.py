@@ -204,6 +204,27 @@ class History:
     states: list[State] = field(default_factory=list)
     appended: list[set[int]] = field(default_factory=list)
     kept: list[Made] = field(default_factory=list)
+    collected: int = 0
+    expired: int = 0
+    disturb: Callable[[], object] = field(default=lambda: None)
+    """What happens before garbage is collected."""
+
+    def vacuum(self) -> None:
+        """Collect garbage, keeping nothing for readers of older versions; what the latest version shows stays as it is."""
+        self.disturb()
+        table = self.author.dice.choice(self.tables)
+        report = table.vacuum(retain_hours=0, force=True)
+        self.collected += len(report.garbage)
+        if report.garbage:  # which is told by two versions
+            self.note(len(self.states), self.states[-1], set())
+            self.note(len(self.states), self.states[-1], set())
+        shown = state_of(self.author.dice.choice(self.tables).snapshot().to_arrow())
+        assert shown == self.states[-1]
+
+    @property
+    def losses(self) -> tuple[type[Exception], ...]:
+        """How a transaction may be lost to a vacuum: its client was taken for dead, or what it read is gone."""
+        return (sluice.TransactionExpired, sluice.MissingObject) if self.collected else ()
 
     def begin(self) -> list[Made]:
         made = self.author.begin(self.author.dice.choice(self.tables), lambda version: self.states[version])
@@ -219,8 +240,9 @@ class History:
     def commit(self, made: Made) -> None:
         try:
             commit = made.handle.commit()
-        except sluice.ConcurrentModification:
+        except (sluice.ConcurrentModification, *self.losses) as lost:
             self.refused += 1
+            self.expired += isinstance(lost, sluice.TransactionExpired)
             assert state_of(made.table.snapshot().to_arrow()) == self.states[-1], "a refused transaction left something"
             return
         if commit is None:
@@ -241,10 +263,21 @@ class History:
         self.appended.append(appended)
 
 
-def run(seed: int, open_table: Callable[[], sluice.Table], level: str, *, steps: int = 40) -> History:
-    """One history: transactions are begun, kept open for a while, and committed in another order; compactions come in between."""
+def run(
+    seed: int,
+    open_table: Callable[[], sluice.Table],
+    level: str,
+    *,
+    steps: int = 40,
+    vacuums: float = 0.0,
+    disturb: Callable[[random.Random], object] = lambda _: None,
+) -> History:
+    """One history: transactions are begun, kept open for a while, and committed in another order; compactions come in between.
+
+    `vacuums` is how often garbage is collected, too: then transactions may also find that what they read is gone.
+    """
     dice = random.Random(seed)
-    history = History(Author(dice), [open_table() for _ in range(3)], level, states=[{}], appended=[set()])
+    history = History(Author(dice), [open_table() for _ in range(3)], level, states=[{}], appended=[set()], disturb=lambda: disturb(dice))
     first = history.author.first_rows()
     history.tables[0].append(table_of(first))
     history.note(1, first, set())
@@ -254,6 +287,8 @@ def run(seed: int, open_table: Callable[[], sluice.Table], level: str, *, steps:
             history.commit(waiting.pop(dice.randrange(len(waiting))))
         elif dice.random() < 0.12:
             history.compact()
+        elif vacuums and dice.random() < vacuums:
+            history.vacuum()
         else:
             waiting += history.begin()
     for made in waiting:
@@ -282,7 +317,7 @@ class Race:
                 made = author.begin(table, lambda version: state_of(table.snapshot(version=version).to_arrow()))
                 commit = None if made is None else made.handle.commit()
             except sluice.ConcurrentModification:
-                made = None
+                made, commit = None, None
             if made is None:
                 self.refused += 1
             elif commit is not None:

@@ -69,7 +69,7 @@ def plan_deletion(place: Place, ids: set[int]) -> Planned:
     table = place.open()
     access = table._access
     snapshot = access.latest()
-    transaction, now_ms = new_transaction_id(), access.ours.context.clock.now_ms()
+    transaction, now_ms = new_transaction_id(access), access.ours.context.clock.now_ms()
     row_level = snapshot.configuration.get("delta.enableDeletionVectors") == "true"
     actions: list[Action] = []
     candidates = []
