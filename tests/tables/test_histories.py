@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+from urllib.parse import unquote
+
 import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
 
 from .conftest import Place
+from .elsewhere import Writer
 from .histories import SCHEMA, History, race, run, settings, state_of
 
 LEVELS = ("Serializable", "WriteSerializable", "SnapshotIsolation")
@@ -76,3 +81,37 @@ def test_many_histories(place: Place, seed: int, level: str, vectors: bool, part
 def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
     sluice.Table.create(place.location, SCHEMA, properties=settings(level, vectors), coordinator=place.coordinator)
     assert race(seed, lambda: place.open(limits=Limits(fast_path=False)), level, writers=6, rounds=12).committed
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_a_history_loses_nothing_to_vacuums(place: Place, seed: int, vectors: bool, partitioned: bool) -> None:
+    """Garbage is collected in between, with nothing kept for older versions, while clients lose their sessions and come back."""
+    sluice.Table.create(
+        place.location,
+        SCHEMA,
+        partition_by=["k"] if partitioned else [],
+        properties=settings("WriteSerializable", vectors),
+        coordinator=place.coordinator,
+    )
+    writers: list[Writer] = []
+
+    def open_table() -> sluice.Table:
+        writers.append(Writer(place))
+        return writers[-1].table
+
+    def disturb(dice: random.Random) -> None:
+        if dice.random() < 0.4:
+            dice.choice(writers).dies()
+
+    done = run(seed, open_table, "WriteSerializable", steps=60, vacuums=0.15, disturb=disturb)
+    assert done.committed > 0
+    assert done.collected > 0
+    shown = place.open().snapshot()
+    assert state_of(shown.to_arrow()) == done.states[-1]
+    for writer in writers:
+        writer.dies()
+    place.open().vacuum(retain_hours=0, force=True)
+    left = {str(path.relative_to(place.location)) for path in Path(place.location).rglob("*.parquet") if "_delta_log" not in path.parts}
+    assert left == {unquote(file.path) for file in shown.raw.add_files()}, "exactly what the latest version shows is left"

@@ -8,6 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator import connect
 from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
@@ -595,3 +600,97 @@ def aged_by(place: Place, days: int) -> None:
             info["commitInfo"]["inCommitTimestamp"] -= days * DAY_MS
             data = b"\n".join([json.dumps(info).encode(), *lines[1:]]) + b"\n"
         disk.objects[key] = (data, modified_ms - days * DAY_MS)
+
+
+# -- real processes on a real ZooKeeper ----------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([pa.field("part", pa.string(), nullable=False), pa.field("value", pa.int64())])
+
+
+def doomed(location: Path, coordinator: str, failpoint: str) -> str:
+    """A writer that appends directly and kills itself at a failure point; the id that its files carry."""
+    program = (
+        "import sys, pyarrow as pa, sluice\n"
+        "from sluice.coordinator.limits import Limits\n"
+        "table = sluice.Table.open(sys.argv[1], coordinator=sys.argv[2], limits=Limits(fast_path=False, inline_bytes_max=64))\n"
+        "begun = table.begin()\n"
+        "print(begun.id, flush=True)\n"
+        "begun.append(pa.table({'part': ['p'], 'value': pa.array([1], pa.int64())}))\n"
+        "begun.commit()\n"
+    )
+    environment = {**os.environ, "SLUICE_FAILPOINT": failpoint}
+    command = [sys.executable, "-c", program, str(location), coordinator]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("failpoint", ["data-staged", "actions-staged", "before-claim", "after-claim"])
+def test_a_writer_killed_before_it_filed_leaves_orphans_that_are_found_at_once(
+    tmp_path: Path, zookeeper_address: str, failpoint: str
+) -> None:
+    location, coordinator = tmp_path / "table", f"{zookeeper_address}?session_timeout_s=4"
+    table = sluice.Table.create(location, SCHEMA, coordinator=coordinator)
+    try:
+        transaction = doomed(location, coordinator, failpoint)
+        left = {str(path.relative_to(location)) for path in location.rglob(f"*{transaction}*")}
+        assert left
+        deadline = time.monotonic() + 30
+        report = table.vacuum()
+        while failpoint != "after-claim" and not report.garbage:  # until its session is over
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            report = table.vacuum()
+        if failpoint == "after-claim":
+            assert report.garbage == ()
+            assert table.outcome(transaction).state == "committed"
+            assert table.refresh().snapshot().to_arrow().num_rows == 1
+        else:
+            assert {each.key for each in report.garbage} == left
+            assert table.outcome(transaction).state == "unknown"
+            assert table.refresh().snapshot().to_arrow().num_rows == 0
+    finally:
+        connect.release(coordinator)
+
+
+@pytest.mark.zookeeper
+def test_a_process_that_was_stopped_beyond_its_session_and_continued(tmp_path: Path, zookeeper_address: str) -> None:
+    """SIGSTOP between writing and committing, vacuum by another process, SIGCONT: it is refused, and may begin again."""
+    location, coordinator = tmp_path / "table", f"{zookeeper_address}?session_timeout_s=4"
+    table = sluice.Table.create(location, SCHEMA, coordinator=coordinator)
+    program = (
+        "import sys, pyarrow as pa, sluice\n"
+        "table = sluice.Table.open(sys.argv[1], coordinator=sys.argv[2])\n"
+        "rows = pa.table({'part': ['p'], 'value': pa.array([1], pa.int64())})\n"
+        "begun = table.begin()\n"
+        "begun.append(rows)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    begun.commit()\n"
+        "except sluice.TransactionExpired:\n"
+        "    print('expired', table.append(rows).version, flush=True)\n"
+    )
+    command = [sys.executable, "-c", program, str(location), coordinator]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            assert table.vacuum().garbage == ()
+            process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 30
+            while not table.vacuum().garbage:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            process.send_signal(signal.SIGCONT)
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert process.stdout.readline().split()[0] == "expired"
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            connect.release(coordinator)
+    rows = sluice.Table.open(location, consistency="published").snapshot().to_arrow()
+    assert rows["value"].to_pylist() == [1]
