@@ -132,6 +132,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    os._exit(status)  # all is told; Arrow's own threads have been seen to abort a process that ends the long way
+    sys.exit(main())

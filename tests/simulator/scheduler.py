@@ -60,6 +60,11 @@ class Task:
         else:
             self.gate.release()
 
+    def join(self) -> None:
+        """Wait for the real thread's end, from outside."""
+        if self._thread is not None:
+            self._thread.join()
+
     def _run(self) -> None:
         _here.task = self
         try:
@@ -99,6 +104,7 @@ class Scheduler:
         self.tasks: set[Task] = set()
         self.failed: list[tuple[str, BaseException]] = []
         self._steps_max = steps_max
+        self._ended: list[Task] = []
         self._due: list[_Due] = []
         self._order = 0
         self._idle = threading.Lock()
@@ -124,6 +130,9 @@ class Scheduler:
             following.resume()
             if not self._idle.acquire(timeout=_HANGS_S):
                 raise Stuck("a simulated thread does not hand on the baton: it waits for something real")
+        for task in self._ended:  # they may still be letting go of what they held
+            task.join()
+        self._ended.clear()
         return sorted(task.name for task in self.tasks)
 
     # -- from tasks --------------------------------------------------------------------------------------------------
@@ -162,6 +171,7 @@ class Scheduler:
     def finished(self, task: Task) -> None:
         """A task ended; the next one gets the baton."""
         self.tasks.discard(task)
+        self._ended.append(task)
         if task.error is not None:
             self.failed.append((task.name, task.error))
         following = self._next()
