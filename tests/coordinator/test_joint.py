@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator import joint_decide
+from sluice.coordinator import joint_resolve
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.content import Member
 from sluice.coordinator.errors import (
@@ -25,7 +25,7 @@ from sluice.coordinator.errors import (
     Refused,
 )
 from sluice.coordinator.joint_records import TABLES_MAX, Joint, JointTable
-from sluice.coordinator.joint_resolve import CLOSED, SIBLINGS, resolve_joint
+from sluice.coordinator.joint_resolve import CLOSED, SIBLINGS
 from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.outcomes import Commit
 from sluice.coordinator.records import Footprint, Intent, MalformedRecord, digest
@@ -312,14 +312,17 @@ def test_i11_a_joint_slot_is_never_decided_with_one_table(world: JointWorld) -> 
 
 
 def test_i11_a_decision_that_leaves_a_table_out_is_not_recorded(world: JointWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused in one table and committed in the other: not even when deciding were wrong."""
     client = world.client()
-    honest = resolve_joint
-    monkeypatch.setattr(joint_decide, "resolve_joint", lambda parts: dict(itertools.islice(honest(parts).items(), 1)))
+    client.append("ab", a="old.parquet")
+    doomed = joint_rewrite(client, "a", "old.parquet", "b")
+    single(client, "a", rewrite_intent(client.head("a"), "old.parquet", "new.parquet"))
+    monkeypatch.setattr(joint_resolve, "_objection", lambda _: None)
     with pytest.raises(InvariantBroken, match="I11"):
-        client.append("ab")
+        client.commit(doomed)
+    assert len(world.tables["b"].log()) == 1
     monkeypatch.undo()
-    assert all(world.tables[name].log() == [] for name in "ab")
-    single(client, "a", append_intent(client.head("a")))
+    assert client.outcome("b", doomed["b"].transaction_id).state == "refused"
 
 
 def test_who_is_overtaken_in_one_table_records_nothing_in_the_others(world: JointWorld) -> None:
