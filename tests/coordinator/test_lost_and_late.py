@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.bootstrap import check_tree, make_tree
+from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
@@ -137,4 +139,22 @@ def test_a_session_shows_what_it_was_told_to_be_committed_already() -> None:
     assert told is not None
     assert (told.version, told.repeated) == (made.version, True)
     assert table.snapshot(consistency="session").version == made.version
+    MemoryStore(place).forget()
+
+
+def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> None:
+    """Its tree goes on, and the log still says that it belongs to other engines."""
+    place = "memory://again"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place)
+    table.detach()
+    context = table._access.ours.context
+    state = context.read_head()
+    assert state is not None
+    reopen_tree(context, replace(state[0], detached=False))
+    with pytest.raises(sluice.NotCommitted, match="detached"):
+        other.append(pa.table({"a": [1]}, schema=schema))
+    assert sluice.Table.attach(place, coordinator=place).version == 2
+    assert other.append(pa.table({"a": [1]}, schema=schema)).version == 3
     MemoryStore(place).forget()

@@ -76,7 +76,8 @@ def reopen_tree(context: TableContext, start: Head) -> None:
     if state is None or published is None or not state[0].detached:
         return
     head, node = state
-    after = replace(start, generation=head.generation, slot=head.slot)
+    # only the commit that attaches it makes it one that others may write again
+    after = replace(start, generation=head.generation, slot=head.slot, detached=True)
     ops: list[Op] = [
         Write(context.tree.head, after.encode(), node.version),
         Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),

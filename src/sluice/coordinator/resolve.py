@@ -168,7 +168,8 @@ class _Resolution:
 
     def objection(self, intent: Intent) -> Refusal | None:
         """Why the intent cannot be committed on top of the head, or None."""
-        if self.head.detached:
+        attaches = intent.expected_version is not None and intent.table_id != ""
+        if self.head.detached and not attaches:
             return Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
         if intent.expected_version is not None and intent.expected_version != self.head.version + 1:
             first = "somebody else created the table first" if intent.expected_version == 0 else "another commit came first"
