@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .tables.several import JointTransaction
@@ -52,6 +53,6 @@ def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequen
     """What writes a Spark DataFrame; nothing of Spark is imported for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    from .spark_integration.dataframes import written_by_executors  # the rows are Spark's, so it is there
-
-    return written_by_executors(rows)
+    dataframes = import_module(".spark_integration.dataframes", __package__)  # the rows are Spark's, so it is there
+    written: tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] = dataframes.written_by_executors(rows)
+    return written

@@ -30,9 +30,9 @@ def raise_protocol(world: World, number: object) -> None:
     session.write(world.tree.root, orjson.dumps({**orjson.loads(root.data), "protocol": number}), version=ANY_VERSION)
 
 
-def settle_a_slot(client: Client) -> object:
+def settle_a_slot(client: Client) -> None:
     claim_slot(client.context, append_intent(client.head()), client.head(), Deadline.after(5, client.context.clock))
-    return client.committer.settle_queue(Deadline.after(1, client.context.clock))
+    client.committer.settle_queue(Deadline.after(1, client.context.clock))
 
 
 VERBS: dict[str, Callable[[Client], object]] = {

@@ -222,9 +222,9 @@ class History:
         assert shown == self.states[-1]
 
     @property
-    def losses(self) -> tuple[type[Exception], ...]:
-        """How a transaction may be lost to a vacuum: its client was taken for dead, or what it read is gone."""
-        return (sluice.TransactionExpired, sluice.MissingObject) if self.collected else ()
+    def losses(self) -> tuple[type[sluice.SluiceError], ...]:
+        """How a transaction may be lost: to a conflict; to a vacuum, when its client was taken for dead or what it read is gone."""
+        return (sluice.ConcurrentModification, *((sluice.TransactionExpired, sluice.MissingObject) if self.collected else ()))
 
     def begin(self) -> list[Made]:
         made = self.author.begin(self.author.dice.choice(self.tables), lambda version: self.states[version])
@@ -240,7 +240,7 @@ class History:
     def commit(self, made: Made) -> None:
         try:
             commit = made.handle.commit()
-        except (sluice.ConcurrentModification, *self.losses) as lost:
+        except self.losses as lost:
             self.refused += 1
             self.expired += isinstance(lost, sluice.TransactionExpired)
             assert state_of(made.table.snapshot().to_arrow()) == self.states[-1], "a refused transaction left something"

@@ -533,7 +533,7 @@ def test_expired_commits_below_a_checkpoint_go(place: Place) -> None:
     ],
 )
 def test_a_log_within_retention_stays(place: Place, days: int, properties: dict[str, str]) -> None:
-    table = aged(place, days=days, **properties)
+    table = aged(place, days=days, checkpoints=True, **properties)
     assert table.vacuum().log_files == ()
     assert table.snapshot(version=0).num_files == 0
 
