@@ -413,3 +413,15 @@ def test_staged_actions_of_any_content(services: Services) -> None:
         intent = append_intent(victim.head, transaction_id=guid, actions="", staged=staged, actions_digest=digest(content))
         assert victim.outcome(victim.write(intent)).state == ("committed" if name == "empty" else "refused"), name
     victim.goes_on()
+
+
+@pytest.mark.parametrize(
+    "other", ["memory://nowhere", "s3://../x", "s3://b@c/x", "file://host/x", "memory://a/../b", "memory://a//b", "file:///etc", "s3://_/x"]
+)
+def test_a_transaction_over_tables_that_are_none_is_refused(services: Services, other: str) -> None:
+    victim = Victim(services)
+    tables = sorted(
+        [{"location": victim.tree.location, "generation": 0}, {"location": other, "generation": 0}], key=lambda t: str(t["location"])
+    )
+    data = json_of(victim.head, joint={"tables": tables})
+    victim.refuses(victim.write(data, orjson.loads(data)["transaction_id"]))

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..storage.location import SCHEMES
+from ..storage.errors import InvalidRequest
+from ..storage.location import SCHEMES, normalise
+from ..storage.objects import check_key
 from .fields import MalformedRecord, typed
 
 __all__ = ["TABLES_MAX", "Joint", "JointTable"]
@@ -59,7 +61,17 @@ def _table(value: object) -> JointTable:
     fields = typed(value, dict, "intent.joint.tables")
     location = typed(fields.get("location"), str, "intent.joint.location")
     generation = typed(fields.get("generation"), int, "intent.joint.generation")
-    scheme, separator, rest = location.partition("://")
-    if not separator or scheme not in SCHEMES or not rest.strip("/") or not location.isprintable() or generation < 0:
+    if not _is_place(location) or generation < 0:
         raise MalformedRecord(f"intent.joint names {location!r}, generation {generation}, which is no table's place", kind="intent")
     return JointTable(location, generation)
+
+
+def _is_place(location: str) -> bool:
+    """Whether a store could be opened there, told without looking: a path of this machine may be a link elsewhere."""
+    scheme, separator, rest = location.partition("://")
+    if not separator or scheme not in SCHEMES or not location.isprintable():
+        return False
+    try:
+        return rest.startswith("/") and bool(check_key(rest[1:])) if scheme == "file" else normalise(location) == location
+    except InvalidRequest:
+        return False
