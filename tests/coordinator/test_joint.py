@@ -20,6 +20,7 @@ from sluice.coordinator.errors import (
     ConcurrentDeleteReadException,
     ConcurrentModification,
     ConcurrentTransactionException,
+    CoordinatorUnavailable,
     NotCommitted,
     OutcomeUnknown,
     Refused,
@@ -37,6 +38,10 @@ from .joint_world import JointClient, JointWorld
 from .world import DIRECT, QUICK, app_intent, append_intent, no_vectors, rewrite_intent
 
 CALLS_MAX = 60
+
+
+class Killed(BaseException):
+    """The client died just here."""
 
 
 @pytest.fixture
@@ -204,6 +209,58 @@ def test_random_transactions_of_one_and_of_several_tables(world: JointWorld) -> 
     assert refusals
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_random_transactions_with_lost_messages_servers_behind_and_owners_that_die(seed: int) -> None:
+    """Tokens are moved between tables, by clients of which some die in the middle: afterwards there are as many as before."""
+    world, lock, doomed = JointWorld("abcd"), threading.Lock(), set[int]()
+    world.client().append("abcd", **dict.fromkeys("abcd", "token-0"))
+    hail = random.Random(seed)
+
+    def strike(call: Call) -> Fault | None:
+        with lock:
+            chance = hail.random()
+            if call.session_id in doomed and chance < 0.03:
+                raise Killed
+            return hail.choice(list(Fault)) if chance < 0.02 else None
+
+    def work(number: int) -> int:
+        dice, client, done = random.Random(100 * seed + number), world.client(DIRECT if number % 2 else QUICK), 0
+        for turn in range(8):
+            client.session.lag = dice.choice((0, 0, 0, 3, 6))
+            if dice.random() < 0.2:
+                doomed.add(client.session.session_id)
+            try:
+                step(dice, client, f"token-{number}-{turn}")
+                done += 1
+            except (ConcurrentModification, OutcomeUnknown):
+                continue
+            except (Killed, CoordinatorUnavailable):
+                client.session.close()
+                client = world.client()
+        return done
+
+    def step(dice: random.Random, client: JointClient, renamed: str) -> None:
+        source, target = dice.sample("abcd", 2)
+        known = len(world.tables[source].log()) - 1
+        tokens = sorted(path for path in world.tables[source].files(known) if path.startswith("token"))
+        if dice.random() < 0.3:
+            single(client, source, append_intent(client.head(source)))
+        elif dice.random() < 0.3 or not tokens:
+            client.append("".join(dice.sample("abcd", 3)))
+        else:
+            client.commit(moving(client, (source, known), target, dice.choice(tokens), renamed))
+
+    world.coordination.before = strike
+    with ThreadPoolExecutor(5) as pool:
+        assert sum(pool.map(work, range(5))) > 10
+    world.coordination.before = None
+    last = world.client()
+    for name in "abcd":
+        single(last, name, append_intent(last.head(name)))
+    world.check()
+    assert sum(path.startswith("token") for name in "abcd" for path in world.tables[name].files()) == 4
+
+
 def moving(client: JointClient, source: tuple[str, int], target: str, token: str, renamed: str) -> dict[str, Intent]:
     """A file goes from one table, as of a version, to another."""
     intents = client.intents(target, {target: renamed})
@@ -237,10 +294,6 @@ def test_every_call_loses_its_request_or_reply_in_turn(fault: Fault) -> None:
         if next(seen) <= number:
             return
     raise AssertionError(f"a commit took more than {CALLS_MAX} calls")
-
-
-class Killed(BaseException):
-    """The client died just here."""
 
 
 def test_the_owner_dies_at_every_call() -> None:

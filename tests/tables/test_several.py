@@ -75,6 +75,7 @@ def test_a_transaction_over_three_tables(shop: Shop) -> None:
     assert content(totals) == [(0, 1)]
     assert deltalake.DeltaTable(orders.location).version() == 1
     assert tx.commit() is tx.commit_info
+    assert all(table.history(1)[0].joint == {orders.location: 1, stock.location: 2, totals.location: 1} for table in shop.values())
 
 
 def test_each_operation_sees_what_the_ones_before_it_did(shop: Shop) -> None:
@@ -103,9 +104,15 @@ def test_tables_are_given_by_location_too(shop: Shop, coordinator: str) -> None:
 
 
 def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
-    with pytest.raises(RuntimeError), sluice.transaction() as tx:
-        tx.append(shop["orders"], rows((1, 1)))
-        raise RuntimeError
+    tx = sluice.transaction()
+
+    def fail() -> None:
+        with tx:
+            tx.append(shop["orders"], rows((1, 1)))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert tx.state == "aborted"
     assert content(shop["orders"]) == []
     with pytest.raises(sluice.InvalidRequest, match="aborted"):
@@ -178,6 +185,10 @@ def test_what_is_no_list_of_tables(shop: Shop) -> None:
     for tables in choices:
         with pytest.raises(sluice.InvalidRequest, match="at least one table"):
             sluice.read_together(tables)
+    with pytest.raises(sluice.InvalidRequest, match="ack"):
+        sluice.transaction(ack="soon")
+    with pytest.raises(sluice.InvalidRequest, match="isolation"):
+        sluice.transaction(tables=[shop["orders"]], isolation="Chaos")
 
 
 def test_an_application_number_happens_once(shop: Shop) -> None:

@@ -21,6 +21,7 @@ class HistoryEntry:
     `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind` is what it
     counted as when conflicts were looked for ("" where the commit does not say). `rebased_over` is how many versions came between
     the one it read and its own, and `rebased` what was changed in it because of them, without reading or writing data again.
+    `joint` has the versions of all tables of a transaction over several, by location.
     """
 
     version: int
@@ -38,6 +39,7 @@ class HistoryEntry:
     kind: str = ""
     rebased: tuple[str, ...] = ()
     rebased_over: int = 0
+    joint: Mapping[str, int] = field(default_factory=dict)
 
 
 def history(access: Access, limit: int | None) -> list[HistoryEntry]:
@@ -95,6 +97,7 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
             kind=str(each.get("kind") or ""),
             rebased=tuple(map(str, each.get("rebased") or ())),
             rebased_over=_between(each.get("readVersion"), version),
+            joint=dict(each.get("joint") or {}),
         )
 
 

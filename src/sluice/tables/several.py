@@ -31,6 +31,7 @@ __all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "read_together"]
 
 _log = logging.getLogger(__name__)
 
+_ACKS: Final = ("published", "ratified")
 _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"
@@ -90,6 +91,8 @@ class JointTransaction:
         elsewhere: Elsewhere | None = None,
     ) -> None:
         check_application_transaction(transaction)
+        if ack not in _ACKS:
+            raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._isolation = isolation
