@@ -192,3 +192,38 @@ def test_dev_runs_what_its_settings_say() -> None:
         finally:
             server.send_signal(signal.SIGINT)
     assert server.returncode == 0
+
+
+# -- vacuum and recover --------------------------------------------------------------------------------------------------
+
+
+def test_vacuum_tells_what_it_would_delete_and_deletes_it(table: Table, coordinator: str) -> None:
+    table.overwrite(rows(4))
+    place = [table.location, "--coordinator", coordinator]
+    refused = sluice("vacuum", *place, "--retain-hours", "0")
+    assert refused.exit_code == 2
+    assert "shorter than the 168 hours" in refused.stderr
+    dry = sluice("vacuum", *place, "--retain-hours", "0", "--force", "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert dry.stdout.count("origin=JFK/part-00000-") == 2
+    assert dry.stdout.splitlines()[-1].startswith("would delete: 2 files (2 replaced), ")
+    told_by = told("vacuum", *place, "--retain-hours", "0", "--force")
+    assert [each["reason"] for each in told_by["garbage"]] == ["replaced", "replaced"]
+    assert (told_by["dry_run"], told_by["retain_hours"], told_by["log_files"]) == (False, 0.0, [])
+    assert sluice("vacuum", *place).stdout == "deleted: 0 files (none), 0 bytes; 0 files of the log\n"
+
+
+def test_recover_rebuilds_a_table_for_another_coordinator(table: Table, coordinator: str) -> None:
+    assert sluice("recover", table.location, "--coordinator", coordinator).exit_code == 2
+    begun = table.begin()
+    begun.append(rows(9))
+    fresh = f"memory://{uuid.uuid4().hex}"
+    result = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0")
+    assert result.exit_code == 0, result.output
+    assert "the log is at version 2" in result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"recovered: {table.location} goes on from version 3"
+    assert begun.id in lines[-1]
+    again = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0", "--json")
+    assert again.exit_code == 2
+    assert Table.open(table.location, coordinator=fresh).append(rows(10)) is not None

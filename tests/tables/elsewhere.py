@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import sluice
+from sluice.coordinator.clock import Clock, SystemClock
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.layout import TableTree
@@ -39,14 +40,15 @@ class Writer:
 
     place: Place
     limits: Limits = field(default_factory=Limits)
+    clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
         self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
         self.session: MemorySession = self.service.connect()
         self.address = TableAddress.of(self.place.location, self.place.coordinator)
-        self.presence = Presence(self.connect, application="writer")
+        self.presence = Presence(self.connect, application="writer", clock=self.clock)
         context = TableContext(
-            self.address.store(), TableTree(self.address.location), self.connect, limits=self.limits, presence=self.presence
+            self.address.store(), TableTree(self.address.location), self.connect, self.clock, self.limits, presence=self.presence
         )
         self.access = Access(self.address, context.objects, Committer(context))
         self.table = sluice.Table(self.access)

@@ -278,6 +278,31 @@ def test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one(place: P
     assert "LGA" not in place.open().snapshot().to_arrow()["origin"].to_pylist()
 
 
+@pytest.mark.parametrize("fast_path", [True, False], ids=["direct", "queued"])
+def test_nodes_that_were_deleted_by_hand_under_living_clients(place: Place, fast_path: bool) -> None:
+    """Their sessions live on, so that only the check in the multi tells them."""
+    filled(place)
+    client = Writer(place, IMPATIENT.but(fast_path=fast_path))
+    client.table.append(flights(("LGA", 1, 1)))
+    delete_by_hand(place)
+    assert recovered(place).version == 3
+    with pytest.raises(sluice.TreeReplaced):
+        client.table.append(flights(("LGA", 1, 9)))
+    assert place.open().snapshot().to_arrow().num_rows == 3
+    assert place.open().outcome(place.open().history(1)[0].transaction_id).state == "committed"
+
+
+def delete_by_hand(place: Place) -> None:
+    session = MemoryCoordination.named(place.coordinator.removeprefix("memory://")).connect()
+
+    def delete(path: str) -> None:
+        for name in session.children(path) or ():
+            delete(f"{path}/{name}")
+        session.delete(path)
+
+    delete(TableTree(normalise(place.location)).root)
+
+
 def head_version(place: Place) -> int:
     session = MemoryCoordination.named(place.coordinator.removeprefix("memory://")).connect()
     node = session.read(TableTree(normalise(place.location)).head)
