@@ -96,7 +96,11 @@ def with_spark(folder: Path, location: str, coordinator: str, options: dict[str,
     from tests.spark_integration.conftest import small
 
     builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
-    builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", folder.as_uri()).config("spark.eventLog.compress", "false")
+    builder = (
+        builder.config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", folder.as_uri())
+        .config("spark.eventLog.compress", "false")
+    )
     spark = sluice.configure(builder, coordinator=coordinator, storage_options=options).getOrCreate()
     spark.sparkContext.setLogLevel("INFO")
     given = {**{f"s3.{name}": value for name, value in options.items()}, "coordinator": coordinator}

@@ -59,8 +59,8 @@ from .storage.errors import (
 from .tables.asking import outcome
 from .tables.history import HistoryEntry
 from .tables.locking import LeaseOn, lease, lease_on, leases
-from .tables.several import CommitInfo, JointTransaction, read_together
 from .tables.recovery import RecoveryReport, recover
+from .tables.several import CommitInfo, JointTransaction, read_together
 from .tables.table import Table
 from .tables.transaction import Transaction
 from .tables.vacuum import VacuumReport
@@ -134,8 +134,8 @@ __all__ = [
     "leases",
     "outcome",
     "read",
-    "recover",
     "read_together",
+    "recover",
     "transaction",
     "use_session",
 ]

@@ -42,6 +42,7 @@ from .version import __version__
 
 __all__ = ["main"]
 
+
 class _Sluice(click.Group):
     """Tells sluice's errors as one line, and by the exit status whether the call must be changed."""
 

@@ -52,9 +52,7 @@ def vacuum_command(
     type=click.FloatRange(min=0),
     help=f"How long to wait for clients of the lost coordinator ({LONGEST_SESSION_S + LONGEST_PUT_S:g}); less only when none lives.",
 )
-def recover_command(
-    location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, wait_s: float | None
-) -> None:
+def recover_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, wait_s: float | None) -> None:
     """Rebuild a table's nodes in ZooKeeper from its log, after ZooKeeper's data were lost.
 
     Everything that was published is there. What was filed or ratified and not published is not: it is listed, as far as anything

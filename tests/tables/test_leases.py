@@ -423,9 +423,7 @@ def sleeper(location: str, coordinator: str, where: str) -> Iterator[Callable[[]
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("where", ["idle", "before-ratify"])
-def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(
-    tmp_path: Path, zookeeper_address: str, where: str
-) -> None:
+def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(tmp_path: Path, zookeeper_address: str, where: str) -> None:
     address = f"{zookeeper_address}?session_timeout_s=4"
     table = Place(str(tmp_path / "t"), zookeeper_address).create()
     with sleeper(table.location, address, where) as heard:

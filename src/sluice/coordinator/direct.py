@@ -91,9 +91,7 @@ def _decide(
     return record, replace(decision.head, slot=head.slot), content
 
 
-def _apply(
-    context: TableContext, guard: LeaseGuard, ops: list[Op], verdict_path: str, record: BatchRecord, transaction_id: str
-) -> bool:
+def _apply(context: TableContext, guard: LeaseGuard, ops: list[Op], verdict_path: str, record: BatchRecord, transaction_id: str) -> bool:
     try:
         context.coordination.apply(ops)
     except ApplyRefused as refused:

@@ -81,9 +81,7 @@ class LeaseRequest:
         self.store = home.connect()
         self.token = 0
         now = home.clock.now_ms()
-        self._asked = [
-            LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds)) for w in self.wanted
-        ]
+        self._asked = [LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds)) for w in self.wanted]
         self._places = sorted({w.place for w in self.wanted})
         told = len(self._places) > 1 or bool(holds)
         self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if told else None

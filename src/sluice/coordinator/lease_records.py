@@ -165,7 +165,7 @@ class LeaseNode:
 
 
 def _mode(value: object) -> str:
-    """"shared" or "exclusive". Raises MalformedRecord."""
+    """ "shared" or "exclusive". Raises MalformedRecord."""
     mode = typed(value, str, "lease.mode")
     if mode not in MODES:
         raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join(MODES)}", kind="lease.mode")

@@ -246,8 +246,10 @@ class ZooKeeperStore:
                 "forked from it: connect again here",
                 owner=self._pid,
             )
+        if self._lost is not None and self._denied:
+            raise AccessDenied(self._lost, hosts=self._hosts)
         if self._lost is not None:
-            raise (AccessDenied if self._denied else SessionLost)(self._lost, hosts=self._hosts)
+            raise SessionLost(self._lost, hosts=self._hosts)
 
     def _notice(self, state: str) -> None:
         """The connection's state changed; runs on kazoo's thread, so it only sets flags."""

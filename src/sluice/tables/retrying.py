@@ -39,9 +39,7 @@ class Transactional(Protocol):
         """An open transaction on the latest version."""
         ...
 
-    def lease(
-        self, mode: str = EXCLUSIVE, where: str | None = None, wait_s: float | None = None, name: str | None = None
-    ) -> Lease:
+    def lease(self, mode: str = EXCLUSIVE, where: str | None = None, wait_s: float | None = None, name: str | None = None) -> Lease:
         """A lease over the table or some of its partitions."""
         ...
 

@@ -205,9 +205,7 @@ class Table(TableWrites):
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
-    def lease(
-        self, mode: str = "exclusive", where: str | None = None, wait_s: float | None = None, name: str | None = None
-    ) -> Lease:
+    def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: float | None = None, name: str | None = None) -> Lease:
         """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
 
         While an "exclusive" one is held nobody else commits what reads or changes what it covers: such commits wait, each for its own
