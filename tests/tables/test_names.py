@@ -60,7 +60,7 @@ def test_a_table_may_be_called_anything(coordinator: str, tmp_path: Path, name: 
     assert table.append(rows(["a"])) is not None
     assert Table.open(location, coordinator=coordinator).snapshot().to_arrow().num_rows == 1
     assert [each.name for each in tmp_path.iterdir()] == [name]
-    keys = connect(coordinator).children(TABLES)
+    keys = connect(coordinator).children(TABLES) or []
     assert keys == [TableTree(table.location).root.rpartition("/")[2]]
     assert keys[0].isascii()
     assert keys[0].isprintable()
@@ -137,7 +137,7 @@ def test_conditions_are_conditions_or_refused(coordinator: str, tmp_path: Path, 
 
 
 def test_applications_and_transactions_of_any_name(coordinator: str, tmp_path: Path) -> None:
-    Table.create(tmp_path / "t", SCHEMA, coordinator=coordinator)
+    table = Table.create(tmp_path / "t", SCHEMA, coordinator=coordinator)
     for name in NAMES:
         table = Table.open(tmp_path / "t", coordinator=coordinator, application=name)
         first, second = table.append(rows(["a"]), transaction=(name, 7)), table.append(rows(["a"]), transaction=(name, 7))
