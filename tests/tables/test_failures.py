@@ -61,8 +61,9 @@ TROUBLE = {
 def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, trouble: str, limits: Limits) -> None:
     """Each request in turn: the call succeeds, or it says that the store is away and nothing of it is visible, then or later."""
     place.create(properties={"delta.enableDeletionVectors": "true"})
-    disk, expected, refused = disk_of(place), 0, 0
-    for number in itertools.count():
+    disk, expected, refused, number = disk_of(place), 0, 0, -1
+    while True:
+        number += 1
         assert number < 40
         writer = Writer(place, limits)
         writer.table.refresh()

@@ -28,6 +28,8 @@ from sluice.coordinator.store import Create
 from sluice.storage.memory import Fault, MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.storage.snapshot import Snapshot
+from sluice.tables.access import TableAddress
+from sluice.tables.commits import abandon_plan, commit_creation, plan_creation
 from sluice.tables.garbage import Reason
 
 from .conftest import FLIGHTS, Place, flights, rows_of
@@ -290,6 +292,34 @@ def test_the_files_of_a_plan_that_was_refused_are_garbage_at_once(place: Place) 
         table.commit_write(plan, files)
     orphans = {each.key for each in table.vacuum(dry_run=True).garbage if each.reason is Reason.ORPHAN}
     assert orphans == {file.path.replace("%3D", "=") for file in files}
+
+
+def test_the_files_of_a_plan_that_was_given_up_are_garbage_at_once(place: Place) -> None:
+    table = filled(place)
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 9)))
+    assert table.vacuum(dry_run=True).garbage == ()
+    abandon_plan(plan)
+    abandon_plan(plan)
+    assert counted(table.vacuum()) == {"orphan": 1}
+    with pytest.raises(sluice.TransactionExpired):
+        table.commit_write(plan, files)
+
+
+def test_a_plan_that_creates_its_table_is_protected_by_whoever_created_it_first(place: Place) -> None:
+    """Its files lie where another table comes to be, whose vacuum leaves them alone; then they go to that table."""
+    address = TableAddress.of(place.location, place.coordinator)
+    plan = plan_creation(address, FLIGHTS, ["origin", "month"], {}, None)
+    files = plan.write(flights(("LGA", 1, 9)))
+    table = filled(place)
+    assert table.vacuum().garbage == ()
+    _, commit = commit_creation(plan, files, ack="published", timeout_s=10)
+    assert commit is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 3
+    assert table.vacuum().garbage == ()
+    again = commit_creation(plan, files, ack="published", timeout_s=10)[1]
+    assert again is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 3, "a plan is committed once, whoever does it again"
 
 
 # -- what was replaced ---------------------------------------------------------------------------------------------------

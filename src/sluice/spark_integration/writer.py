@@ -21,7 +21,7 @@ from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.features import FEATURE_PREFIX, writer_features
 from ..storage.schema import StructType, conform, to_arrow
-from ..tables.commits import commit_creation, plan_creation
+from ..tables.commits import abandon_plan, commit_creation, plan_creation
 from ..tables.table import Table
 from ..tables.writing import WritePlan
 from .options import WriteOptions
@@ -148,8 +148,9 @@ class SluiceWriter(DataSourceArrowWriter):
             _log.info("transaction %s is version %d of %s", transaction_id, commit.version, self._options.address.location)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Note it. The files stay, for Spark also says this of a commit that succeeded; nobody refers to them if it did not."""
+        """Note it, and leave the files to garbage collection: Spark also says this of a commit that succeeded."""
         _log.warning("the write of transaction %s to %s was aborted", self._plan.transaction_id, self._options.address.location)
+        abandon_plan(self._plan)
 
     def _committed_before(self) -> Commit | None:
         """The commit of this transaction, if this process tried before and it succeeded. Raises the refusal it met."""

@@ -16,7 +16,7 @@ from ..coordinator.identity import another_id
 from ..coordinator.outcomes import Commit
 from ..coordinator.plans import close_plan, open_plan
 from ..storage.actions import AddFile, Metadata, Txn
-from ..storage.errors import InvalidRequest, SchemaMismatch, TableExists
+from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
@@ -123,6 +123,9 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
     except (TableExists, ProtocolChangedException):
         _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
     existing = Access.coordinated(plan.address)
+    mine = existing.ours.outcome(plan.transaction_id, Deadline.after(timeout_s, existing.ours.context.clock))
+    if mine.commit is not None:
+        return existing, replace(mine.commit, repeated=True)
     snapshot = existing.latest()
     if _rules(snapshot.metadata) != _rules(plan.metadata):
         raise SchemaMismatch(
@@ -131,8 +134,7 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             location=plan.address.location,
         )
     again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
-    with _closing(existing, again):
-        return existing, commit_write(existing, again, files, ack=ack, timeout_s=timeout_s)
+    return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s)
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:
@@ -153,9 +155,15 @@ def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile],
         return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_again=True)
 
 
-def abandon_plan(address: TableAddress, plan: WritePlan) -> None:
-    """Give a plan up: it cannot be committed any more, and what was written for it is garbage. Nothing happens to a committed one."""
-    close_plan(address.context(), plan.transaction_id)
+def abandon_plan(plan: WritePlan) -> None:
+    """Give a plan up: it cannot be committed any more, and what was written for it is garbage. Nothing happens to a committed one.
+
+    What goes wrong here is left to garbage collection.
+    """
+    try:
+        close_plan(plan.address.context(), plan.transaction_id)
+    except SluiceError as trouble:
+        _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
 
 @contextmanager

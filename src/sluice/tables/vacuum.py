@@ -152,14 +152,15 @@ def _owners(
 
     All in one session, whose view never goes back; again from the start when it expired.
     """
-    for _ in range(_SESSIONS_MAX):
+    for attempt in range(_SESSIONS_MAX):
         session = context.coordination
         try:
             session.barrier()
             return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session)
-        except SessionLost as lost:
-            trouble = lost
-    raise trouble
+        except SessionLost:
+            if attempt == _SESSIONS_MAX - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _gone(
