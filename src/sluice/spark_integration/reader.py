@@ -1,27 +1,28 @@
-"""Reading through the data source: one version, its files spread over tasks, filters evaluated next to the data."""
+"""Reading through the data source: one version, its files spread over tasks, the option `where` evaluated next to the data.
+
+Filters of DataFrames are left to Spark. It would hand them to a reader that takes them, and then go on using that reader for
+the DataFrame they were put on: `frame.where(...).count()` first, `frame.count()` then counted the filtered rows.
+"""
 
 from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.conform import adapt
-from ..storage.errors import PredicateError
-from ..storage.predicate import Filter as PlainFilter
-from ..storage.predicate import Predicate
 from ..storage.scan import iter_files
 from ..tables.table import Table
 from ..tables.views import TableSnapshot
 from .options import ReadOptions
 from .schemas import requested
 
-__all__ = ["FilesPartition", "PushdownReader", "SluiceReader", "balanced", "snapshot_for", "table_for"]
+__all__ = ["FilesPartition", "SluiceReader", "balanced", "snapshot_for", "table_for"]
 
 # Of the columns of a snapshot's file table those that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
@@ -92,26 +93,6 @@ class SluiceReader(DataSourceReader):
         )
         for batch in batches:
             yield from adapt(batch, self._schema).to_batches()
-
-
-class PushdownReader(SluiceReader):
-    """The same, for Spark sessions with filter pushdown."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take the filters that can be evaluated exactly; Spark evaluates those that are returned."""
-        for each in filters:
-            try:
-                taken = Predicate.from_filters([_plain(each)], self._table)
-            except PredicateError:
-                yield each
-            else:
-                self._predicate = taken if self._predicate is None else self._predicate.and_(taken)
-
-
-def _plain(each: Filter) -> PlainFilter:
-    if isinstance(each, Not):
-        return ("Not", (), _plain(each.child))
-    return (type(each).__name__, getattr(each, "attribute", ()), getattr(each, "value", None))
 
 
 def balanced(files: pa.Table) -> list[pa.Table]:

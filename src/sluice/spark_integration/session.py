@@ -27,8 +27,6 @@ from .options import STORAGE_OPTIONS_VARIABLE
 __all__ = ["configure", "use_session"]
 
 _CONFIGURATION: Final = {
-    # Filters of DataFrames reach the data source.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Larger batches on the way from the JVM to Python (the default is 10,000 rows); Spark bounds their bytes by itself.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
