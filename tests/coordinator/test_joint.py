@@ -206,7 +206,6 @@ def test_random_transactions_of_one_and_of_several_tables(world: JointWorld) -> 
         assert sum(pool.map(run, range(6))) > 20
     tokens = [path for name in "abc" for path in world.tables[name].files() if path.startswith("token")]
     assert len(tokens) == 3, tokens
-    assert refusals
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -343,12 +343,15 @@ class Access:
         versions = range(known.version + 1, version + 1)
         try:
             return known.advance(self.ours.log.commits(versions)) if versions else known
-        except LogGap:
-            if known.version in self._snapshots:  # one that lay here for so long that the log after it was cleaned up
-                with self._lock:
-                    self._snapshots.clear()
+        except LogGap as gap:
+            if known.version not in self._snapshots:
+                raise
+            with self._lock:  # perhaps it lay here for so long that the log after it was cleaned up
+                self._snapshots.clear()
+            try:
                 return self._advanced(version)
-            raise
+            except VersionNotFound:
+                raise gap from None
 
     def _keep(self, fresh: Snapshot) -> Snapshot:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -21,7 +22,7 @@ from ..storage.snapshot import Snapshot
 if TYPE_CHECKING:
     from .transactions import Change
 
-__all__ = ["footprint_of"]
+__all__ = ["bounded", "footprint_of"]
 
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
 # Beside the actions it has to fit into a node of the coordinator.
@@ -80,6 +81,17 @@ def _policy(change: Change) -> ConflictPolicy:
     if change.snapshot is None or change.kind is Kind.OTHER:
         return ConflictPolicy.DELTA
     return table_policy(change.snapshot.configuration)
+
+
+def bounded(mine: Footprint, *, files_max: int) -> Footprint:
+    """The footprint as it is filed: lists that became too long while it was compared with others are left out again."""
+    read, removes, partitions = mine.read_files, mine.removes, mine.partitions
+    return replace(
+        mine,
+        read_files=None if read is None or len(read) > files_max else read,
+        removes=None if removes is None or len(removes) > files_max else removes,
+        partitions=None if partitions is None or len(partitions) > files_max else partitions,
+    )
 
 
 def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:

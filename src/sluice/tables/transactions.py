@@ -26,7 +26,7 @@ from ..storage.schema import StructType
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
-from .footprints import footprint_of
+from .footprints import bounded, footprint_of
 from .locking import await_lease, lease_paths
 from .looking_into import holding_nothing_read
 
@@ -241,7 +241,7 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
         validated_through=_read_version(change) if change.expected_version is not None else head.version,
         claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
         isolation=attempt.level.value,
-        footprint=attempt.footprint,
+        footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
         actions="" if staged else actions.decode(),
         staged=staged,
         actions_digest=digest(actions),
