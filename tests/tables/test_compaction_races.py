@@ -23,9 +23,9 @@ import sluice
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
+from sluice.storage.removals import removal
 from sluice.storage.vectors import Rows, plan_vector, read_vector
 from sluice.tables import compaction
-from sluice.tables.operations import removal
 from sluice.tables.rewriting import Rewriter
 from sluice.tables.transactions import Change, Reads, commit_change, new_transaction_id
 

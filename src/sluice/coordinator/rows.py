@@ -20,6 +20,7 @@ from typing import TypeAlias
 from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile
 from ..storage.errors import Corrupt, MissingObject
 from ..storage.lineage import Moved, moved_from, moved_rows, with_base
+from ..storage.removals import removal
 from ..storage.vectors import Rows, plan_vector
 from ..storage.wide_stats import record_count, wide
 from .content import Winner
@@ -84,7 +85,7 @@ def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[lis
     gone = [add for add in inside(list(added.values())) if add.path not in mine.adds]
     gone += [add for path, add in added.items() if path in mine.removes and add not in gone]
     for add in gone:
-        mine.removes[add.path] = _removal(add, now_ms, data_change=True)
+        mine.removes[add.path] = removal(add, now_ms)
         result.reconciled.add(add.path)
     if result.reconciled:
         result.actions = mine.actions()
@@ -137,7 +138,7 @@ class _Files:
         both = theirs if deleted is None else deleted & theirs
         if both or base - self._rows(again.deletion_vector):
             raise _Irreconcilable(len(both))
-        self.removes[mine.path] = _removal(again, mine.deletion_timestamp, mine.data_change)
+        self.removes[mine.path] = removal(again, mine.deletion_timestamp, data_change=mine.data_change)
         if deleted is not None:
             self._set_vector(replace(again, data_change=True), base | theirs | deleted)
         return f"deletion vector of {mine.path} united with that of version {winner.version}"
@@ -163,7 +164,7 @@ class _Files:
         """Delete rows of a file that the winner made; several of its sources may have come here."""
         changed = self.adds.get(output.path)
         before = self._rows((changed or output).deletion_vector)
-        self.removes[output.path] = _removal(output, timestamp, data_change=True)
+        self.removes[output.path] = removal(output, timestamp)
         self._set_vector(replace(output, data_change=True), before | rows)
 
     def _deleted(self, mine: RemoveFile, base: Rows) -> Rows | None:
@@ -233,22 +234,6 @@ class _Files:
 
 def _id(vector: DeletionVector | None) -> str:
     return "" if vector is None else vector.unique_id
-
-
-def _removal(add: AddFile, timestamp: int | None, data_change: bool) -> RemoveFile:
-    return RemoveFile(
-        path=add.path,
-        data_change=data_change,
-        deletion_timestamp=timestamp,
-        extended_file_metadata=True,
-        partition_values=add.partition_values,
-        size=add.size,
-        deletion_vector=add.deletion_vector,
-        base_row_id=add.base_row_id,
-        default_row_commit_version=add.default_row_commit_version,
-        stats=add.stats,
-        tags=add.tags,
-    )
 
 
 def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -27,12 +27,12 @@ from ..storage.features import check_writable, deletion_vectors
 from ..storage.file_writer import FileFormat
 from ..storage.lineage import Moved, with_moves
 from ..storage.predicate import Predicate
+from ..storage.removals import removal
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from ..storage.wide_stats import record_count
 from .access import Access
 from .bins import Bin, plan_bins
-from .operations import removal
 from .rewriting import Output, Rewriter
 from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id, validate
 from .writing import file_size_of, indexed_columns_of
@@ -238,7 +238,7 @@ def _change(
     actions: list[RemoveFile | AddFile] = []
     for one, output in zip(bins, outputs, strict=True):
         for number, add in enumerate(snapshot.add_files(one.indices)):
-            remove = replace(removal(add, now_ms), data_change=False)
+            remove = removal(add, now_ms, data_change=False)
             actions.append(remove if output.moves is None else with_moves(remove, output.moves[number]))
             sources.append(add)
         actions.extend(output.adds)

@@ -21,12 +21,12 @@ from ..storage.features import deletion_vectors
 from ..storage.filetable import add_rows, adds_of, without
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
+from ..storage.removals import removal
 from ..storage.scan import read_files, read_positions
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
 from ..storage.vectors import Rows, plan_vector, read_vector, rows_at
 from ..storage.wide_stats import record_count, wide
-from .operations import removal
 from .property_rules import CHANGE_DATA_FEED, is_on
 from .writing import file_size_of, indexed_columns_of
 

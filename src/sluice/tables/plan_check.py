@@ -11,11 +11,11 @@ from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..storage.actions import Action, AddFile
 from ..storage.filetable import adds_of
+from ..storage.removals import removal
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .changing import replaced_by
 from .draft import Draft
-from .operations import removal
 from .transactions import Change, Reads, validate
 from .writing import WritePlan
 
