@@ -6,13 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from ..coordinator.clock import Deadline
-from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.errors import ConcurrentModification
 from ..coordinator.instants import heads_together, version_beside
 from ..coordinator.joint import naming
 from ..coordinator.outcomes import Commit
@@ -20,6 +19,7 @@ from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.location import normalise
 from .access import Access
+from .ending import OpenTransaction
 from .joint_commit import commit_together, require_one_coordinator
 from .table import Table
 from .transaction import Transaction
@@ -32,11 +32,6 @@ __all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "read_together"]
 _log = logging.getLogger(__name__)
 
 _ACKS: Final = ("published", "ratified")
-_OPEN: Final = "open"
-_UNDECIDED: Final = "undecided"
-_COMMITTED: Final = "committed"
-_REFUSED: Final = "refused"
-_ABORTED: Final = "aborted"
 
 Result = TypeVar("Result")
 
@@ -70,7 +65,7 @@ class CommitInfo(Mapping[str, Commit]):
         return f"CommitInfo({self._commits!r})"
 
 
-class JointTransaction:
+class JointTransaction(OpenTransaction[CommitInfo]):
     """Operations on several tables that become one commit, or nothing. Made by `sluice.transaction`; not for several threads.
 
     Each operation sees what the ones before it did, and nobody else sees anything before `commit`. All tables are read as of one
@@ -90,6 +85,7 @@ class JointTransaction:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         elsewhere: Elsewhere | None = None,
     ) -> None:
+        super().__init__(timeout_s=timeout_s)
         check_application_transaction(transaction)
         if ack not in _ACKS:
             raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
@@ -98,16 +94,12 @@ class JointTransaction:
         self._isolation = isolation
         self._application = transaction
         self._ack = ack
-        self._timeout_s = timeout_s
         self._elsewhere = elsewhere
         self._tables: dict[str, Table] = {}
         self._parts: dict[str, Transaction] = {}
-        self._state = _OPEN
         self._id = ""
-        self._filed_again = False
         self._changes: list[tuple[Access, Change]] | None = None
         self._info = CommitInfo({})
-        self._refusal: NotCommitted | None = None
         if tables:
             self._begin([self._open(table) for table in tables])
 
@@ -117,11 +109,6 @@ class JointTransaction:
     def id(self) -> str:
         """The transaction's GUID in all its tables, by which `sluice.outcome` finds it; "" before the first use of a table."""
         return self._id
-
-    @property
-    def state(self) -> str:
-        """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
-        return self._state
 
     @property
     def read_versions(self) -> Mapping[str, int]:
@@ -173,44 +160,11 @@ class JointTransaction:
         Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
         the latter two it may be called again.
         """
-        if self._state == _COMMITTED:
-            return self._info
-        if self._refusal is not None:
-            raise self._refusal
-        if self._state == _ABORTED:
-            self._require_open()
-        try:
-            self._info = CommitInfo(self._decided(timeout_s or self._timeout_s))
-        except NotCommitted as refusal:
-            self._state, self._refusal = _REFUSED, refusal
-            raise
-        self._state = _COMMITTED
-        for location, commit in self._info.items():
-            self._tables[location].noted(commit)
-        return self._info
-
-    def abort(self) -> None:
-        """Give the transaction up: nothing of it was or becomes visible. Data files it wrote are left to garbage collection."""
-        if self._state in (_COMMITTED, _UNDECIDED):
-            raise InvalidRequest(
-                f"transaction {self._id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
-                "call commit() to hear what became of it",
-                transaction_id=self._id,
-            )
-        if self._state == _OPEN:
-            self._state = _ABORTED
+        return self._end(timeout_s)
 
     def __enter__(self) -> JointTransaction:
         self._require_open()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._state != _OPEN:
-            return
-        if error is None:
-            self.commit()
-        else:
-            self.abort()
 
     def __repr__(self) -> str:
         return f"JointTransaction({self._id!r}, {self._state}, read_versions={dict(self.read_versions)!r})"
@@ -284,17 +238,7 @@ class JointTransaction:
             found[location] = version
         return found
 
-    def _require_open(self) -> None:
-        if self._state != _OPEN:
-            raise InvalidRequest(f"transaction {self._id} is {self._state}; begin another one", transaction_id=self._id, state=self._state)
-
-    def _decided(self, limit_s: float) -> Mapping[str, Commit]:
-        """The commits there are or now come to be, by location. Raises the refusal."""
-        if self._state == _UNDECIDED:
-            known = self._known(limit_s)
-            if known is not None:
-                return known
-            self._filed_again = True
+    def _submit(self, limit_s: float) -> CommitInfo:
         repeated = self._repeated()
         if repeated is not None:
             return repeated
@@ -303,16 +247,21 @@ class JointTransaction:
         written = [_at(access) for access, change in self._changes if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
-            return {}
-        self._state = _UNDECIDED
+            return CommitInfo({})
+        self._filing()
         changes = [(access, replace(change, transaction_id=self._id, filed_again=self._filed_again)) for access, change in self._changes]
         if len(changes) == 1:
             access, change = changes[0]
             with naming(_at(access)):
                 commit = commit_change(access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
-            return {_at(access): commit}
+            return CommitInfo({_at(access): commit})
         commits = commit_together(changes, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
-        return {location: commits[location] for location in written}
+        return CommitInfo({location: commits[location] for location in written})
+
+    def _concluded(self, answer: CommitInfo) -> None:
+        self._info = answer
+        for location, commit in answer.items():
+            self._tables[location].noted(commit)
 
     def _finished(self) -> list[tuple[Access, Change]]:
         changes: list[tuple[Access, Change]] = []
@@ -323,8 +272,7 @@ class JointTransaction:
                 changes.append((self._tables[location].access, change))
         return changes
 
-    def _known(self, limit_s: float) -> Mapping[str, Commit] | None:
-        """What became of it after it was filed; None when there is no trace, so that it may be filed again. Raises the refusal."""
+    def _heard(self, limit_s: float) -> CommitInfo | None:
         found: dict[str, Commit] = {}
         for access, change in self._changes or ():
             committer = access.ours
@@ -333,17 +281,17 @@ class JointTransaction:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
                 found[_at(access)] = outcome.commit
-        return found or None
+        return CommitInfo(found) if found else None
 
     def _read_version(self, access: Access) -> int:
         return self._parts[_at(access)].read_version
 
-    def _repeated(self) -> Mapping[str, Commit] | None:
+    def _repeated(self) -> CommitInfo | None:
         """The commits that wrote the application's transaction in all tables."""
         if self._application is None:
             return None
         found = {location: commit for location, part in self._parts.items() if (commit := part.repeated()) is not None}
-        return found if found and len(found) == len(self._parts) else None
+        return CommitInfo(found) if found and len(found) == len(self._parts) else None
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id

@@ -6,13 +6,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Final
 
 import pyarrow as pa
 
 from ..coordinator.clock import Deadline
-from ..coordinator.errors import NotCommitted
 from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -24,6 +21,7 @@ from .access import Access
 from .capturing import capture_changes
 from .changing import add_files, delete_rows, truncate_rows, update_rows
 from .draft import Draft
+from .ending import OpenTransaction
 from .planning import plan_on, require_replaceable
 from .steps import Step, operation_of, reads_of, scope_of, told
 from .transactions import (
@@ -43,14 +41,8 @@ __all__ = ["Transaction"]
 
 _log = logging.getLogger(__name__)
 
-_OPEN: Final = "open"
-_UNDECIDED: Final = "undecided"
-_COMMITTED: Final = "committed"
-_REFUSED: Final = "refused"
-_ABORTED: Final = "aborted"
 
-
-class Transaction:
+class Transaction(OpenTransaction["Commit | None"]):
     """Operations on one version of a table, which become one commit or nothing. Made by `Table.begin`; not for several threads.
 
     Each operation sees what the ones before it did; nobody else sees anything before `commit`. As a context manager it commits
@@ -72,26 +64,22 @@ class Transaction:
         leases: Sequence[str] = (),
         committed: Callable[[Commit], object] | None = None,
     ) -> None:
+        super().__init__(timeout_s=timeout_s, filed_again=filed_again)
         check_application_transaction(transaction)
         table_level = table_isolation(snapshot.configuration)
         self._isolation = None if isolation is None else stricter(table_level, isolation)
         self._access = access
         self._application = transaction
         self._ack = ack
-        self._timeout_s = timeout_s
         self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access))
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._reads: list[Reads | None] = []
         self._calls = 0
-        self._state = _OPEN
-        self._filed_again = filed_again
         self._once = once
         self._leases = tuple(leases)
         self._committed = committed
         self._change: Change | None = None
-        self._commit: Commit | None = None
-        self._refusal: NotCommitted | None = None
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -113,11 +101,6 @@ class Transaction:
     def basis(self) -> tuple[Snapshot, Reads | None]:
         """That version, and what was read of it so far, which the commit depends on; None when nothing was."""
         return self._draft.base, reads_of(self._reads)
-
-    @property
-    def state(self) -> str:
-        """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
-        return self._state
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -232,44 +215,11 @@ class Transaction:
 
         Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the latter two it may be called again.
         """
-        if self._state == _COMMITTED:
-            return self._commit
-        if self._refusal is not None:
-            raise self._refusal
-        if self._state == _ABORTED:
-            self._require_open()
-        try:
-            self._commit = self._decided(timeout_s or self._timeout_s)
-        except NotCommitted as refusal:
-            self._state, self._refusal = _REFUSED, refusal
-            raise
-        self._state = _COMMITTED
-        if self._commit is not None and self._committed is not None:
-            self._committed(self._commit)
-        return self._commit
-
-    def abort(self) -> None:
-        """Give the transaction up: nothing of it was or becomes visible. Data files it wrote are left to garbage collection."""
-        if self._state in (_COMMITTED, _UNDECIDED):
-            raise InvalidRequest(
-                f"transaction {self.id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
-                "call commit() to hear what became of it",
-                transaction_id=self.id,
-            )
-        if self._state == _OPEN:
-            self._state = _ABORTED
+        return self._end(timeout_s)
 
     def __enter__(self) -> Transaction:
         self._require_open()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._state != _OPEN:
-            return
-        if error is None:
-            self.commit()
-        else:
-            self.abort()
 
     def __repr__(self) -> str:
         return f"Transaction({self.id!r}, {self._state}, read_version={self.read_version})"
@@ -326,24 +276,17 @@ class Transaction:
             merge_schema=merge_schema,
         )
 
-    def _require_open(self) -> None:
-        if self._state != _OPEN:
-            raise InvalidRequest(f"transaction {self.id} is {self._state}; begin another one", transaction_id=self.id, state=self._state)
-
     def _now_ms(self) -> int:
         return self._access.ours.context.clock.now_ms()
 
-    def _decided(self, limit_s: float) -> Commit | None:
-        """The commit there is or now comes to be, None when nothing changes. Raises the refusal."""
+    def _heard(self, limit_s: float) -> Commit | None:
         committer = self._access.ours
-        if self._state == _UNDECIDED:
-            deadline = Deadline.after(limit_s, committer.context.clock)
-            outcome = committer.outcome(self.id, deadline, after=self.read_version)
-            if outcome.error is not None:
-                raise outcome.error
-            if outcome.commit is not None:
-                return outcome.commit
-            self._filed_again = True
+        outcome = committer.outcome(self.id, Deadline.after(limit_s, committer.context.clock), after=self.read_version)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.commit
+
+    def _submit(self, limit_s: float) -> Commit | None:
         repeated = self.repeated()
         if repeated is not None:
             return repeated
@@ -351,9 +294,13 @@ class Transaction:
             self._change = self._finished()
             if self._change is None:
                 return None
-        self._state = _UNDECIDED
+        self._filing()
         change = replace(self._change, transaction_id=self.id, filed_again=self._filed_again)
         return commit_change(self._access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+
+    def _concluded(self, answer: Commit | None) -> None:
+        if answer is not None and self._committed is not None:
+            self._committed(answer)
 
     def _filed_under(self, transaction_id: str) -> None:
         self._filed_id = transaction_id

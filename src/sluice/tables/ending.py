@@ -1,0 +1,122 @@
+"""How an open transaction ends, be it over one table or over several.
+
+::
+
+            commit                     the verdict
+    open -----------> undecided ---------------------> committed, refused
+     |                 |     ^
+     | abort           +-----+  no answer (OutcomeUnknown, Unavailable): call commit again
+     v
+    aborted
+
+What has ended stays so: `commit` gives the same answer, or raises the same refusal, as often as it is called.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from ..coordinator.errors import NotCommitted
+from ..storage.errors import InvalidRequest
+
+__all__ = ["OpenTransaction"]
+
+_OPEN: Final = "open"
+_UNDECIDED: Final = "undecided"
+_COMMITTED: Final = "committed"
+_REFUSED: Final = "refused"
+_ABORTED: Final = "aborted"
+
+Answer = TypeVar("Answer")
+
+
+class OpenTransaction(ABC, Generic[Answer]):
+    """What all open transactions have in common: they end once. Not for several threads."""
+
+    def __init__(self, *, timeout_s: float, filed_again: bool = False) -> None:
+        self._timeout_s = timeout_s
+        self._filed_again = filed_again
+        """Whether it may have been filed before, so that the decision has to look for that."""
+        self._state = _OPEN
+        self._answer: tuple[Answer] | None = None
+        self._refusal: NotCommitted | None = None
+
+    # -- what each kind brings ---------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The transaction's GUID."""
+
+    @abstractmethod
+    def _heard(self, limit_s: float) -> Answer | None:
+        """What became of it since it was filed; None when there is no trace, so that it may be filed again. Raises the refusal."""
+
+    @abstractmethod
+    def _submit(self, limit_s: float) -> Answer:
+        """Commit it, or find that it is nothing or was done before; calls `_filing` right before anything is filed."""
+
+    @abstractmethod
+    def _concluded(self, answer: Answer) -> None:
+        """It is committed."""
+
+    # -- the same for all of them ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
+        return self._state
+
+    def _end(self, timeout_s: float | None) -> Answer:
+        """See it decided. Raises what refused it, and what hinders the answer."""
+        if self._answer is not None:
+            return self._answer[0]
+        if self._refusal is not None:
+            raise self._refusal
+        if self._state == _ABORTED:
+            self._require_open()
+        try:
+            answer = self._decided(timeout_s or self._timeout_s)
+        except NotCommitted as refusal:
+            self._state, self._refusal = _REFUSED, refusal
+            raise
+        self._state, self._answer = _COMMITTED, (answer,)
+        self._concluded(answer)
+        return answer
+
+    def _decided(self, limit_s: float) -> Answer:
+        if self._state == _UNDECIDED:
+            known = self._heard(limit_s)
+            if known is not None:
+                return known
+            self._filed_again = True
+        return self._submit(limit_s)
+
+    def _filing(self) -> None:
+        """From here on others may decide it."""
+        self._state = _UNDECIDED
+
+    def abort(self) -> None:
+        """Give the transaction up: nothing of it was or becomes visible. Data files it wrote are left to garbage collection."""
+        if self._state in (_COMMITTED, _UNDECIDED):
+            raise InvalidRequest(
+                f"transaction {self.id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
+                "call commit() to hear what became of it",
+                transaction_id=self.id,
+            )
+        if self._state == _OPEN:
+            self._state = _ABORTED
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state != _OPEN:
+            return
+        if error is None:
+            self._end(None)
+        else:
+            self.abort()
+
+    def _require_open(self) -> None:
+        if self._state != _OPEN:
+            raise InvalidRequest(f"transaction {self.id} is {self._state}; begin another one", transaction_id=self.id, state=self._state)
