@@ -2,7 +2,7 @@
 
 Production code draws GUIDs with `uuid.uuid4`, reads and writes files side by side in thread pools, and publishes and writes
 checkpoints in threads of its own. In a simulated thread the GUIDs come from the machine's dice, pools run their work at
-once, and threads are simulated ones. Other threads of the process get the real things.
+once, and threads, locks and what is kept per thread are simulated ones. Other threads of the process get the real things.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, lease_queue, publisher
+from sluice.coordinator import background, leases, publisher
 from sluice.coordinator.background import Background
 from sluice.storage import vectors
-from sluice.tables import maintenance
 
 from .machine import Machine
-from .scheduler import Crashed, Event, Lock, Scheduler, current
+from .scheduler import Crashed, Event, Lock, Scheduler, TaskLocal, current
 
 __all__ = ["simulated_environment"]
 
@@ -144,6 +142,16 @@ def _thread(*args: Any, **kwargs: Any) -> Any:
     return threading.Thread(*args, **kwargs) if _machine() is None else _Thread(*args, **kwargs)
 
 
+class _Threading:
+    """The module `threading` as the modules of sluice see it."""
+
+    Lock = staticmethod(_lock)
+    Thread = staticmethod(_thread)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+
 @contextmanager
 def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iterator[None]:
     """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files.
@@ -156,8 +164,7 @@ def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iter
         patch.object(background, "ThreadPoolExecutor", _background_pool),
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
-        patch.object(lease_queue, "threading", SimpleNamespace(Thread=_thread)),
-        patch.object(maintenance, "threading", SimpleNamespace(Lock=_lock, Thread=_thread)),
+        patch.object(leases, "_of_thread", TaskLocal()),
         patch.object(publisher, "_PRUNE_EVERY", prune_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
     ]
@@ -165,6 +172,8 @@ def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iter
         pools = name.startswith("sluice.") and module is not background
         if pools and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             patches.append(patch.object(module, "ThreadPoolExecutor", _pool))
+        if name.startswith("sluice.") and getattr(module, "threading", None) is threading:
+            patches.append(patch.object(module, "threading", _Threading()))
     for each in patches:
         each.start()
     try:

@@ -1,34 +1,31 @@
 """One thread at a time, in virtual time.
 
-Every simulated thread is a real one that holds the baton while it runs. Where it waits (for a call's reply, a time, an event)
-it says when it wants to go on, and hands the baton to whoever is due first. Nothing ever sleeps: time jumps to the next thing
-that is due. What is due at what time is decided by dice, so the same seed gives the same history.
+Every simulated thread has a stack of its own (a greenlet) and runs until it waits: for a call's reply, a time, an event.
+Then it says when it wants to go on, and hands the baton to whoever is due first. Nothing ever sleeps: time jumps to the next
+thing that is due. What is due at what time is decided by dice, so the same seed gives the same history.
 
 ::
 
     task --pause(0.013)--> due list: (t=4.120 task a) (t=4.125 watch) (t=4.133 this task) ...
                                      the first one gets the baton, and `now` becomes its time
+
+All of it happens in one real thread, so handing on costs next to nothing. It also means that whoever waits for something
+real while it holds the baton waits for ever: locks that are held across calls have to be simulated ones.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Crashed", "Event", "Lock", "Owner", "Scheduler", "Stuck", "Task", "current"]
+from greenlet import getcurrent, greenlet
 
-_HANGS_S = 120.0
-"""Real seconds without the baton moving, after which the simulator itself is taken to hang."""
+__all__ = ["Crashed", "Event", "Lock", "Owner", "Scheduler", "Task", "TaskLocal", "current"]
 
 
 class Crashed(BaseException):
     """Raised at a scheduling point of a client that died: unwinds its threads, and nothing it does then has an effect."""
-
-
-class Stuck(Exception):
-    """Raised when a real thread does not hand on the baton: it waits for something the simulator does not control."""
 
 
 class Owner(Protocol):
@@ -38,42 +35,28 @@ class Owner(Protocol):
     paused_until: float
 
 
-class Task:
+class Task(greenlet):
     """One simulated thread."""
 
     def __init__(self, scheduler: Scheduler, owner: Owner | None, body: Callable[[], None], name: str) -> None:
+        super().__init__(self._run, scheduler.hub)
         self.scheduler, self.owner, self.name = scheduler, owner, name
         self.epoch = 0
         self.done = False
-        self.error: BaseException | None = None
-        self.gate = threading.Lock()
-        self.gate.acquire()
-        self._body = body
-        self._thread: threading.Thread | None = None
-
-    def resume(self) -> None:
-        """Give it the baton."""
-        self.epoch += 1
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
-        else:
-            self.gate.release()
-
-    def join(self) -> None:
-        """Wait for the real thread's end, from outside."""
-        if self._thread is not None:
-            self._thread.join()
+        self.failure: BaseException | None = None
+        self.local: dict[int, dict[str, Any]] = {}
+        self._body: Callable[[], None] | None = body
 
     def _run(self) -> None:
-        _here.task = self
+        body, self._body = self._body, None
+        assert body is not None
         try:
             if not (self.owner and self.owner.dead):
-                self._body()
+                body()
         except Crashed:
-            self.error = None
+            self.failure = None
         except BaseException as error:  # noqa: BLE001 - whoever started the simulation is told
-            self.error = error
+            self.failure = error
         self.done = True
         self.scheduler.finished(self)
 
@@ -81,20 +64,33 @@ class Task:
 _Due: TypeAlias = "tuple[float, int, Task | Callable[[], None], int]"
 
 
-class _Here(threading.local):
-    task: Task | None = None
-
-
-_here = _Here()
-
-
 def current() -> Task | None:
     """The simulated thread that is running here, or None outside of a simulation."""
-    return _here.task
+    here = getcurrent()
+    return here if isinstance(here, Task) else None
+
+
+class TaskLocal:
+    """`threading.local` for simulated threads."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return _values_of(self)[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _values_of(self)[name] = value
+
+
+def _values_of(local: TaskLocal) -> dict[str, Any]:
+    task = current()
+    assert task is not None
+    return task.local.setdefault(id(local), {})
 
 
 class Scheduler:
-    """Virtual time, and who goes on when."""
+    """Virtual time, and who goes on when. It belongs to the thread that made it."""
 
     def __init__(self, steps_max: int) -> None:
         self.now = 0.0
@@ -103,12 +99,10 @@ class Scheduler:
         self.on_exhaustion: Callable[[], None] | None = None
         self.tasks: set[Task] = set()
         self.failed: list[tuple[str, BaseException]] = []
+        self.hub = getcurrent()
         self._steps_max = steps_max
-        self._ended: list[Task] = []
         self._due: list[_Due] = []
         self._order = 0
-        self._idle = threading.Lock()
-        self._idle.acquire()
 
     # -- from outside ------------------------------------------------------------------------------------------------
 
@@ -125,14 +119,9 @@ class Scheduler:
 
     def run(self) -> list[str]:
         """Run until nothing is due any more; the names of the tasks that wait for ever."""
-        following = self._next()
-        if following is not None:
-            following.resume()
-            if not self._idle.acquire(timeout=_HANGS_S):
-                raise Stuck("a simulated thread does not hand on the baton: it waits for something real")
-        for task in self._ended:  # they may still be letting go of what they held
-            task.join()
-        self._ended.clear()
+        while (following := self._next()) is not None:
+            following.epoch += 1
+            following.switch()  # comes back when a task has ended, or nothing is due
         return sorted(task.name for task in self.tasks)
 
     # -- from tasks --------------------------------------------------------------------------------------------------
@@ -143,7 +132,7 @@ class Scheduler:
 
     def pause(self, seconds: float) -> None:
         """Wait; what a task calls for itself."""
-        task = _here.task
+        task = current()
         assert task is not None
         self.require_alive(task)
         self.push(self.now + max(seconds, 0.0), task)
@@ -152,14 +141,12 @@ class Scheduler:
     def switch(self, task: Task) -> None:
         """Hand the baton to whoever is due; returns when this task has it again."""
         following = self._next()
-        if following is task:
-            task.epoch += 1
+        if following is None:
+            self.hub.switch()
         else:
-            if following is None:
-                self._idle.release()
-            else:
-                following.resume()
-            task.gate.acquire()
+            following.epoch += 1
+            if following is not task:
+                following.switch()
         self.require_alive(task)
 
     @staticmethod
@@ -169,16 +156,10 @@ class Scheduler:
             raise Crashed
 
     def finished(self, task: Task) -> None:
-        """A task ended; the next one gets the baton."""
+        """A task ended; whoever runs the simulation gives the baton to the next one."""
         self.tasks.discard(task)
-        self._ended.append(task)
-        if task.error is not None:
-            self.failed.append((task.name, task.error))
-        following = self._next()
-        if following is None:
-            self._idle.release()
-        else:
-            following.resume()
+        if task.failure is not None:
+            self.failed.append((task.name, task.failure))
 
     def wake_all(self, owner: Owner) -> None:
         """Let all tasks of somebody who just died come to their end."""
@@ -246,7 +227,7 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for at most `timeout` seconds."""
-        task = _here.task
+        task = current()
         assert task is not None
         self._scheduler.require_alive(task)
         if not self._is_set:
@@ -265,22 +246,25 @@ class Lock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._held = False
-        self._free = Event(scheduler, lambda: 0.0)
+        self._waiting: list[Event] = []
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it, or say that it is taken."""
         while self._held:
             if not blocking:
                 return False
-            self._free.clear()
-            self._free.wait()
+            free = Event(self._scheduler, lambda: 0.0)
+            self._waiting.append(free)
+            free.wait()
         self._held = True
         return True
 
     def release(self) -> None:
         """Give it back."""
         self._held = False
-        self._free.set()
+        for each in self._waiting:
+            each.set()
+        self._waiting.clear()
 
     def __enter__(self) -> bool:
         return self.acquire()
