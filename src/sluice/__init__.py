@@ -27,6 +27,7 @@ from .coordinator.errors import (
     SessionLost,
     TransactionExpired,
     TreeReplaced,
+    Withdrawn,
 )
 from .coordinator.leases import Lease
 from .coordinator.outcomes import Commit, Outcome
@@ -126,6 +127,7 @@ __all__ = [
     "UnsupportedFeature",
     "VacuumReport",
     "VersionNotFound",
+    "Withdrawn",
     "WritePlan",
     "__version__",
     "configure",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from .store import ApplyRefused, Create, Delete, ReplyLost
 
 _PAUSE_S = 0.1
 
-__all__ = ["Claim", "claim_slot", "find_slot", "undecided"]
+__all__ = ["Claim", "claim_slot", "find_slot", "in_doubt", "move_slot", "require_time", "too_late", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,51 @@ def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest:
     return None
 
 
-def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
+def _perhaps(transaction_id: str) -> bool:
+    """Where nobody looks for verdicts there may be one on any transaction."""
+    return bool(transaction_id)
+
+
+def require_time(transaction_id: str, deadline: Deadline, is_decided: Callable[[str], bool] | None = None) -> None:
+    """Raise OutcomeUnknown for a transaction that has no slot, when the time for it is over.
+
+    It is certainly not filed, but where `is_decided` looks for it: it was sent then, and may be decided and cleaned up already.
+    """
+    if deadline.over:
+        if is_decided is not None and is_decided(transaction_id):
+            raise in_doubt(transaction_id)
+        raise OutcomeUnknown(
+            f"the time given was over before transaction {transaction_id} was filed: nothing is decided or visible, what is staged is "
+            "kept, and commit may be called again",
+            transaction_id=transaction_id,
+            stage="staged",
+        )
+
+
+def in_doubt(transaction_id: str) -> OutcomeUnknown:
+    """The time is over for a transaction of which it is not known whether it was filed: its replies were lost."""
+    return OutcomeUnknown(
+        f"the coordinator's replies were lost while transaction {transaction_id} was filed, until the time ran out; "
+        "ask outcome(transaction_id)",
+        transaction_id=transaction_id,
+        stage="intent",
+    )
+
+
+def claim_slot(
+    context: TableContext, intent: Intent, head: Head, deadline: Deadline, is_decided: Callable[[str], bool] = _perhaps
+) -> Claim:
     """File the intent under a new slot of the head's generation.
 
     A lost reply is never answered by sending again blindly: a barrier settles whether the first request took effect,
-    then the GUID is looked for. Raises CoordinatorUnavailable when the deadline is over and certainly no slot exists,
-    OutcomeUnknown when not even that could be found out, TransactionExpired when its owner was taken for dead.
+    then the GUID is looked for. Raises OutcomeUnknown when the deadline is over, CoordinatorUnavailable when it is and the
+    coordinator was away; `stage` tells whether it may be filed, for which `is_decided` looks for a verdict on it. Raises
+    TransactionExpired when its owner was taken for dead.
     """
     point("before-claim")
+    doubt: Callable[[str], bool] | None = None
     while True:
+        require_time(intent.transaction_id, deadline, doubt)
         try:
             path = _file(context, intent, head.generation)
             point("after-claim")
@@ -94,28 +130,22 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
                 point("after-claim")
                 return found
             # either it never took effect, or it was decided and cleaned up already: the decision will look for that
-            intent = replace(intent, filed_again=True)
-            if deadline.over:
-                raise OutcomeUnknown(
-                    f"the coordinator's replies were lost while transaction {intent.transaction_id} was filed, until the time ran out; "
-                    "ask outcome(transaction_id)",
-                    transaction_id=intent.transaction_id,
-                    stage="intent",
-                ) from None
+            intent, doubt = replace(intent, filed_again=True), is_decided
         except ApplyRefused as refused:
             if not context.after_refusal(refused, intent.transaction_id):
                 head = _newer_head(context, head)  # the generation was closed and removed
         except CoordinatorUnavailable as error:  # nothing was sent
             if deadline.over:
-                raise _too_late(intent, str(error)) from error
+                raise (in_doubt(intent.transaction_id) if doubt else too_late(intent.transaction_id, str(error))) from error
             context.clock.sleep(min(_PAUSE_S, deadline.left_s))
 
 
-def _too_late(intent: Intent, trouble: str) -> CoordinatorUnavailable:
+def too_late(transaction_id: str, trouble: str) -> CoordinatorUnavailable:
+    """The coordinator was away until the time was over, and nothing was filed."""
     return CoordinatorUnavailable(
-        f"no slot could be claimed for transaction {intent.transaction_id} in time ({trouble}); nothing is decided, the staged "
+        f"no slot could be claimed for transaction {transaction_id} in time ({trouble}); nothing is decided, the staged "
         "data is kept and commit may be called again",
-        transaction_id=intent.transaction_id,
+        transaction_id=transaction_id,
         stage="staged",
     )
 

@@ -22,7 +22,7 @@ from itertools import takewhile
 
 from ..storage.errors import InvalidRequest, Unavailable, invariant
 from .background import Background
-from .claims import Claim, claim_slot, find_slot, move_slot, undecided
+from .claims import Claim, claim_slot, find_slot, move_slot, require_time, undecided
 from .clock import Deadline, Event
 from .context import TableContext
 from .direct import ratify_directly
@@ -36,7 +36,7 @@ from .patience import Patience
 from .publisher import Publisher
 from .queued import batch_of, ratifying_ops, read_queue, record_name, with_winners
 from .ratified import RatifiedLog, store_objects
-from .records import BatchRecord, Head, Intent, MalformedRecord, Published
+from .records import BatchRecord, Head, Intent, MalformedRecord, Published, Refusal
 from .resolve import Queued, groupable, resolve
 from .store import ApplyRefused, Check, Node, ReplyLost
 
@@ -68,9 +68,11 @@ class Committer:
     def commit(self, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
         """Get a verdict on the intent and, with `ack` = "published", see it published.
 
-        Raises the conflict (ConcurrentModification), LeaseHeld, LeaseLost or Refused; CoordinatorUnavailable when no slot could be
-        claimed; OutcomeUnknown when the deadline passed after the slot existed: the intent will be decided all the same.
+        Raises the conflict (ConcurrentModification), LeaseHeld, LeaseLost or Refused; CoordinatorUnavailable when it was away until
+        the deadline and nothing was filed; OutcomeUnknown when the deadline passed: its stage is "staged" when certainly nothing
+        was filed, "intent" when the slot exists, or may, and will be decided all the same.
         """
+        require_time(intent.transaction_id, deadline)
         self.leases.require_free(intent)
         try:
             commit = self._directly(intent, ack)
@@ -78,7 +80,7 @@ class Committer:
             commit, intent = None, replace(intent, filed_again=True)  # if it took effect, the decision finds it in the log
         if commit is None:
             self.leases.require_free(intent)
-            claim = claim_slot(self.context, intent, head, deadline)
+            claim = claim_slot(self.context, intent, head, deadline, self.verdicts.knows)
             commit = self._await(claim, intent, deadline, ack)
         if not commit.published:
             self.background.note(commit.version)
@@ -124,11 +126,12 @@ class Committer:
                 return commit
             self.context.clock.sleep(min(_PAUSE_AFTER_TROUBLE_S, limit.left_s))
 
-    def outcome(self, transaction_id: str, deadline: Deadline, *, after: int = -1) -> Outcome:
+    def outcome(self, transaction_id: str, deadline: Deadline, *, after: int = -1, against: Refusal | None = None) -> Outcome:
         """What became of a transaction (I10): committed, refused because, or, when its slot is undecided, decided now.
 
         It is looked for in versions higher than `after`, and what is committed is published if that can be done. The barrier
-        sees to it that "unknown" is not the answer of a server that is behind.
+        sees to it that "unknown" is not the answer of a server that is behind. With `against` it is refused for that where it is
+        undecided: only its owner may do so.
         """
         self.context.coordination.barrier()
         state = self.context.read_head()
@@ -143,8 +146,8 @@ class Committer:
             intent = None
         try:
             if intent is not None and intent.joint is not None and intent.transaction_id == transaction_id:
-                return self.joints.outcome(intent, deadline)
-            return Outcome.committed(self._await(claim, intent, deadline, "published"))
+                return self.joints.outcome(intent, deadline, against=against)
+            return Outcome.committed(self._await(claim, intent, deadline, "published", against))
         except NotCommitted as refused:
             return Outcome.refused(refused)
 
@@ -161,7 +164,7 @@ class Committer:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str) -> Commit:
+    def _await(self, claim: Claim, intent: Intent | None, deadline: Deadline, ack: str, against: Refusal | None = None) -> Commit:
         """See a claim through; `intent` is None when the slot holds none that can be read (it will be refused)."""
         wake = self.context.clock.event()
         patience = Patience(self.context.limits, self.context.clock)
@@ -179,7 +182,7 @@ class Committer:
                     claim = self._file_again(claim, intent)
                     continue
                 patience.see(published)
-                if self._only_waits(claim, intent, published, ack) and patience.left_s > 0:
+                if against is None and self._only_waits(claim, intent, published, ack) and patience.left_s > 0:
                     wake.wait(min(patience.left_s, deadline.left_s))
                     if not deadline.over:
                         continue
@@ -195,12 +198,12 @@ class Committer:
                         self.publisher.publish_pending()
                         patience.used()
                         continue
-                elif self._my_turn(claim, intent, head, published) or patience.left_s == 0:
+                elif against is not None or self._my_turn(claim, intent, head, published) or patience.left_s == 0:
                     if patience.left_s == 0:
                         patience.used()
                         if self.publisher.publish_pending() != published:
                             continue
-                    record = self._decide(head, head_node, published, deadline)
+                    record = self._decide(head, head_node, published, deadline, None if against is None else (claim, against))
                     if record is not None:
                         self._alone = len(record.verdicts) == 1
                         told = self.verdicts.told_by(record, claim)
@@ -296,16 +299,20 @@ class Committer:
             return self.publisher.publish_pending().covers(name.generation, name.slot)
         return False
 
-    def _decide(self, head: Head, head_node: Node, published: Published, deadline: Deadline) -> BatchRecord | None:
+    def _decide(
+        self, head: Head, head_node: Node, published: Published, deadline: Deadline, refusing: tuple[Claim, Refusal] | None
+    ) -> BatchRecord | None:
         """Decide what is first in the queue; None when no batch of this table alone came of it."""
-        decided = self.decide(head, head_node, published)
+        decided = self.decide(head, head_node, published, refusing)
         if not isinstance(decided, Queued):
             return decided
         self.joints.decide(decided, head.generation, deadline)
         return None
 
-    def decide(self, head: Head, head_node: Node, published: Published) -> BatchRecord | Queued | None:
-        """Decide what is queued and ratify it, up to the first transaction over several tables.
+    def decide(
+        self, head: Head, head_node: Node, published: Published, refusing: tuple[Claim, Refusal] | None = None
+    ) -> BatchRecord | Queued | None:
+        """Decide what is queued and ratify it, up to the first transaction over several tables; one slot may be refused in any case.
 
         None when there was nothing to do or another was faster. What is first in the queue, when that is such a transaction:
         it needs its other tables, too.
@@ -318,6 +325,8 @@ class Committer:
         if queue[0].joint is not None:
             return queue[0]
         queue = tuple(takewhile(lambda each: each.joint is None, queue))
+        if refusing is not None:
+            queue = tuple(_refused(each, *refusing) for each in queue)
         queue, winners = with_winners(self.log, head, queue)
         leases = self.leases.view(each.member.intent for each in queue if each.member is not None)
         decision = resolve(head, queue, winners, limits, room=room, lookup=self.log.rows, leases=leases)
@@ -331,7 +340,7 @@ class Committer:
         )
         ratified = self._ratify(decision.head, head_node, record_name(record, head), record, checks)
         if ratified is None:
-            return self.decide(head, head_node, published)  # once for each lease that was granted or lost just now
+            return self.decide(head, head_node, published, refusing)  # once for each lease that was granted or lost just now
         if not ratified:
             return None
         for version, content in contents.items():
@@ -358,3 +367,9 @@ class Committer:
                 return False
         point("after-ratify")
         return True
+
+
+def _refused(queued: Queued, claim: Claim, against: Refusal) -> Queued:
+    """What stands in a slot, to be refused when it is this one."""
+    mine = (queued.slot, queued.transaction_id) == (claim.slot, claim.transaction_id)
+    return replace(queued, member=None, against=against) if mine else queued

@@ -13,6 +13,7 @@
         DeadlockDetected                    who would have to let go waits for what is held here
         TransactionExpired                  its client was taken for dead, and its files for garbage: begin it again
         Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
+        Withdrawn                           its owner took it back before it was decided
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
       Unavailable
         CoordinatorUnavailable              ZooKeeper cannot be reached
@@ -50,6 +51,7 @@ __all__ = [
     "SessionLost",
     "TransactionExpired",
     "TreeReplaced",
+    "Withdrawn",
 ]
 
 
@@ -122,10 +124,15 @@ class Refused(NotCommitted):
     """Raised when an intent was refused for what it is (malformed, its staged object missing, another generation)."""
 
 
-class OutcomeUnknown(SluiceError):
-    """Raised when the caller's time ran out before an answer; `stage` is "staged" or "intent".
+class Withdrawn(NotCommitted):
+    """Raised when the transaction was taken back by `withdraw` before anybody decided it."""
 
-    "staged": nothing is decided and nothing visible. "intent": it will be decided; ask `outcome(transaction_id)`.
+
+class OutcomeUnknown(SluiceError):
+    """Raised when the caller's time ran out before an answer; `stage` tells what is durable, "staged" or "intent".
+
+    "staged": data files at most; nothing is filed, so nothing is decided and nothing will be unless `commit` is called again.
+    "intent": it is filed and will be decided, or may be: the coordinator went away while it was. Ask `outcome(transaction_id)`.
     """
 
 

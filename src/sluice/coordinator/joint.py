@@ -7,13 +7,13 @@ heads. A transaction of one table meets this only where such a slot stands befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ..storage.errors import InvalidRequest, InvariantBroken, Unavailable
-from .claims import Claim, find_slot
+from .claims import Claim, find_slot, in_doubt, require_time, too_late
 from .clock import Deadline, Event
 from .errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
 from .faults import point
@@ -23,7 +23,7 @@ from .joint_resolve import closed
 from .layout import SlotName
 from .outcomes import Commit, Outcome, refusal_error, settle
 from .patience import Patience
-from .records import Head, Intent, Published
+from .records import Head, Intent, Published, Refusal
 from .resolve import Queued
 from .store import ApplyRefused, Create, Op, ReplyLost
 
@@ -142,11 +142,14 @@ class Joints:
         point("before-ack")
         return commits
 
-    def outcome(self, intent: Intent, deadline: Deadline) -> Outcome:
-        """What became of a transaction that has a slot here: what it says of its tables is looked after, and decided now."""
+    def outcome(self, intent: Intent, deadline: Deadline, *, against: Refusal | None = None) -> Outcome:
+        """What became of a transaction that has a slot here: what it says of its tables is looked after, and decided now.
+
+        With `against` it is refused for that where it is undecided.
+        """
         assert intent.joint is not None
         legs = self._find(intent.transaction_id, intent.joint.locations)
-        commits = self._see_through(legs, intent.transaction_id, deadline, "published")
+        commits = self._see_through(legs, intent.transaction_id, deadline, "published", against=against)
         return Outcome.committed(commits[self._lead.context.tree.location])
 
     # -- filing ------------------------------------------------------------------------------------------------------
@@ -156,8 +159,10 @@ class Joints:
         transaction_id = next(iter(intents.values())).transaction_id
         lead = self._lead.context
         again = any(intent.filed_again for intent in intents.values())
+        doubt: Callable[[str], bool] | None = None
         point("before-claim")
         while True:
+            require_time(transaction_id, deadline, doubt)
             try:
                 generations = {location: self._generation(location) for location in sorted(intents)}
                 results = lead.coordination.apply(self._filing(intents, generations, filed_again=again))
@@ -168,22 +173,15 @@ class Joints:
                 if any(leg.claim is not None for leg in found):
                     point("after-claim")
                     return found
-                again = True  # it never took effect, or all is published already: the decision will look for that
+                again, doubt = True, self._lead.verdicts.knows  # or all is published already: the decision will look for that
             except ApplyRefused as refused:  # unless its owner was away, a generation was closed and removed
                 lead.after_refusal(refused, transaction_id)
                 for location in intents:
                     self._neighbours.at(location).context.recognise_again(getattr(refused.cause, "path", ""))
                 lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
-                if deadline.over:
-                    raise
             except CoordinatorUnavailable as error:  # nothing was sent
                 if deadline.over:
-                    raise CoordinatorUnavailable(
-                        f"no slots could be claimed for transaction {transaction_id} in time ({error}); nothing is decided, the staged "
-                        "data is kept and commit may be called again",
-                        transaction_id=transaction_id,
-                        stage="staged",
-                    ) from error
+                    raise (in_doubt(transaction_id) if doubt else too_late(transaction_id, str(error))) from error
                 lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
 
     def _generation(self, location: str) -> int:
@@ -228,7 +226,9 @@ class Joints:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def _see_through(self, legs: Sequence[_Leg], transaction_id: str, deadline: Deadline, ack: str) -> dict[str, Commit]:
+    def _see_through(
+        self, legs: Sequence[_Leg], transaction_id: str, deadline: Deadline, ack: str, *, against: Refusal | None = None
+    ) -> dict[str, Commit]:
         """See a transaction decided and, unless `ack` is "ratified", published in all its tables. Raises the refusal, OutcomeUnknown."""
         clock = self._lead.context.clock
         wake = clock.event()
@@ -247,7 +247,7 @@ class Joints:
                     ratified = decided
                     if ack == "ratified" or all(commit.published for commit in ratified.values()):
                         return ratified
-                acted = self._act(legs, deadline, ratified=ratified is not None)
+                acted = self._act(legs, deadline, ratified=ratified is not None, against=against)
             except (Unavailable, InvalidRequest) as trouble:
                 _log.info("transaction %s waits: %s", transaction_id, trouble)
                 wake.wait(_PAUSE_AFTER_TROUBLE_S)
@@ -276,7 +276,7 @@ class Joints:
                 commits[leg.location] = leg.verdict()
         return commits if len(commits) == len(legs) else None
 
-    def _act(self, legs: Sequence[_Leg], deadline: Deadline, *, ratified: bool) -> bool:
+    def _act(self, legs: Sequence[_Leg], deadline: Deadline, *, ratified: bool, against: Refusal | None = None) -> bool:
         """Do what it is time for, one's own work at once and that of others after a patience; whether anything was done."""
         impatient = [leg for leg in legs if not leg.is_published and leg.patience.left_s == 0]
         if ratified:
@@ -285,14 +285,14 @@ class Joints:
                 leg.patience.used()
             return bool(impatient)
         open_ones = [leg for leg in legs if leg.claim is not None and not leg.is_decided and not leg.too_late and not leg.gone]
-        if not open_ones or not (impatient or all(leg.may_be_next for leg in open_ones)):
+        if not open_ones or not (against is not None or impatient or all(leg.may_be_next for leg in open_ones)):
             return False
         for leg in impatient:
             leg.patience.used()
         leg = next((each for each in open_ones if each.may_be_next), open_ones[0])
         assert leg.claim is not None
         name = SlotName(leg.claim.slot, leg.claim.transaction_id)
-        self._decider.decide(JointSlot(leg.location, leg.claim.generation, name), deadline)
+        self._decider.decide(JointSlot(leg.location, leg.claim.generation, name), deadline, against=against)
         return True
 
     def _give_up(self, transaction_id: str, ratified: dict[str, Commit] | None) -> dict[str, Commit]:

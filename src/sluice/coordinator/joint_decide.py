@@ -109,14 +109,15 @@ class JointDecider:
     def __init__(self, neighbours: Neighbours) -> None:
         self._at = neighbours.at
 
-    def decide(self, slot: JointSlot, deadline: Deadline) -> None:
+    def decide(self, slot: JointSlot, deadline: Deadline, *, against: Refusal | None = None) -> None:
         """See this slot decided, and before it whatever has to be; what comes of it is published.
 
-        Returns when that is done, or when the time is over. Raises what reading raises.
+        With `against` it is refused for that, unless somebody else decided it first. Returns when that is done, or when the time is
+        over. Raises what reading raises.
         """
         waiting = [slot]
         while waiting:
-            before = self._step(waiting[-1])
+            before = self._step(waiting[-1], against=against if len(waiting) == 1 else None)
             if before is None:
                 waiting.pop()
             elif before != waiting[-1]:
@@ -124,7 +125,7 @@ class JointDecider:
             if deadline.over:
                 return
 
-    def _step(self, slot: JointSlot, *, up_to_date: bool = False) -> JointSlot | None:
+    def _step(self, slot: JointSlot, *, against: Refusal | None = None, up_to_date: bool = False) -> JointSlot | None:
         """One step towards a decision: None when there is one, another slot that has to be decided first, else the same again."""
         front = self._front(slot.location)
         if front is None or front.head.generation != slot.generation or slot.name not in front.names:
@@ -141,13 +142,19 @@ class JointDecider:
         shares, problem = self._shares(intent.joint, intent, node)
         if problem is not None and not up_to_date:  # not on the word of a server that is behind
             context.barrier()
-            return self._step(slot, up_to_date=True)
+            return self._step(slot, against=against, up_to_date=True)
         if problem is not None:
             self._refuse_here(slot, front, problem)
             return slot
         behind = next((share.front for share in shares.values() if not share.is_first), None)
         if behind is not None:
             return self._clear(behind) or slot
+        if against is not None:
+            refusals = {
+                at: refused(each.front.head, each.queued, each.front.committer.context.limits, against) for at, each in shares.items()
+            }
+            self._record(shares, refusals, ())
+            return slot
         full = [share.front for share in shares.values() if not share.front.has_room]
         for each in full:
             each.committer.publisher.publish_pending()

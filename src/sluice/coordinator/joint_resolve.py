@@ -80,8 +80,8 @@ def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
 
 def refused(head: Head, queued: Queued, limits: Limits, refusal: Refusal) -> Decision:
     """The decision that refuses a slot."""
-    decision = resolve(head, [replace(queued, member=None, problem=refusal.message)], {}, limits, room=0, lookup=_no_rows)
-    return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))
+    decision = resolve(head, [replace(queued, member=None, against=refusal)], {}, limits, room=0, lookup=_no_rows)
+    return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))  # whole, with the table it names
 
 
 def _no_rows(vector: DeletionVector) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..storage.errors import LogGap, SluiceError
+from ..storage.errors import LogGap, SluiceError, Unavailable
 from . import errors as committing
 from .claims import Claim
 from .context import TableContext
@@ -14,7 +14,7 @@ from .layout import VerdictName
 from .ratified import RatifiedLog
 from .records import BatchRecord, Refusal, Verdict
 
-__all__ = ["Commit", "Outcome", "Verdicts", "refusal_error", "settle"]
+__all__ = ["Commit", "Outcome", "Verdicts", "refusal_error", "settle", "withdrawal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class Outcome:
         return Outcome("refused", error=error)
 
 
+def withdrawal(transaction_id: str) -> Refusal:
+    """Why a transaction is refused that its owner takes back."""
+    return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
+
+
 def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
     """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
     cls = getattr(committing, refusal.error, Refused)
@@ -99,6 +104,16 @@ class Verdicts:
 
     def of(self, claim: Claim, hint: str = "") -> Told:
         """The verdict on a decided slot; `hint` names the record that most probably holds it."""
+        told = self._look(claim, hint)
+        while told is None:  # the session that showed the decision may be over, and the next one's server behind
+            session = self._context.coordination.session_id
+            self._context.barrier()
+            told = self._look(claim, hint)
+            if told is None and session == self._context.coordination.session_id:
+                return Told(_forgotten(claim), 0)
+        return told
+
+    def _look(self, claim: Claim, hint: str) -> Told | None:
         probable = VerdictName.parse(hint)
         told = None if probable is None else self._in_record(probable, claim)
         if told is not None:
@@ -106,11 +121,8 @@ class Verdicts:
         wanted = (claim.generation, claim.slot)
         first = min((n for n in self._names() if (n.generation, n.slot) >= wanted), default=None)
         told = None if first is None else self._in_record(first, claim)
-        if told is not None:
-            return told
-        # its record was pruned, which happens to published batches only: then the log tells
-        found = self._in_log(claim.transaction_id)
-        return found if found is not None else Told(_forgotten(claim), 0)
+        # where its record was pruned, which happens to published batches only, the log tells
+        return told if told is not None else self._in_log(claim.transaction_id)
 
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
         """The verdict on a slot in the record of its batch, or None when that is another batch's."""
@@ -140,6 +152,13 @@ class Verdicts:
                 return Outcome.committed(replace(settle(self._told(record, verdict)), published=published))
         found = self._in_log(transaction_id, after=after)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
+
+    def knows(self, transaction_id: str) -> bool:
+        """Whether there is a verdict on a transaction, or may be: the coordinator cannot be asked."""
+        try:
+            return self.search(transaction_id).state != "unknown"
+        except Unavailable:
+            return True
 
     def refusal_of(self, transaction_id: str) -> Refusal | None:
         """Why a transaction was refused, where a verdict record still tells."""

@@ -32,12 +32,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One undecided slot: its intent with its actions, or the `problem` why it cannot be one."""
+    """One undecided slot: its intent with its actions, or the `problem` why it cannot be one.
+
+    `against` is why it is refused whatever it holds, such as that its owner takes it back.
+    """
 
     slot: int
     transaction_id: str
     member: Member | None
     problem: str = ""
+    against: Refusal | None = None
 
     @property
     def joint(self) -> Joint | None:
@@ -276,6 +280,8 @@ class _Resolution:
         if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
             return False
         member = queued.member
+        if queued.against is not None:
+            return self.refuse(queued, queued.against)
         if member is None:
             malformed = Refusal("malformed", "Refused", f"the intent is not acceptable: {queued.problem}")
             return self.refuse(queued, malformed)

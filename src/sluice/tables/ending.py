@@ -1,11 +1,14 @@
-"""How an open transaction ends, be it over one table or over several.
+r"""How an open transaction ends, be it over one table or over several.
 
 ::
 
             commit                     the verdict
     open -----------> undecided ---------------------> committed, refused
-     |                 |     ^
-     | abort           +-----+  no answer (OutcomeUnknown, Unavailable): call commit again
+     |  \              |  |  ^
+     |   \ withdraw    |  +--+  no answer (OutcomeUnknown, Unavailable): call commit or withdraw again
+     |    v            |
+     |    withdrawn <--+ withdraw, when it comes before the verdict
+     | abort
      v
     aborted
 
@@ -18,7 +21,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from ..coordinator.errors import NotCommitted
+from ..coordinator.errors import NotCommitted, Withdrawn
+from ..coordinator.outcomes import refusal_error, withdrawal
+from ..coordinator.records import Refusal
 from ..storage.errors import InvalidRequest
 
 __all__ = ["OpenTransaction"]
@@ -28,6 +33,7 @@ _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"
 _REFUSED: Final = "refused"
 _ABORTED: Final = "aborted"
+_WITHDRAWN: Final = "withdrawn"
 
 Answer = TypeVar("Answer")
 
@@ -51,8 +57,11 @@ class OpenTransaction(ABC, Generic[Answer]):
         """The transaction's GUID."""
 
     @abstractmethod
-    def _heard(self, limit_s: float) -> Answer | None:
-        """What became of it since it was filed; None when there is no trace, so that it may be filed again. Raises the refusal."""
+    def _heard(self, limit_s: float, against: Refusal | None = None) -> Answer | None:
+        """What became of it since it was filed; None when there is no trace, so that it may be filed again. Raises the refusal.
+
+        Where it is undecided it is decided now: it is refused, when something is given `against` it.
+        """
 
     @abstractmethod
     def _submit(self, limit_s: float) -> Answer:
@@ -66,7 +75,7 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     @property
     def state(self) -> str:
-        """One of "open", "committed", "refused", "aborted", and "undecided": `commit` brought no answer yet; call it again."""
+        """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` brought no answer yet; call it again."""
         return self._state
 
     def _end(self, timeout_s: float | None) -> Answer:
@@ -80,11 +89,34 @@ class OpenTransaction(ABC, Generic[Answer]):
         try:
             answer = self._decided(timeout_s or self._timeout_s)
         except NotCommitted as refusal:
-            self._state, self._refusal = _REFUSED, refusal
+            self._lost(refusal)
             raise
+        return self._won(answer)
+
+    def _won(self, answer: Answer) -> Answer:
         self._state, self._answer = _COMMITTED, (answer,)
         self._concluded(answer)
         return answer
+
+    def _lost(self, refusal: NotCommitted) -> None:
+        self._state = _WITHDRAWN if isinstance(refusal, Withdrawn) else _REFUSED
+        self._refusal = refusal
+
+    def _take_back(self, timeout_s: float | None) -> Answer | None:
+        """See to it that it is never committed; the answer when it is committed already."""
+        if self._answer is not None:
+            return self._answer[0]
+        if self._state in (_OPEN, _UNDECIDED):
+            against = withdrawal(self.id)
+            try:
+                known = self._heard(timeout_s or self._timeout_s, against) if self._state == _UNDECIDED else None
+            except NotCommitted as refusal:
+                self._lost(refusal)
+                return None
+            if known is not None:
+                return self._won(known)
+            self._lost(refusal_error(against, self.id, filed=False))  # there is no trace of it, and nobody will file it any more
+        return None
 
     def _decided(self, limit_s: float) -> Answer:
         if self._state == _UNDECIDED:
@@ -103,7 +135,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         if self._state in (_COMMITTED, _UNDECIDED):
             raise InvalidRequest(
                 f"transaction {self.id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
-                "call commit() to hear what became of it",
+                "call commit() to hear what became of it, or withdraw() to take it back if it is undecided",
                 transaction_id=self.id,
             )
         if self._state == _OPEN:

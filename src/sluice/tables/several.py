@@ -15,6 +15,7 @@ from ..coordinator.errors import ConcurrentModification
 from ..coordinator.instants import heads_together, version_beside
 from ..coordinator.joint import naming
 from ..coordinator.outcomes import Commit
+from ..coordinator.records import Refusal
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.location import normalise
@@ -162,6 +163,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """
         return self._end(timeout_s)
 
+    def withdraw(self, *, timeout_s: float | None = None) -> CommitInfo | None:
+        """Take it back in all tables. None: it is in none of them and never will be, and `commit` raises Withdrawn.
+
+        The commits, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
+        yet, and it may be called again.
+        """
+        return self._take_back(timeout_s)
+
     def __enter__(self) -> JointTransaction:
         self._require_open()
         return self
@@ -272,11 +281,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 changes.append((self._tables[location].access, change))
         return changes
 
-    def _heard(self, limit_s: float) -> CommitInfo | None:
+    def _heard(self, limit_s: float, against: Refusal | None = None) -> CommitInfo | None:
         found: dict[str, Commit] = {}
         for access, change in self._changes or ():
             committer = access.ours
-            outcome = committer.outcome(self._id, Deadline.after(limit_s, committer.context.clock), after=self._read_version(access))
+            deadline = Deadline.after(limit_s, committer.context.clock)
+            outcome = committer.outcome(self._id, deadline, after=self._read_version(access), against=against)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:

@@ -13,6 +13,7 @@ from ..coordinator.clock import Deadline
 from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
+from ..coordinator.records import Refusal
 from ..storage.actions import Action, AddFile, Txn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
@@ -217,6 +218,14 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         return self._end(timeout_s)
 
+    def withdraw(self, *, timeout_s: float | None = None) -> Commit | None:
+        """Take it back. None: it is not committed and never will be, and `commit` raises Withdrawn, or what else refused it.
+
+        The commit, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
+        yet, and it may be called again.
+        """
+        return self._take_back(timeout_s)
+
     def __enter__(self) -> Transaction:
         self._require_open()
         return self
@@ -279,9 +288,10 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _now_ms(self) -> int:
         return self._access.ours.context.clock.now_ms()
 
-    def _heard(self, limit_s: float) -> Commit | None:
+    def _heard(self, limit_s: float, against: Refusal | None = None) -> Commit | None:
         committer = self._access.ours
-        outcome = committer.outcome(self.id, Deadline.after(limit_s, committer.context.clock), after=self.read_version)
+        deadline = Deadline.after(limit_s, committer.context.clock)
+        outcome = committer.outcome(self.id, deadline, after=self.read_version, against=against)
         if outcome.error is not None:
             raise outcome.error
         return outcome.commit
