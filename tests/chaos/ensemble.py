@@ -1,0 +1,113 @@
+"""Three real ZooKeeper servers, as processes that can be killed, stopped and started again one by one."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sluice.coordinator.embedded.servers import choose_ports, prepare
+
+__all__ = ["Ensemble"]
+
+_START_LIMIT_S = 60.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Ensemble:
+    """The servers of one directory, started by `start` and ended by `close`, whatever state they are in."""
+
+    def __init__(self, directory: Path, servers: int = 3) -> None:
+        prepare(directory, servers=servers, ports=choose_ports(servers), jars=None)
+        plan = json.loads((directory / "plan.json").read_text())
+        self._plans: list[dict[str, Any]] = plan["servers"]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.ports: list[int] = [each["client_port"] for each in self._plans]
+
+    @property
+    def hosts(self) -> str:
+        """Where the servers listen, without any proxy."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def start(self) -> None:
+        """Start all servers, and wait until they serve."""
+        for number in range(len(self._plans)):
+            self.start_server(number)
+        self.await_service()
+
+    def await_service(self) -> None:
+        """Wait until every server has found its place. Raises TimeoutError."""
+        deadline = time.monotonic() + _START_LIMIT_S
+        while not all(self._mode(number) for number in range(len(self._plans))):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the servers do not serve after {_START_LIMIT_S:.0f} s: {[self._mode(n) for n in range(len(self._plans))]}"
+                )
+            time.sleep(0.1)
+
+    def start_server(self, number: int) -> None:
+        """Start a server, unless it runs."""
+        if number in self._processes and self._processes[number].poll() is None:
+            return
+        plan = self._plans[number]
+        with Path(plan["folder"], "server.out").open("ab") as output:
+            self._processes[number] = subprocess.Popen(
+                plan["command"],
+                cwd=plan["folder"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - called by the main thread before others matter
+            )
+
+    def kill(self, number: int) -> None:
+        """SIGKILL, and see it gone."""
+        process = self._processes[number]
+        process.kill()
+        process.wait()
+
+    def pause(self, number: int) -> None:
+        """SIGSTOP."""
+        self._processes[number].send_signal(signal.SIGSTOP)
+
+    def go_on(self, number: int) -> None:
+        """SIGCONT; nothing happens to one that runs or is gone."""
+        self._processes[number].send_signal(signal.SIGCONT)
+
+    def leader(self) -> int:
+        """The leading server, or the first one where nobody leads at the moment."""
+        modes = [self._mode(number) for number in range(len(self._plans))]
+        return modes.index("leader") if "leader" in modes else 0
+
+    def close(self) -> None:
+        """End all servers."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def _mode(self, number: int) -> str:
+        """What a server is in the ensemble; "" when it does not answer."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.ports[number]), timeout=0.5) as connection:
+                connection.settimeout(0.5)
+                connection.sendall(b"srvr")
+                answer = b""
+                while chunk := connection.recv(4096):
+                    answer += chunk
+        except OSError:
+            return ""
+        return next((line.partition(b": ")[2].decode() for line in answer.splitlines() if line.startswith(b"Mode:")), "")
+
+
+def _die_with_parent() -> None:
+    """In the new process: ask Linux for a SIGKILL when the one that started it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setpgid(0, 0)  # Ctrl-C in a terminal is for the one that runs all this

@@ -1,0 +1,122 @@
+"""What a run leaves in its folder, judged; as often as one likes, and without anything that ran.
+
+==============  ====================================================================================================
+facts.json      where the tables are, what went wrong how often, what was seen of the store and of the processes
+schedule.json   the faults, as the seed decided them
+history/        what each process wrote down (history.py)
+kept/           what the store held in the end, by bucket
+deleted/        what was deleted from it in the course of time
+logs/           what each process had to say
+==============  ====================================================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .history import History, read_history
+from .judge import Judge
+from .rawlog import Folders, LogReader, Wrong
+
+__all__ = ["Verdict", "judge_folder"]
+
+_PLAN = "-000000000000"
+"""How the id of a transaction ends that was planned in one process and committed in another: its files stay until the plan is old."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found in a folder."""
+
+    violations: list[str]
+    faults: dict[str, int]
+    effects: dict[str, int]
+    """What faults did: requests and connections that were hit."""
+    operations: dict[str, Counter[str]]
+    """Answers, by kind of operation."""
+    reads: Counter[str]
+    versions: int
+    transactions: int
+    stall_s: float
+    """The longest time in which no writer was told of a commit, while things were being broken."""
+    longest_s: float
+    """The longest call of a writer that was committed."""
+    left_by_plans: int
+
+
+def judge_folder(folder: Path) -> Verdict:
+    """Read everything that a run left, and judge it."""
+    facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
+    history = read_history(folder / "history")
+    judge = Judge(history, kept_s=facts["kept_s"])
+    judge.violations += facts["complaints"]
+    versions = left = 0
+    for name, location in facts["locations"].items():
+        place = location.removeprefix("s3://")
+        objects = Folders(folder / "kept" / place, folder / "deleted" / place)
+        reader, table = LogReader(objects), judge.table(name)
+        try:
+            for version in reader.versions():
+                table.take(version)
+                versions += 1
+        except Wrong as wrong:
+            judge.violations.append(f"log: {name}: {wrong}")
+            continue
+        judge.violations += [f"missing: {name} needs {key}, which is not there" for key in sorted(reader.needed - objects.live)]
+        orphans = sorted(_orphans(objects.live - reader.named))
+        left += sum(_PLAN in key for key in orphans)
+        judge.violations += [f"orphan: {name} {key} is named by no version" for key in orphans if _PLAN not in key]
+        judge.violations += _foreign(name, folder / "kept" / place, reader)
+    violations = judge.finish()
+    operations: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in history.operations.values():
+        operations[each.kind][each.answer or "died"] += 1
+    stall_s, longest_s = _stalls(history, facts)
+    return Verdict(
+        violations,
+        facts["faults"],
+        facts["effects"],
+        operations,
+        Counter(read.level for read in history.reads),
+        versions,
+        sum(len(table.places) for table in judge.tables.values()),
+        stall_s,
+        longest_s,
+        left,
+    )
+
+
+def _orphans(unnamed: frozenset[str] | set[str]) -> Iterator[str]:
+    """Data files, vectors and staged actions that no version names."""
+    for key in unnamed:
+        if not key.startswith("_delta_log/") or key.startswith("_delta_log/_staged_commits/"):
+            yield key
+
+
+def _foreign(name: str, place: Path, reader: LogReader) -> list[str]:
+    """Whether delta-rs reads the same rows; by its SQL engine, for its reader of single files does not apply deletion vectors."""
+    deltalake: Any = import_module("deltalake")
+    try:
+        table = deltalake.DeltaTable(str(place))
+        found = deltalake.QueryBuilder().register("t", table).execute("SELECT id, part, value FROM t").read_all()
+        columns = [found[column].to_pylist() if hasattr(found[column], "to_pylist") else list(found[column]) for column in range(3)]
+    except Exception as error:  # noqa: BLE001 - an engine that cannot read the table is a finding
+        return [f"foreign: delta-rs cannot read {name}: {type(error).__name__}: {error}"]
+    rows = Counter(zip(*columns, strict=True))
+    expected = Counter((row, part, value) for row, (part, value) in reader.rows.items())
+    wrong = sorted((rows - expected) + (expected - rows))[:3]
+    return [f"foreign: delta-rs reads {name} with other rows, such as {wrong}"] if wrong else []
+
+
+def _stalls(history: History, facts: Mapping[str, Any]) -> tuple[float, float]:
+    told = [each for each in history.operations.values() if each.answer == "committed" and facts["began"] <= each.ended <= facts["healed"]]
+    ends = sorted([each.ended for each in told] + ([facts["healed"]] if told else []))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    return max(gaps, default=facts["healed"] - facts["began"]), max((each.ended - each.begun for each in told), default=0.0)

@@ -1,0 +1,197 @@
+"""What the processes do: one step of each job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import sluice
+from sluice.coordinator.outcomes import Commit
+
+from .meaning import Step
+from .worker import Worker, perform
+
+__all__ = ["ACCOUNTS", "JOBS", "LEDGERS", "account", "opening"]
+
+LEDGERS: Final = ("left", "right")
+"""The two tables that money moves between."""
+
+ACCOUNTS: Final = 8
+_OPENING: Final = 1000
+_PARTS: Final = ("p0", "p1", "p2", "p3", "kept")
+_LEASED: Final = "kept"
+_KEYS: Final = 24
+_LEVELS: Final = ("latest", "published", "serial", "session")
+
+
+def account(table: str, number: int) -> tuple[str, str]:
+    """Id and partition of an account."""
+    return f"{table}-{number}", f"a{number % 3}"
+
+
+def opening(table: str) -> list[list[Any]]:
+    """The accounts as they are opened."""
+    return [[*account(table, number), _OPENING] for number in range(ACCOUNTS)]
+
+
+# -- one table -----------------------------------------------------------------------------------------------------------
+
+
+def write_events(worker: Worker) -> None:
+    """Everything one does to one table."""
+    dice = worker.dice
+    part = dice.choice(_PARTS)
+    isolation = "Serializable" if dice.random() < 0.2 else None
+    low = dice.randrange(100)
+    span = {"part": part, "lo": low, "hi": low + dice.randint(5, 40)}
+    name = worker.diary.next_name()
+    drawn = dice.random()
+    if drawn < 0.35:
+        worker.append("events", worker.rows(name, part, dice.randint(1, 4)))
+    elif drawn < 0.50:
+        worker.transact("delete", "events", [{"do": "delete", **span}], isolation=isolation)
+    elif drawn < 0.65:
+        worker.transact("update", "events", [{"do": "update", **span, "add": dice.choice((-7, 3, 11))}], isolation=isolation)
+    elif drawn < 0.77:
+        keys = dice.sample(range(_KEYS), dice.randint(1, 3))
+        rows = [[f"key-{key}", _PARTS[key % 3], dice.randrange(100)] for key in keys]
+        worker.transact("upsert", "events", [{"do": "upsert", "rows": rows}], isolation=isolation)
+    elif drawn < 0.85:
+        rows = worker.rows(name, "p3", dice.randint(1, 5))
+        worker.transact("overwrite", "events", [{"do": "overwrite", "part": "p3", "rows": rows}], isolation=isolation)
+    else:
+        steps: list[Step] = [{"do": "append", "rows": worker.rows(name, part, 2)}, {"do": "delete", **span}]
+        steps += [{"do": "update", "part": "p3", "lo": 0, "hi": 50, "add": 1}] if dice.random() < 0.5 else []
+        worker.transact("several steps", "events", steps, isolation=isolation)
+
+
+def load_events(worker: Worker) -> None:
+    """Numbered appends of an application that remembers how far it came, and repeats its number when it was restarted."""
+    progress = Path(worker.to.folder) / f"{worker.to.name}.progress"
+    done = int(progress.read_text()) if progress.exists() else 0
+    number = done if done and worker.dice.random() < 0.15 else done + 1
+    rows = [[f"{worker.to.name}#{number}/{place}", _PARTS[(number + place) % 3], number % 100] for place in range(3)]
+    if worker.append("events", rows, (worker.to.name, number)) == "committed" and number > done:
+        fresh = progress.with_name(f"{progress.name}.{worker.to.process}")
+        fresh.write_text(str(number))
+        fresh.replace(progress)
+
+
+def hold_events(worker: Worker) -> None:
+    """Take a lease on a partition, and commit there while nobody else may."""
+    mode = "exclusive" if worker.dice.random() < 0.7 else "shared"
+    table = worker.table("events")
+    try:
+        with table.lease(mode, f"part = '{_LEASED}'", wait_s=worker.to.patience_s) as lease:
+            since = table.snapshot(consistency="serial").version
+            for _ in range(worker.dice.randint(1, 3)):
+                rows = worker.rows(worker.diary.next_name(), _LEASED, 2)
+                low = worker.dice.randrange(60)
+                steps: list[Step] = [{"do": "delete", "part": _LEASED, "lo": low, "hi": low + 40}, {"do": "append", "rows": rows}]
+                worker.transact("under a lease", "events", steps, lease=mode)
+            until = table.snapshot(consistency="serial").version
+            lease.check()
+            worker.diary.note("stood", mode=mode, table="events", part=_LEASED, since=since, until=until)
+    except (sluice.LeaseHeld, sluice.LeaseLost, sluice.DeadlockDetected) as refused:
+        worker.diary.note("no lease", error=f"{type(refused).__name__}: {refused}"[:300])
+    worker.finish.wait(worker.dice.uniform(0.5, 2.0))
+
+
+# -- two tables ----------------------------------------------------------------------------------------------------------
+
+
+def move_money(worker: Worker) -> None:
+    """Transfers between accounts of two tables, with a mark in both; now and then in one of them, or of marks that go."""
+    dice = worker.dice
+    source, target = (account(table, dice.randrange(ACCOUNTS)) for table in LEDGERS)
+    amount = dice.randint(-20, 20)
+    drawn = dice.random()
+    if drawn < 0.15:
+        table = dice.choice(LEDGERS)
+        worker.transact("delete", table, [{"do": "delete", "part": f"m{dice.randrange(3)}", "lo": 0, "hi": 1}])
+        return
+    name = worker.diary.next_name()
+    if drawn < 0.25:
+        table = dice.choice(LEDGERS)
+        first, second = (account(table, number) for number in dice.sample(range(ACCOUNTS), 2))
+        worker.transact("transfer in one table", table, [_moved(first, -amount), _moved(second, amount)])
+        return
+    mark: Step = {"do": "append", "rows": [[f"{name}/0", f"m{dice.randrange(3)}", 0]]}
+    does: dict[str, list[Step]] = {LEDGERS[0]: [_moved(source, -amount), mark], LEDGERS[1]: [_moved(target, amount), mark]}
+    _jointly(worker, "transfer", does)
+
+
+def _moved(of: tuple[str, str], amount: int) -> Step:
+    return {"do": "update", "id": of[0], "part": of[1], "add": amount}
+
+
+def _jointly(worker: Worker, kind: str, does: Mapping[str, list[Step]]) -> str:
+    """One transaction over several tables."""
+    tables = {name: worker.table(name) for name in does}
+    operation = worker.diary.begin(kind, does)
+
+    def work() -> Mapping[str, Commit]:
+        ack = "ratified" if worker.dice.random() < 0.3 else "published"
+        named = list(tables.values()) if worker.dice.random() < 0.5 else []
+        begun = sluice.transaction(worker.to.coordinator, tables=named, ack=ack, timeout_s=worker.to.patience_s)
+        try:
+            for name, steps in does.items():
+                for step in steps:
+                    perform(begun, step, tables[name])
+            worker.diary.note("filing", op=operation, id=begun.id)
+            info = worker.persist(begun.commit)
+        finally:
+            worker.diary.note("filing", op=operation, id=begun.id)
+        return {name: info[table] for name, table in tables.items()}
+
+    return worker.answers(operation, work)
+
+
+# -- everybody else ------------------------------------------------------------------------------------------------------
+
+
+def tidy_up(worker: Worker) -> None:
+    """Compactions, checkpoints, and garbage collection, dry and real."""
+    name = worker.dice.choice(list(worker.to.tables))
+    drawn = worker.dice.random()
+    if drawn < 0.45:
+        mode = worker.dice.choice(("minor", "major"))
+        worker.maintain(f"compact {mode}", name, lambda table: table.compact(mode, timeout_s=worker.to.patience_s))
+    elif drawn < 0.55:
+        worker.maintain("checkpoint", name, lambda table: _nothing(table.checkpoint()))
+    elif drawn < 0.7:
+        worker.maintain("vacuum dry", name, lambda table: _nothing(table.vacuum(dry_run=True)))
+    else:
+        worker.maintain("vacuum", name, lambda table: _nothing(table.vacuum()))
+
+
+def _nothing(_result: object) -> None:
+    return None
+
+
+def read_all(worker: Worker) -> None:
+    """Reads at every level, some of them long and pinned."""
+    name = worker.dice.choice(list(worker.to.tables))
+    pin_s = worker.dice.uniform(0.5, 4.0) if worker.dice.random() < 0.1 else 0.0
+    worker.read(name, "latest" if pin_s else worker.dice.choice(_LEVELS), pin_s=pin_s)
+
+
+def read_both(worker: Worker) -> None:
+    """The two ledgers as of one moment."""
+    tables = [worker.table(name) for name in LEDGERS]
+    asked = time.monotonic()
+    snapshots = sluice.read_together(tables, timeout_s=worker.to.patience_s)
+    worker.shown("together", asked, dict(zip(LEDGERS, snapshots, strict=True)))
+
+
+JOBS: Mapping[str, Callable[[Worker], None]] = {
+    "events": write_events,
+    "loader": load_events,
+    "leases": hold_events,
+    "ledgers": move_money,
+    "tidy": tidy_up,
+    "reader": read_all,
+    "together": read_both,
+}

@@ -1,0 +1,178 @@
+"""A run: builds the world, lets it suffer, heals it, asks for what is open, and has what is left judged."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import sluice
+
+from .evidence import Verdict, judge_folder
+from .history import Diary, History, read_history
+from .schedule import fault_schedule
+from .world import KEPT_S, SESSION_S, World
+
+__all__ = ["Plan", "run_chaos", "summary"]
+
+_FINISH_LIMIT_S = 150.0
+_SPARK_START_LIMIT_S = 60.0
+_WARM_S = 3.0
+_CERTAIN_ASKED = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: for how long, with which seed, who, and how long each pauses between its operations."""
+
+    seed: int
+    seconds: float
+    roles: dict[str, str]
+    pause_s: float = 0.3
+
+    @staticmethod
+    def usual(seed: int, seconds: float, *, spark: bool = True) -> Plan:
+        """What two cores stand."""
+        roles = {
+            "events-a": "events",
+            "events-b": "events",
+            "loader": "loader",
+            "leases-a": "leases",
+            "leases-b": "leases",
+            "ledgers-a": "ledgers",
+            "ledgers-b": "ledgers",
+            "tidy-a": "tidy",
+            "tidy-b": "tidy",
+            "reader": "reader",
+            "together": "together",
+        }
+        return Plan(seed, seconds, {**roles, **({"spark": "spark"} if spark else {})})
+
+    @staticmethod
+    def tiny(seed: int, seconds: float) -> Plan:
+        """A few processes for some seconds."""
+        roles = {"events": "events", "loader": "loader", "ledgers": "ledgers", "tidy": "tidy", "reader": "reader", "together": "together"}
+        return Plan(seed, seconds, roles, pause_s=0.15)
+
+
+def run_chaos(plan: Plan, told: Callable[[str], None], folder: Path | None = None) -> tuple[Verdict, Path]:
+    """Run it; what was found, and where the evidence lies."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="sluice-chaos-"))
+    spark = next((name for name, role in plan.roles.items() if role == "spark"), "")
+    schedule = fault_schedule(plan.seed, plan.seconds, list(plan.roles), spark)
+    (folder / "schedule.json").write_text(json.dumps([asdict(fault) for fault in schedule], indent=1))
+    with _ended_in_order(), World(folder, plan.seed, plan.roles, plan.pause_s) as world:
+        told(f"seed {plan.seed}, {plan.seconds:.0f} s, {len(plan.roles)} processes, {len(schedule)} faults")
+        told(f"{', '.join(world.locations.values())}; If-None-Match is {world.conditional} by the bucket `plain`")
+        for name in plan.roles:
+            world.hire(name)
+        _await_beginnings(folder / "history", list(plan.roles))
+        began = time.monotonic()
+        world.suffer(schedule, plan.seconds, told)
+        healed = time.monotonic()
+        told("healing, and letting everybody finish")
+        world.heal()
+        world.staff.finish(_FINISH_LIMIT_S, told)
+        world.staff.close()
+        told("asking for what is open, and collecting garbage")
+        _settle(world, Diary(folder / "history" / "the-end.jsonl", "the-end"))
+        store = world.store.finish()
+        facts = {
+            "seed": plan.seed,
+            "seconds": plan.seconds,
+            "locations": world.locations,
+            "kept_s": KEPT_S,
+            "began": began,
+            "healed": healed,
+            "faults": world.faults,
+            "effects": {**{f"store: {name}": count for name, count in sorted(store["counts"].items())}, **world.wires.counts},
+            "complaints": [*world.staff.complaints, *store["notes"]],
+        }
+        (folder / "facts.json").write_text(json.dumps(facts, indent=1))
+    told("judging")
+    return judge_folder(folder), folder
+
+
+def _await_beginnings(histories: Path, names: list[str]) -> None:
+    """Wait until every process has begun to do something."""
+    deadline = time.monotonic() + _SPARK_START_LIMIT_S
+    while time.monotonic() < deadline and not all(_begun(histories / f"{name}-1.jsonl") for name in names):
+        time.sleep(0.2)
+    time.sleep(_WARM_S)
+
+
+def _begun(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _settle(world: World, diary: Diary) -> None:
+    """Ask what became of every transaction whose answer is open, and of some whose answer is certain; then collect garbage."""
+    time.sleep(SESSION_S + 4)  # whoever is dead is known to be
+    tables = world.open_tables()
+    history = read_history(world.folder / "history")
+    for operation, id_ in _to_ask(history, random.Random(f"{world.seed}/asking")):
+        names = list(history.operations[operation].does)
+        if len(names) > 1:
+            outcome = sluice.outcome(id_, world.coordinator, storage_options=world.store.options)
+            by_location = {table.location: name for name, table in tables.items()}
+            places = {by_location[location]: commit for location, commit in outcome.commits.items()}
+        else:
+            outcome = tables[names[0]].outcome(id_)
+            places = {} if outcome.commit is None else {names[0]: outcome.commit}
+        told = {name: (commit.version, commit.ordinal) for name, commit in places.items()}
+        diary.note("asked", op=operation, id=id_, state=outcome.state, places=told, error=str(outcome.error or "")[:300])
+    for name, table in tables.items():
+        report = table.vacuum()
+        diary.note("vacuumed", table=name, counts=report.counts)
+        table.close()
+
+
+def _to_ask(history: History, dice: random.Random) -> Iterator[tuple[str, str]]:
+    operations = [each for each in history.operations.values() if each.ids]
+    certain = [each for each in operations if not each.is_open]
+    for each in [*(each for each in operations if each.is_open), *dice.sample(certain, min(_CERTAIN_ASKED, len(certain)))]:
+        for id_ in each.ids:
+            yield each.name, id_
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let a termination signal unwind the stack, so that nothing is left behind."""
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    former = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def summary(plan: Plan, verdict: Verdict) -> dict[str, Any]:
+    """The one JSON object at the end."""
+    answers = {
+        answer: sum(counts[answer] for counts in verdict.operations.values())
+        for answer in ("committed", "nothing", "refused", "unavailable", "missing", "unknown", "died", "broken")
+    }
+    return {
+        "seed": plan.seed,
+        "seconds": plan.seconds,
+        "faults": sum(verdict.faults.values()),
+        "operations": sum(answers.values()),
+        **answers,
+        "reads": sum(verdict.reads.values()),
+        "versions": verdict.versions,
+        "transactions": verdict.transactions,
+        "longest_stall_s": round(verdict.stall_s, 1),
+        "longest_call_s": round(verdict.longest_s, 1),
+        "violations": len(verdict.violations),
+    }

@@ -1,0 +1,111 @@
+"""What breaks things: the faults are decided by the seed, the lines do what they are told; and a run of some seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .object_store import KINDS
+from .run import Plan, run_chaos, summary
+from .schedule import PROCESSES, SERVERS, STORE, WIRES, fault_schedule
+from .wires import Wires
+
+NAMES = ["a", "b", "spark"]
+
+
+def test_the_seed_decides_what_goes_wrong() -> None:
+    assert fault_schedule(7, 300, NAMES, "spark") == fault_schedule(7, 300, NAMES, "spark")
+    assert fault_schedule(7, 300, NAMES, "spark") != fault_schedule(8, 300, NAMES, "spark")
+
+
+def test_every_kind_of_fault_happens_in_five_minutes_and_is_over_in_time() -> None:
+    faults = fault_schedule(1, 300, NAMES, "spark")
+    assert {fault.kind for fault in faults} == {*PROCESSES, *SERVERS, *STORE, *WIRES}
+    assert all(fault.at_s > 0 and fault.at_s + fault.seconds <= 300 for fault in faults)
+    assert {fault.kind for fault in faults if fault.target == "spark" and fault.kind.startswith("process")} == {
+        "process killed",
+        "process paused beyond its session",
+    }
+    assert len(STORE) == len(KINDS)
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A server that answers what it is told."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(100):
+                connection.sendall(data)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5)
+
+
+def connect(hosts: str) -> socket.socket:
+    host, _, port = hosts.partition(":")
+    return socket.create_connection((host, int(port)), timeout=5)
+
+
+def test_lines_are_silent_cut_and_healed(echo: int) -> None:
+    wires = Wires([echo], seed=1)
+    try:
+        wire = wires.wire("a")
+        with connect(wire.hosts) as line:
+            line.sendall(b"one")
+            assert line.recv(10) == b"one"
+            for direction in ("up", "down"):
+                wire.silent = frozenset({direction})
+                line.sendall(b"two")
+                line.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    line.recv(10)
+                wire.heal()
+                line.settimeout(5)
+                assert line.recv(10) == b"two"  # late, and not lost
+            wires.cut(wire)
+            with pytest.raises(ConnectionError):
+                raise ConnectionError(line.recv(10))
+        with pytest.raises(ConnectionError), connect(wire.hosts) as refused:
+            raise ConnectionError(refused.recv(10))
+        wire.heal()
+        wire.breaks = 1.0
+        with connect(wire.hosts) as broken:
+            broken.sendall(b"three")
+            with pytest.raises(ConnectionError):
+                raise ConnectionError(broken.recv(10))
+    finally:
+        wires.close()
+    assert wires.counts["connections cut"] == 1
+    assert wires.counts["data lost with its connection, up"] == 1
+
+
+@pytest.mark.long
+@pytest.mark.zookeeper
+def test_half_a_minute_of_real_trouble(tmp_path: Path) -> None:
+    began = time.monotonic()
+    plan = Plan.tiny(seed=1, seconds=25)
+    verdict, _ = run_chaos(plan, lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}"), tmp_path)
+    told = summary(plan, verdict)
+    assert verdict.violations == []
+    assert told["committed"] > 30
+    assert told["faults"] > 10
+    assert told["reads"] > 10

@@ -1,0 +1,314 @@
+"""The judge on histories made by hand: it is content with what is right, and notices each kind of wrong."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .history import Asked, Diary, Held, History, Operation, Read, read_history
+from .judge import Judge
+from .meaning import Step, digest
+from .rawlog import LogReader, Wrong
+
+Line = tuple[str, str, int]
+
+
+def identity(number: int) -> str:
+    return f"{number:08x}-0000-8000-8000-0000000000aa"
+
+
+@dataclass
+class Books:
+    """A table's objects, written as a writer would; `rows` is what a version shows."""
+
+    name: str
+    objects: dict[str, bytes] = field(default_factory=dict)
+    versions: list[list[Line]] = field(default_factory=list)
+    live: dict[str, tuple[dict[str, Any], list[Line]]] = field(default_factory=dict)
+
+    def commit(self, ids: Sequence[int], rows: Sequence[Line], *, by: str = "w", operation: str = "WRITE", **told: Any) -> int:
+        """Add the rows as one file per partition and transaction; the first transaction gets them all."""
+        number, actions = len(self.versions), list[dict[str, Any]]()
+        if told.pop("replace", False):
+            actions += [{"remove": {"path": path, "partitionValues": add["partitionValues"]}} for path, (add, _) in self.live.items()]
+            self.live.clear()
+        entries = [
+            {"id": identity(each), "ordinal": place, "operation": operation, "readVersion": number - 1, "application": by, **told}
+            for place, each in enumerate(ids)
+        ]
+        for part in sorted({part for _, part, _ in rows}):
+            path = f"part={part}/f{number}-{identity(ids[0])}.parquet"
+            mine = [row for row in rows if row[1] == part]
+            sink = io.BytesIO()
+            pq.write_table(pa.table({"id": [row[0] for row in mine], "value": pa.array([row[2] for row in mine], pa.int64())}), sink)
+            self.objects[path] = sink.getvalue()
+            add = {"path": path, "partitionValues": {"part": part}}
+            actions.append({"add": add})
+            self.live[path] = (add, mine)
+        info = {"commitInfo": {"inCommitTimestamp": 1000 + number, "sluice": {"transactions": entries}}}
+        self.objects[f"_delta_log/{number:020d}.json"] = b"\n".join(json.dumps(each).encode() for each in [info, *actions])
+        self.versions.append([row for _, mine in self.live.values() for row in mine])
+        return number
+
+    def shown(self, version: int) -> dict[str, tuple[int, str]]:
+        """What a read of a version shows."""
+        return {self.name: (version, digest(self.versions[version]))}
+
+
+@dataclass
+class Case:
+    """Two tables with their history; everything in it is right until a test changes it."""
+
+    history: History = field(default_factory=History)
+    left: Books = field(default_factory=lambda: Books("left"))
+    right: Books = field(default_factory=lambda: Books("right"))
+
+    def operation(self, name: str, does: Mapping[str, Sequence[Step]], ids: Sequence[int], **facts: Any) -> Operation:
+        """One operation; committed unless `facts` say otherwise."""
+        known: dict[str, Any] = {
+            "answer": "committed",
+            "ended": 0.0,
+            "kind": "a kind",
+            "process": name.partition(".")[0],
+            "begun": 0.0,
+            **facts,
+        }
+        made = Operation(
+            name=name, does={table: list(steps) for table, steps in does.items()}, ids=[identity(each) for each in ids], **known
+        )
+        self.history.operations[name] = made
+        return made
+
+    def append(self, name: str, id_: int, *rows: Line, **facts: Any) -> Operation:
+        """An append to the left table, in the log and in the history."""
+        version = self.left.commit([id_], rows, by=name.partition(".")[0])
+        return self.operation(
+            name, {"left": [{"do": "append", "rows": [list(row) for row in rows]}]}, [id_], **{"places": {"left": (version, 0)}, **facts}
+        )
+
+    def read(self, shown: Mapping[str, tuple[int, str]], level: str = "latest", *, asked: float = 9.0, total: int | None = None) -> None:
+        """A read of a process of its own."""
+        self.history.reads.append(Read("reader", level, asked, dict(shown), total))
+
+    def violations(self) -> list[str]:
+        """What the judge says."""
+        judge = Judge(self.history, kept_s=10.0)
+        for books in (self.left, self.right):
+            table = judge.table(books.name)
+            for version in LogReader(books.objects).versions():
+                table.take(version)
+        return judge.finish()
+
+
+def right_case() -> Case:
+    """Appends, a change, a pair of transfers, reads, a lease, questions: all as it should be."""
+    case = Case()
+    for books in (case.left, case.right):
+        books.commit([1 if books is case.left else 2], [], operation="CREATE TABLE")
+    case.append("w.0", 10, ("w.0/0", "p", 5), ("w.0/1", "q", 7), ended=1.0)
+    case.right.commit([11], [("w.1/0", "p", 3)])
+    case.operation("w.1", {"right": [{"do": "append", "rows": [["w.1/0", "p", 3]]}]}, [11], places={"right": (1, 0)})
+    steps = ({"do": "update", "id": "w.0/0", "part": "p", "add": -2}, {"do": "update", "id": "w.1/0", "part": "p", "add": 2})
+    joint = {"s3://b/left": 2, "s3://b/right": 2}
+    case.left.commit([12], [("w.0/0", "p", 3), ("w.0/1", "q", 7)], operation="UPDATE", replace=True, joint=joint)
+    case.right.commit([12], [("w.1/0", "p", 5)], operation="UPDATE", replace=True, joint=joint)
+    case.operation("w.2", {"left": [steps[0]], "right": [steps[1]]}, [12], places={"left": (2, 0), "right": (2, 0)}, ended=2.0)
+    case.operation(
+        "w.3", {"left": [{"do": "delete", "part": "p", "lo": 0, "hi": 9}]}, [13], answer="refused", error="ConcurrentAppendException"
+    )
+    case.operation("w.4", {"left": [{"do": "append", "rows": [["w.4/0", "p", 1]]}]}, [], answer="")
+    case.read(case.left.shown(1), asked=1.5)
+    case.read(case.left.shown(2), asked=3.0)
+    case.read({**case.left.shown(2), **case.right.shown(2)}, "together", total=15)
+    case.history.asked.append(Asked(identity(12), "committed", {"left": (2, 0), "right": (2, 0)}))
+    case.history.asked.append(Asked(identity(13), "refused", {}))
+    case.history.held.append(Held("w", "exclusive", "left", "p", 0, 2))
+    return case
+
+
+def test_what_is_right_is_right() -> None:
+    assert right_case().violations() == []
+
+
+def lost(case: Case) -> None:
+    case.operation("x.0", {"left": [{"do": "append", "rows": [["x.0/0", "p", 1]]}]}, [20], places={"left": (3, 0)})
+
+
+def row_lost_from_a_file(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1))
+    case.history.operations["x.0"].does["left"][0]["rows"].append(["x.0/1", "p", 1])
+
+
+def row_lost_by_a_compaction(case: Case) -> None:
+    case.left.commit([20], [("w.0/0", "p", 3)], operation="OPTIMIZE", replace=True)
+
+
+def doubled(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1))
+    case.left.commit([21], [("x.0/0", "p", 1)], by="x")
+
+
+def twice_by_number(case: Case) -> None:
+    for number in (20, 21):
+        case.append(f"x.{number}", number, (f"n1/{number}", "p", 1), number=("loader", 1))
+
+
+def refused_and_visible(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1), answer="refused", places={}, error="LeaseHeld")
+
+
+def unavailable_and_visible(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1), answer="unavailable", places={}, error="StorageUnavailable")
+
+
+def torn_pair(case: Case) -> None:
+    del case.right.objects[f"_delta_log/{2:020d}.json"]
+    case.history.reads.pop()
+    case.history.asked.clear()
+
+
+def fits_nothing(case: Case) -> None:
+    case.read({"left": (2, digest([("w.0/0", "p", 5), ("w.0/1", "q", 7)]))})
+
+
+def of_no_version(case: Case) -> None:
+    case.read({"left": (7, digest([]))})
+
+
+def stale(case: Case) -> None:
+    case.history.reads.append(Read("other", "latest", 3.0, case.left.shown(1), None))
+
+
+def backwards(case: Case) -> None:
+    case.read(case.left.shown(2), "session")
+    case.read(case.left.shown(1), "session", asked=10.0)
+
+
+def torn_read(case: Case) -> None:
+    case.history.reads.append(Read("other", "together", 1.9, {**case.left.shown(1), **case.right.shown(2)}, 17))
+
+
+def lost_update(case: Case) -> None:
+    case.left.commit([20], [("w.0/0", "p", 4), ("w.0/1", "q", 7)], operation="UPDATE", replace=True, readVersion=1)
+    case.operation("x.0", {"left": [{"do": "update", "id": "w.0/0", "part": "p", "add": -1}]}, [20], places={"left": (3, 0)})
+
+
+def not_serial(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "q", 1), isolation="Serializable")
+    case.left.commit([21], [("w.0/0", "p", 3), ("x.0/0", "q", 1)], operation="DELETE", replace=True, readVersion=2)
+    steps = [{"do": "delete", "part": "q", "lo": 0, "hi": 50}]
+    case.operation("x.1", {"left": steps}, [21], places={"left": (4, 0)}, isolation="Serializable")
+
+
+def nobodys(case: Case) -> None:
+    case.left.commit([20], [("x.0/0", "p", 1)], by="stranger")
+
+
+def outcome_denied(case: Case) -> None:
+    case.history.asked.append(Asked(identity(10), "unknown", {}))
+
+
+def outcome_elsewhere(case: Case) -> None:
+    case.history.asked.append(Asked(identity(10), "committed", {"left": (2, 0)}))
+
+
+def lease_ignored(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1))
+    case.history.held.append(Held("w", "exclusive", "left", "p", 2, 3))
+
+
+def of_the_stream_lost(case: Case) -> None:
+    case.history.inputs["stream+0"] = [("stream+0/0", "p", 1)]
+    case.history.drained = True
+
+
+def broken(case: Case) -> None:
+    case.operation("x.0", {"left": []}, [], answer="broken", error="InvariantBroken: I5")
+
+
+def collected_early(case: Case) -> None:
+    case.history.other.append({"event": "expired", "process": "r", "level": "latest", "asked": 1.0, "t": 2.0, "error": "MissingObject"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lost, "lost: x.0"),
+        (row_lost_from_a_file, "rows: left version 3"),
+        (row_lost_by_a_compaction, "rows: left version 3"),
+        (doubled, "doubled: left version 4"),
+        (doubled, "twice: x.0"),
+        (twice_by_number, "twice: x.20"),
+        (refused_and_visible, "refused and visible: x.0"),
+        (unavailable_and_visible, "refused and visible: x.0"),
+        (torn_pair, "torn: w.2"),
+        (torn_pair, "torn: left version 2"),
+        (fits_nothing, "fits nothing: read latest"),
+        (of_no_version, "fits nothing: read latest"),
+        (stale, "stale: read latest"),
+        (backwards, "backwards: read session"),
+        (torn_read, "torn read: read together"),
+        (lost_update, "lost update: left version 3"),
+        (not_serial, "not serial: left version 4"),
+        (nobodys, "nobody's: left version 3"),
+        (outcome_denied, "outcome: 0000000a"),
+        (outcome_elsewhere, "outcome: 0000000a"),
+        (lease_ignored, "lease: w held"),
+        (of_the_stream_lost, "lost: rows"),
+        (broken, "broken: x.0"),
+        (collected_early, "collected early: r"),
+    ],
+)
+def test_what_is_wrong_is_noticed(spoil: Callable[[Case], None], said: str) -> None:
+    case = right_case()
+    spoil(case)
+    assert any(violation.startswith(said) for violation in case.violations()), case.violations()
+
+
+def test_one_who_died_may_have_committed() -> None:
+    case = right_case()
+    case.left.commit([20], [("w.4/0", "p", 1)])
+    assert case.violations() == []
+
+
+def test_a_blind_append_may_stand_before_one_that_did_not_see_it() -> None:
+    case = right_case()
+    case.append("x.0", 20, ("x.0/0", "q", 1), ended=20.0)
+    case.left.commit([21], [("w.0/0", "p", 3), ("x.0/0", "q", 1)], operation="DELETE", replace=True, readVersion=2)
+    case.operation("x.1", {"left": [{"do": "delete", "part": "q", "lo": 0, "hi": 50}]}, [21], places={"left": (4, 0)}, ended=20.0)
+    assert case.violations() == []
+
+
+def test_a_log_with_a_gap_is_no_log() -> None:
+    case = right_case()
+    del case.left.objects[f"_delta_log/{1:020d}.json"]
+    with pytest.raises(Wrong, match=r"not dense from 0: missing are \[1\]"):
+        case.violations()
+
+
+def test_what_a_killed_process_did_not_finish_writing_does_not_count(tmp_path: Path) -> None:
+    diary = Diary(tmp_path / "w-1.jsonl", "w-1")
+    name = diary.begin("append", {"left": [{"do": "append", "rows": [["w-1.0/0", "p", 1]]}]}, number=("loader", 3))
+    diary.note("filing", op=name, id=identity(1))
+    with (tmp_path / "w-1.jsonl").open("ab") as file:
+        file.write(b'{"event": "end", "op": "w-1.0", "answ')
+    [operation] = read_history(tmp_path).operations.values()
+    assert (operation.name, operation.number, operation.ids, operation.answer) == ("w-1.0", ("loader", 3), [identity(1)], "")
+
+
+def test_the_judge_shares_no_code_with_what_it_judges() -> None:
+    for name in ("evidence", "history", "judge", "meaning", "rawlog"):
+        tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
+        imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        imported += [f"{'.' * node.level}{node.module}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert not any(each.startswith(("sluice", "..", "tests")) for each in imported), imported
+        assert not {each for each in imported if each.startswith(".")} & {".run", ".world", ".worker", ".jobs", ".staff"}
