@@ -26,6 +26,7 @@ def transaction(
     tables: Sequence[Table | str | os.PathLike[str]] = (),
     isolation: str | None = None,
     transaction: tuple[str, int] | None = None,
+    key: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     ack: str = "published",
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -35,13 +36,15 @@ def transaction(
     Tables are given to its operations as `sluice.Table` or by location; `coordinator` and `storage_options` are what those given by
     location are opened with. All must be kept by one coordinator, below one chroot. They are read as of the moment of the first
     use of one of them; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
-    `transaction` = (application id, number) makes it happen once: the answer is `Commit.repeated` when all its tables have that number.
+    `transaction` = (application id, number) makes it happen once: the answer is `Commit.repeated` when all its tables have that number;
+    so does a `key`, any text that tells it from all others, such as "nightly-2026-01-01".
     """
     return JointTransaction(
         coordinator,
         tables=tables,
         isolation=isolation,
         transaction=transaction,
+        key=key,
         storage_options=storage_options,
         ack=ack,
         timeout_s=timeout_s,

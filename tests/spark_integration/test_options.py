@@ -66,6 +66,8 @@ def test_the_mode_of_an_overwrite(told: str, mode: str) -> None:
         ({"mergeSchema": "yes"}, "mergeSchema"),
         ({"txnAppId": "a"}, "txnVersion"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion"),
+        ({"txnAppId": "a", "txnVersion": "1", "idempotencyKey": "k"}, "idempotencyKey"),
+        ({"idempotencyKey": ""}, "key="),
         ({"properties": "{"}, "properties"),
         ({"properties": '{"a": 1}'}, "properties"),
         ({"partitionBy": "[1]"}, "partitionBy"),

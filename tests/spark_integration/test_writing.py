@@ -156,6 +156,14 @@ def test_an_applications_transaction_is_written_once(place: Place) -> None:
     assert place.table().version == 1
 
 
+def test_a_key_is_written_once_also_where_it_creates_the_table(place: Place) -> None:
+    for day in (1, 1, 2, 1):
+        place.write(numbers(place, ("a", day)), idempotencyKey=f"nightly-2026-01-0{day}")
+    assert held(place) == [("a", 1), ("a", 2)]
+    place.write(numbers(place, ("b", 3)), mode="overwrite", idempotencyKey="nightly-2026-01-02")
+    assert held(place) == [("a", 1), ("a", 2)]
+
+
 def test_a_second_creator_at_the_same_time_appends(place: Place) -> None:
     plans = [
         SluiceWriter(WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False), numbers(place).schema)

@@ -30,6 +30,7 @@ writing
 ``readVersion``                 with mode overwrite: the version the rows were computed from; rows that others added later stay
 ``isolation``                   "Serializable", or another level that is stricter than the table's, for this write
 ``lease``                       the `reference` of a lease that the driver holds: the write is committed only while it is held
+``idempotencyKey``              write once: a text that tells this write from all others; a job that is restarted gives the same one
 ``txnAppId``, ``txnVersion``    write once: a number that this application id has written already (or a higher one) is not again
 ``ack``                         "published" (default) or "ratified": when the write returns
 ``commitTimeout``               seconds that the commit may take
@@ -54,6 +55,7 @@ from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.s3_options import S3Options
 from ..tables.access import TableAddress
+from ..tables.once import application_transaction
 from ..tables.transactions import DEFAULT_TIMEOUT_S
 
 __all__ = ["STORAGE_OPTIONS_VARIABLE", "ChangesOptions", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
@@ -72,6 +74,7 @@ _WRITING: Final = (
     "readVersion",
     "isolation",
     "lease",
+    "idempotencyKey",
     "txnAppId",
     "txnVersion",
     "ack",
@@ -316,7 +319,11 @@ class _Texts:
         app, version = self.get("txnAppId"), self.number("txnVersion")
         if (app is None) != (version is None):
             raise InvalidRequest("txnAppId and txnVersion belong together; give both, or neither")
-        return None if app is None or version is None else (app, version)
+        given = None if app is None or version is None else (app, version)
+        key = self.get("idempotencyKey")
+        if given is not None and key is not None:
+            raise InvalidRequest("txnAppId and idempotencyKey were given; give one of them", option="idempotencyKey")
+        return application_transaction(given, key)
 
 
 def default_storage_options() -> dict[str, str]:

@@ -22,12 +22,13 @@ from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .creation import access_for_creation, first_actions, new_table
 from .locking import lease_paths
+from .once import check_application_transaction
 from .plan_check import check_plan
 from .planning import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .property_rules import primary_key_of
 from .steps import written
 from .transaction import Transaction
-from .transactions import Change, Reads, check_application_transaction, commit_change
+from .transactions import Change, Reads, commit_change
 from .writing import WritePlan
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "plan_creation", "plan_write"]

@@ -22,9 +22,10 @@ from ..storage.location import normalise
 from .access import Access
 from .ending import OpenTransaction
 from .joint_commit import commit_together, require_one_coordinator
+from .once import application_transaction
 from .table import Table
 from .transaction import Transaction
-from .transactions import DEFAULT_TIMEOUT_S, Change, check_application_transaction, commit_change
+from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change
 from .views import TableSnapshot
 from .writing import Rows, WritePlan
 
@@ -81,19 +82,19 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         tables: Sequence[Named] = (),
         isolation: str | None = None,
         transaction: tuple[str, int] | None = None,
+        key: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         ack: str = "published",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
-        check_application_transaction(transaction)
         if ack not in _ACKS:
             raise InvalidRequest(f"ack is {ack!r}; use one of {', '.join(_ACKS)}")
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._isolation = isolation
-        self._application = transaction
+        self._application = application_transaction(transaction, key)
         self._ack = ack
         self._elsewhere = elsewhere
         self._tables: dict[str, Table] = {}

@@ -14,6 +14,7 @@ from ..storage.snapshot import Snapshot
 from .access import Access
 from .commits import commit_write_once, plan_write
 from .maintenance import Checkpointer
+from .once import application_transaction
 from .plan_check import check_plan
 from .planning import newest_for_append, snapshot_for_change
 from .property_rules import PRIMARY_KEY
@@ -43,15 +44,17 @@ class TableWrites:
         *,
         read_version: int | None = None,
         transaction: tuple[str, int] | None = None,
+        key: str | None = None,
         timeout_s: float | None = None,
     ) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
         It sees the latest version, or `read_version`. `isolation` may be stricter than the table's level, never weaker.
-        `transaction` = (application id, number) makes it happen once, as with `append`.
+        `transaction` = (application id, number) or a `key` makes it happen once, as with `append`.
         """
+        application = application_transaction(transaction, key)
         snapshot = snapshot_for_change(self._access, read_version)
-        return self._transaction(snapshot, isolation=isolation, transaction=transaction, timeout_s=timeout_s)
+        return self._transaction(snapshot, isolation=isolation, application=application, timeout_s=timeout_s)
 
     @property
     def access(self) -> Access:
@@ -76,19 +79,26 @@ class TableWrites:
         self._note(commit)
 
     def append(
-        self, rows: Rows, *, merge_schema: bool = False, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
+        self,
+        rows: Rows,
+        *,
+        merge_schema: bool = False,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
+        timeout_s: float | None = None,
     ) -> Commit | None:
         """Add rows; in a table with a primary key they replace those with the same key. None, and no version, when there are none.
 
         `merge_schema` adds columns the table lacks. With `transaction` = (application id, number) the append happens
-        once: a number that the table has already (or a higher one) is answered with `Commit.repeated`.
+        once: a number that the table has already (or a higher one) is answered with `Commit.repeated`. So it does with a `key`, any
+        text that tells it from all other writes to the table, such as "nightly-2026-01-01".
         """
+        application = application_transaction(transaction, key)
         snapshot = newest_for_append(self._access)
         if PRIMARY_KEY in snapshot.configuration:
             snapshot = snapshot_for_change(self._access, None)
-        begun = self._transaction(snapshot, transaction=transaction, timeout_s=timeout_s)
-        begun.append(rows, merge_schema=merge_schema)
-        return begun.commit()
+        begun = self._transaction(snapshot, application=application, timeout_s=timeout_s)
+        return self._done(begun, lambda each: each.append(rows, merge_schema=merge_schema))
 
     def overwrite(
         self,
@@ -98,6 +108,7 @@ class TableWrites:
         dynamic: bool = False,
         merge_schema: bool = False,
         transaction: tuple[str, int] | None = None,
+        key: str | None = None,
         read_version: int | None = None,
         timeout_s: float | None = None,
     ) -> Commit | None:
@@ -105,25 +116,29 @@ class TableWrites:
 
         The rows must satisfy `where` (ConstraintViolated). What is replaced is what `read_version` holds (the latest
         version when None): give the version your rows were computed from, and rows that others appended since then
-        stay, while a change of what you read is told as ConcurrentModification.
+        stay, while a change of what you read is told as ConcurrentModification. `transaction` and `key` are those of `append`, here and
+        in what follows.
         """
-        begun = self._begun(read_version=read_version, transaction=transaction, timeout_s=timeout_s)
-        begun.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema)
-        return begun.commit()
+        begun = self.begin(read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begun, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
 
-    def delete(self, where: str, *, timeout_s: float | None = None) -> Commit | None:
+    def delete(
+        self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: float | None = None
+    ) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none.
 
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are and the rows are listed as deleted; without
         them the other rows of these files are written again.
         """
-        return self._once(lambda begun: begun.delete(where), timeout_s)
+        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.delete(where))
 
     def update(
         self,
         set: Mapping[str, str],  # noqa: A002 - the word of SQL
         where: str | None = None,
         *,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
         timeout_s: float | None = None,
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
@@ -131,22 +146,37 @@ class TableWrites:
         `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the row as it was. None, and no version,
         when there are no such rows. Raises PredicateError for what cannot be evaluated, ConstraintViolated, SchemaMismatch.
         """
-        return self._once(lambda begun: begun.update(set, where), timeout_s)
+        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.update(set, where))
 
-    def upsert(self, rows: Rows, on: str | Sequence[str] | None = None, *, timeout_s: float | None = None) -> Commit | None:
+    def upsert(
+        self,
+        rows: Rows,
+        on: str | Sequence[str] | None = None,
+        *,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Commit | None:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
 
         `on` is the table's primary key (`sluice.primaryKey`) by default; of several rows with one primary key the last counts, any
         other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows are held in memory.
         """
-        return self._once(lambda begun: begun.upsert(rows, on), timeout_s)
+        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.upsert(rows, on))
 
-    def truncate(self, where: str | None = None, *, timeout_s: float | None = None) -> Commit | None:
+    def truncate(
+        self,
+        where: str | None = None,
+        *,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Commit | None:
         """Remove all rows, or whole partitions, without reading them; None, and no version, when there are none.
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
-        return self._once(lambda begun: begun.truncate(where), timeout_s)
+        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.truncate(where))
 
     def plan_write(
         self,
@@ -156,11 +186,18 @@ class TableWrites:
         where: str | None = None,
         merge_schema: bool = False,
         transaction: tuple[str, int] | None = None,
+        key: str | None = None,
         read_version: int | None = None,
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made."""
         return plan_write(
-            self._access, schema, mode=mode, where=where, merge_schema=merge_schema, transaction=transaction, read_version=read_version
+            self._access,
+            schema,
+            mode=mode,
+            where=where,
+            merge_schema=merge_schema,
+            transaction=application_transaction(transaction, key),
+            read_version=read_version,
         )
 
     def check_write(self, plan: WritePlan) -> None:
@@ -178,34 +215,29 @@ class TableWrites:
         """
         return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
 
-    def _once(self, change: Callable[[Transaction], None], timeout_s: float | None) -> Commit | None:
-        """One operation on the latest version, committed."""
-        begun = self._begun(timeout_s=timeout_s)
+    def _done(self, begun: Transaction, change: Callable[[Transaction], None]) -> Commit | None:
+        """One operation, committed; the commit there is when the application did it before."""
+        done = begun.repeated()
+        if done is not None:
+            return self._note(done)
         change(begun)
         return begun.commit()
-
-    def _begun(
-        self, *, read_version: int | None = None, transaction: tuple[str, int] | None = None, timeout_s: float | None = None
-    ) -> Transaction:
-        return self._transaction(snapshot_for_change(self._access, read_version), transaction=transaction, timeout_s=timeout_s)
 
     def _transaction(
         self,
         snapshot: Snapshot,
         *,
         isolation: str | None = None,
-        transaction: tuple[str, int] | None = None,
+        application: tuple[str, int] | None = None,
         timeout_s: float | None = None,
-        once: bool = False,
     ) -> Transaction:
         return Transaction(
             self._access,
             snapshot,
             isolation=isolation,
-            transaction=transaction,
+            transaction=application,
             ack=self._ack,
             timeout_s=timeout_s or self._timeout_s,
-            once=once,
             committed=self._note,
         )
 

@@ -23,13 +23,13 @@ from .capturing import capture_changes
 from .changing import add_files, delete_rows, truncate_rows, update_rows
 from .draft import Draft
 from .ending import OpenTransaction
+from .once import check_application_transaction
 from .planning import plan_on, require_replaceable
 from .steps import Step, operation_of, reads_of, scope_of, told
 from .transactions import (
     DEFAULT_TIMEOUT_S,
     Change,
     Reads,
-    check_application_transaction,
     commit_change,
     new_transaction_id,
     repeated_application_transaction,

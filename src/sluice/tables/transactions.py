@@ -18,7 +18,7 @@ from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
 from ..coordinator.records import Head, Intent, digest
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, encode_all
-from ..storage.errors import InvalidRequest, LogGap
+from ..storage.errors import LogGap
 from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path
 from ..storage.row_tracking import row_id_high_water_mark
@@ -33,7 +33,6 @@ from .looking_into import holding_nothing_read
 __all__ = [
     "Change",
     "Reads",
-    "check_application_transaction",
     "commit_change",
     "intent_of",
     "new_transaction_id",
@@ -49,18 +48,6 @@ _LOOKS_MAX = 8
 def new_transaction_id(access: Access) -> str:
     """A GUID: the name of a transaction for ever, and part of the names of all its data files, which tell whose they are."""
     return access.ours.context.new_transaction_id()
-
-
-def check_application_transaction(transaction: object) -> None:
-    """Raise InvalidRequest unless this is None or (application id, number), as Delta's `txn` action holds them."""
-    match transaction:
-        case None:
-            return
-        case (str(app), int(number)) if app and type(number) is int and 0 <= number < 2**63:
-            return
-    raise InvalidRequest(
-        f"transaction={transaction!r}: give (application id, number), a text that is not empty and a whole number, 0 or more"
-    )
 
 
 @dataclass(frozen=True, slots=True)
