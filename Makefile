@@ -3,6 +3,7 @@
 # make test-long            the tests' long versions: every operation of every cell, long random histories
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
+# make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
 # make check                formatting, lint, types, the direction of the imports
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
@@ -23,9 +24,10 @@ SYSTEMS = sluice,delta-rs,pyiceberg
 SEEDS = 1000
 MINUTES = 5
 SEED =
+ONLY =
 ARGS =
 
-.PHONY: help demo test test-long simulate chaos check bench-commits bench-engine java clean
+.PHONY: help demo test test-long simulate chaos mutate check bench-commits bench-engine java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -55,6 +57,10 @@ simulate: $(READY)
 # Standard output ends with one JSON object; without SEED any is taken, and told.
 chaos: java $(READY)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Standard output ends with one JSON object; nothing is changed but a copy.
+mutate: $(READY)
+	@$(BIN)/python -m tests.mutations $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,102 @@
+"""Which transactions share a version, and what a plain append is compared with: nothing but the version of the metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sluice.coordinator.content import Member, Winner
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.records import Footprint, Head, Intent
+from sluice.coordinator.resolve import Decision, Queued, groupable, resolve, window_start
+from sluice.storage.actions import Metadata
+from sluice.storage.errors import AccessDenied
+
+from .world import app_intent, append_intent, intent_of, no_vectors, rewrite_intent
+
+BASE = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0)
+SCHEMA = '{"type":"struct","fields":[]}'
+CHANGED = Metadata("t", SCHEMA, (), {})
+
+
+def decided(head: Head, intents: list[Intent], winners: dict[int, Winner] | None = None) -> Decision:
+    queue = [Queued(head.slot + 1 + n, i.transaction_id, Member(i, i.actions.encode())) for n, i in enumerate(intents)]
+    return resolve(head, queue, {} if winners is None else winners, Limits(), room=100, lookup=no_vectors)
+
+
+def rules(decision: Decision) -> list[str]:
+    return ["" if each.refusal is None else each.refusal.rule for each in decision.verdicts]
+
+
+def metadata_intent(head: Head) -> Intent:
+    return intent_of(head, [CHANGED], Footprint(metadata=True, data_change=False))
+
+
+def test_an_append_that_was_made_before_the_metadata_changed_is_refused() -> None:
+    """It is the one thing that a plain append is compared with, and the head knows of it."""
+    head = Head(version=3, slot=0, timestamp_ms=1_000, metadata_version=2)
+    changed = Winner(2, "SET TBLPROPERTIES", metadata=CHANGED)
+    winners = {1: Winner(1), 2: changed, 3: Winner(3)}
+    old = append_intent(head, validated_through=1)
+    queue = [Queued(1, old.transaction_id, Member(old, old.actions.encode()))]
+    assert window_start(head, queue) <= 1
+    assert rules(decided(head, [old], winners)) == ["metadata-changed"]
+    assert rules(decided(head, [append_intent(head, validated_through=2)])) == [""]
+
+
+def test_the_head_tells_which_version_changed_the_metadata() -> None:
+    changing = decided(BASE, [metadata_intent(BASE)])
+    assert changing.head.metadata_version == changing.head.version == 1
+    assert decided(changing.head, [append_intent(changing.head)]).head.metadata_version == 1
+
+
+def test_an_append_behind_a_change_of_metadata_in_the_same_batch_is_refused() -> None:
+    assert rules(decided(BASE, [metadata_intent(BASE), append_intent(BASE)])) == ["", "metadata-changed"]
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"footprint": Footprint(blind_append=True, metadata=True)},
+        {"footprint": Footprint(blind_append=True, protocol=True)},
+        {"footprint": Footprint(blind_append=True, domains=("d",))},
+        {"footprint": Footprint()},
+        {"footprint": Footprint(blind_append=True, policy="MaxCompute")},
+        {"expected_version": 1},
+        {"staged": "_sluice/staged/x.json"},
+        {"detach": True},
+    ],
+    ids=["metadata", "protocol", "domain", "not blind", "a matrix", "one version only", "staged", "gives the table back"],
+)
+def test_what_is_more_than_an_append_has_a_version_of_its_own(special: dict[str, Any]) -> None:
+    assert groupable(append_intent(BASE))
+    assert not groupable(append_intent(BASE, **special))
+
+
+def test_two_transactions_of_one_application_are_two_versions() -> None:
+    """A version names one number of an application: with two of them nobody could tell which was committed."""
+    decision = decided(BASE, [app_intent(BASE, 1), app_intent(BASE, 2), append_intent(BASE)])
+    assert [plan.slots for plan in decision.versions] == [(1,), (2, 3)]
+
+
+def test_row_ids_are_not_given_twice_in_one_batch() -> None:
+    head = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0, row_ids=-1)
+    decision = decided(head, [append_intent(head), append_intent(head), rewrite_intent(head, "old.parquet", "new.parquet")])
+    assert decision.head.row_ids == 2
+    assert [plan.first_row_id for plan in decision.versions] == [0, 2]
+
+
+class Forbidden(dict[int, Winner]):
+    """Versions that this client may not read."""
+
+    def get(self, key: int, default: object = None) -> Any:
+        raise AccessDenied(f"version {key} may not be read")
+
+
+def test_who_may_not_read_what_it_takes_decides_nothing() -> None:
+    """It says something of this client: others may see more, and the transaction is not refused for it."""
+    head = Head(version=2, slot=0, timestamp_ms=1_000, metadata_version=0)
+    intent = rewrite_intent(Head(version=1), "old.parquet", "new.parquet")
+    with pytest.raises(AccessDenied):
+        decided(head, [intent], Forbidden())

@@ -1,0 +1,148 @@
+"""A transaction is committed once, however often it is filed, and however late somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.layout import SlotName, VerdictName
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import Call, Fault
+from sluice.coordinator.records import BatchRecord, Intent, Verdict
+from sluice.storage.errors import InvalidRequest
+
+from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
+
+KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.check()
+
+
+def soon() -> Deadline:
+    return Deadline.after(5, SystemClock())
+
+
+def slot_of(client: Client, intent: Intent) -> str:
+    """Make a slot by hand, as often as one likes."""
+    prefix = client.world.tree.slot_prefix(client.head().generation, intent.transaction_id)
+    return client.session.create(prefix, intent.encode(), sequential=True)
+
+
+def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_looks(world: World) -> None:
+    """It took effect, and nothing in the tree tells of it any more: the decision in the queue finds it in the log."""
+    owner, other = world.client(DIRECT), world.client(KEEPING_FEW)
+    intent = append_intent(owner.head(), "mine.parquet")
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head", session=owner.session)
+
+    def meddle(call: Call) -> None:
+        if call.verb == "barrier" and call.session_id == owner.session.session_id:
+            world.coordination.before = None
+            for _ in range(4):
+                other.append()
+            other.committer.publisher._prune()
+
+    world.coordination.before = meddle
+    commit = owner.commit(intent)
+    assert commit.repeated
+    assert commit.version == 0
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
+    """Whoever may make slots may make them twice, and need not say so."""
+    client, asking = world.client(), world.client()
+    intent = append_intent(client.head(), "x.parquet")
+    for _ in range(2):
+        slot_of(client, intent)
+    assert asking.committer.outcome(intent.transaction_id, soon()).commit is not None
+    asking.append("y.parquet")
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_what_is_not_published_keeps_its_record(world: World) -> None:
+    """Records are pruned from the old end, and more of them stay than versions may wait."""
+    limits = QUICK.but(backlog_versions_max=2, verdicts_kept=3)
+    client, other = world.client(limits), world.client(limits)
+    client.append("a.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    client.commit(rewrite_intent(client.head(), "a.parquet", "b.parquet"), ack="ratified")
+    client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
+    other.committer.publisher._prune()
+    world.objects.disk.faults.clear()
+    other.committer.publisher.publish_pending()
+    assert world.files() == {"c.parquet"}
+    assert len(world.log()) == 3
+
+
+def test_limits_by_which_a_record_could_go_before_its_version_is_published_are_none() -> None:
+    with pytest.raises(InvalidRequest, match="contradict"):
+        Limits(verdicts_kept=8, backlog_versions_max=8)
+
+
+def test_an_expired_session_is_no_trouble_of_who_reads(world: World) -> None:
+    client = world.client()
+    for verb in ("read", "barrier"):
+        world.coordination.inject(Fault.EXPIRED_BEFORE, verb=verb)
+        client.context.barrier()
+        assert client.head().version == -1
+
+
+def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> None:
+    client = world.client()
+    claim = claim_slot(client.context, append_intent(client.head(), "x.parquet"), client.head(), soon())
+    record = BatchRecord("b", 0, 0, (Verdict(claim.slot, "somebody-else", 0, 0),), ())
+    told = client.committer.verdicts.told_by(record, claim)
+    assert told is not None
+    assert told.verdict.transaction_id == claim.transaction_id
+    assert told.verdict.refusal is not None
+
+
+# -- slots that come too late for their generation -----------------------------------------------------------------------
+
+
+def closed_generations(world: World, alive: Client) -> list[str]:
+    """The slots that stand in generations before the present one."""
+    present = alive.head().generation
+    return [name for generation in range(present) for name in alive.session.children(world.tree.slots(generation)) or ()]
+
+
+def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
+    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = alive.head()
+    for _ in range(3):
+        alive.append()
+    orphan = append_intent(stale)
+    claim_slot(dead.context, orphan, stale, soon())
+    assert len(closed_generations(world, alive)) == 1
+    assert alive.committer.outcome(orphan.transaction_id, soon()).commit is not None
+    assert closed_generations(world, alive) == []
+    assert world.transactions().count(orphan.transaction_id) == 1
+
+
+def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None:
+    """A slot of a new generation has a low number again: it is not decided for that."""
+    old, new = world.client(), world.client(QUICK.but(generation_slots_max=3))
+    for _ in range(5):
+        new.append()
+    head = new.head()
+    assert head.generation == 1
+    late = append_intent(replace(head, generation=0))
+    claim = claim_slot(old.context, late, replace(head, generation=0), soon())
+    assert claim.generation == 0
+    assert not claim.is_decided(replace(head, slot=claim.slot))
+    assert not claim.is_first(replace(head, slot=claim.slot - 1))
+    assert new.committer.outcome(late.transaction_id, soon()).commit is not None
+
+
+def test_names_of_slots_and_records_sort_by_what_they_count() -> None:
+    assert SlotName(2, "b").sequence < SlotName(10, "a").sequence
+    assert VerdictName(0, 9, 9, False) < VerdictName(0, 10, 9, False) < VerdictName(1, -1, 10, False)

@@ -1,0 +1,74 @@
+"""What a transaction read goes on to count: through compactions of others, and never on vectors that were made on others."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from sluice.coordinator.conflicts import Finding
+from sluice.coordinator.content import Winner
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.isolation import IsolationLevel
+from sluice.coordinator.rebase import Attempt, meet_all
+from sluice.coordinator.rows import merge
+from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
+from sluice.storage.lineage import Moved, with_moves
+from sluice.storage.vectors import Rows, plan_vector
+
+from .world import no_vectors
+
+_owners = (f"00000000-0000-4000-8000-{n:012d}" for n in itertools.count())
+
+
+def file(path: str, vector: DeletionVector | None = None) -> AddFile:
+    return AddFile(path, {}, 100, 1, True, stats='{"numRecords":10}', deletion_vector=vector)
+
+
+def removed(add: AddFile, *, data_change: bool = True) -> RemoveFile:
+    return RemoveFile(
+        add.path, data_change, deletion_timestamp=1, partition_values={}, size=100, stats=add.stats, deletion_vector=add.deletion_vector
+    )
+
+
+def vector_of(*rows: int) -> DeletionVector:
+    vector, _ = plan_vector(Rows(rows), owner=next(_owners))
+    return vector
+
+
+def compaction(version: int, source: AddFile, output: str) -> Winner:
+    moved = with_moves(removed(source, data_change=False), [Moved(output, 0, 0, 10)])
+    return Winner(version, "OPTIMIZE", adds=(replace(file(output), data_change=False),), removed={source.path: moved})
+
+
+def reading(*paths: str) -> Attempt:
+    """It read files for good, and adds rows elsewhere, in a table with deletion vectors."""
+    footprint = Footprint(read_files=paths, row_level=True, predicates=("a > 7",))
+    return Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+
+
+def test_who_read_a_file_depends_on_what_a_compaction_made_of_it() -> None:
+    first = compaction(1, file("a.parquet"), "b.parquet")
+    second = compaction(2, file("b.parquet"), "c.parquet")
+    gone = Winner(3, "DELETE", removed={"c.parquet": removed(file("c.parquet"))})
+    assert isinstance(meet_all(reading("a.parquet"), [first, second], no_vectors), Attempt)
+    found = meet_all(reading("a.parquet"), [first, second, gone], no_vectors)
+    assert isinstance(found, Finding)
+    assert found.rule.name == "removed-what-i-read"
+    assert isinstance(meet_all(reading("other.parquet"), [first, second, gone], no_vectors), Attempt)
+
+
+@pytest.mark.parametrize("base", [None, (1,)], ids=["none", "another"])
+def test_vectors_that_were_made_on_different_ones_are_not_united(base: tuple[int, ...] | None) -> None:
+    """A transaction that deletes rows of a file as it was at another time than the winner found it."""
+    mine, theirs = vector_of(1, 2, 5), vector_of(1, 2, 7)
+    known = {vector.unique_id: rows for vector, rows in ((mine, Rows([1, 2, 5])), (theirs, Rows([1, 2, 7])))}
+    before_me = vector_of(1, 2)
+    known[before_me.unique_id] = Rows([1, 2])
+    before_them = None if base is None else vector_of(*base)
+    if before_them is not None:
+        known[before_them.unique_id] = Rows(base)
+    winner = Winner(1, "DELETE", adds=(file("a.parquet", theirs),), removed={"a.parquet": removed(file("a.parquet", before_them))})
+    actions = (removed(file("a.parquet", before_me)), file("a.parquet", mine))
+    assert merge(actions, winner, next(_owners), lambda vector: known[vector.unique_id]).reconciled == set()

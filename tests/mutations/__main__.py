@@ -1,0 +1,183 @@
+"""`make mutate [ONLY=name,...]`, or `python -m tests.mutations`: which evidence notices that a check of the protocol is missing?
+
+    python -m tests.mutations [--only name,...] [--all] [--workers 2]
+    python -m tests.mutations --list | --table
+
+For each mutation the evidence expected to notice is run, the cheapest first, up to the first that does; with --all all of it,
+and the simulator beside it for every mutation. One line for each, one JSON object on the last line. Ends with 1 when a mutation
+survived that is not accepted in the catalogue, with 2 when one could not be tried, or the tree fails its evidence without any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .catalogue import MUTATIONS, table
+from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, evidence_for, ran
+from .mutation import SEEDS, Mutation
+from .tree import ROOT, Copy, copy_of
+
+
+@dataclass
+class Result:
+    """What became of a mutation: the kinds of evidence that noticed, the first first, and those listed that did not."""
+
+    mutation: Mutation
+    findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
+    silent: list[str] = field(default_factory=list[str])
+    took_s: float = 0.0
+    error: str = ""
+    """Why it could not be tried."""
+
+    @property
+    def word(self) -> str:
+        """caught, accepted or SURVIVED; ERROR when it could not be tried."""
+        return "ERROR" if self.error else "caught" if self.findings else "accepted" if self.mutation.accepted else "SURVIVED"
+
+    def lines(self) -> Iterator[str]:
+        """What is told of it."""
+        mutation = self.mutation
+        by = ", ".join(f"{kind}: {', '.join(map(_short, finding.noticed_by))}" for kind, finding in self.findings.items())
+        yield f"{self.word:<8}  {mutation.breaks:<10}  {mutation.name:<44}  {self.took_s:5.1f} s  {by or mutation.accepted}"
+        yield from [f"          {finding.said[:150]}" for finding in list(self.findings.values())[:1] if finding.said]
+        yield from [f"          {line}" for line in self.error.splitlines()[-12:]]
+        for name in self.silent:
+            yield f"          listed, and did not notice: {name}"
+
+
+def _short(name: str) -> str:
+    return name.rpartition("::")[2]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Takes checks out, one at a time.")
+    parser.add_argument("--only", default="", help="names of mutations, or beginnings of names, separated by commas")
+    parser.add_argument("--all", action="store_true", help="all evidence, and the simulator for every mutation")
+    parser.add_argument("--workers", type=int, default=2, help="how many at a time")
+    parser.add_argument("--list", action="store_true", help="name the mutations")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/mutations.md")
+    return parser.parse_args()
+
+
+def _chosen(only: str) -> list[Mutation]:
+    names = [name for name in only.split(",") if name]
+    unknown = [name for name in names if not any(each.name.startswith(name) for each in MUTATIONS)]
+    if unknown:
+        sys.exit(f"there are no mutations {', '.join(unknown)}; --list names them")
+    return [each for each in MUTATIONS if not names or any(each.name.startswith(name) for name in names)]
+
+
+class Bench:
+    """Copies of the tree, each used by one at a time."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self._free: queue.Queue[Copy] = queue.Queue()
+        for n in range(workers):
+            self._free.put(copy_of(ROOT, folder / str(n)))
+
+    @contextmanager
+    def copy(self) -> Iterator[Copy]:
+        """A copy that nobody else uses."""
+        copy = self._free.get()
+        try:
+            yield copy
+        finally:
+            self._free.put(copy)
+
+    def unchanged(self, evidence: Evidence) -> Finding:
+        """What the evidence says of the tree as it is."""
+        with self.copy() as copy:
+            return ran(replace(evidence, limit_s=3600.0), copy)
+
+    def tried(self, mutation: Mutation, *, everything: bool) -> Result:
+        """Take the check out, and look who notices."""
+        result, begun = Result(mutation), time.monotonic()
+        evidence = evidence_for(mutation, to_the_end=everything)
+        if everything and not mutation.seeds:
+            evidence.append(by_seeds(SEEDS))
+        with self.copy() as copy:
+            try:
+                with copy.mutated(mutation.edits):
+                    for each in evidence:
+                        if self._look(each, copy, result) and not everything:
+                            break
+            except (RuntimeError, ValueError) as trouble:
+                result.error = str(trouble)
+        result.took_s = time.monotonic() - begun
+        return result
+
+    @staticmethod
+    def _look(evidence: Evidence, copy: Copy, result: Result) -> bool:
+        """Whether this evidence notices; noted in the result."""
+        finding = ran(evidence, copy)
+        if finding.noticed_by:
+            result.findings[evidence.kind] = finding
+        if evidence.kind == "tests":
+            noticed = {*finding.noticed_by, *(name.partition("[")[0] for name in finding.noticed_by)}
+            result.silent += [name for name in evidence.names if name not in noticed]
+        elif not finding.noticed_by and (evidence.kind != "simulator" or result.mutation.seeds):
+            result.silent.append(f"{evidence.kind} {', '.join(evidence.names)}")
+        return bool(finding.noticed_by)
+
+
+def _baseline(mutations: Sequence[Mutation], *, everything: bool) -> list[Evidence]:
+    """All evidence of the mutations, each piece once."""
+    tests = sorted({name for each in mutations for name in each.tests})
+    worlds = sorted({name for each in mutations for name in each.worlds})
+    seeds = {each.seeds for each in mutations if each.seeds} | ({SEEDS} if everything else set())
+    found = [by_seeds(each) for each in sorted(seeds)]
+    found += [by_tests(tests, to_the_end=True)] if tests else []
+    return found + ([by_worlds(worlds)] if worlds else [])
+
+
+def _sum(results: Sequence[Result]) -> dict[str, object]:
+    by = Counter(next(iter(each.findings)) for each in results if each.findings)
+    words = Counter(each.word for each in results)
+    return {
+        "mutations": len(results),
+        "caught": words["caught"],
+        "survived": words["SURVIVED"],
+        "accepted": words["accepted"],
+        "by": dict(sorted(by.items())),
+    }
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    arguments = _arguments()
+    mutations = _chosen(arguments.only)
+    if arguments.list or arguments.table:
+        print(table() if arguments.table else "\n".join(f"{each.breaks:<10}  {each.name:<44}  {each.what}" for each in mutations))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="sluice-mutations-") as folder, ThreadPoolExecutor(arguments.workers) as pool:
+        bench = Bench(Path(folder), arguments.workers)
+        begun = time.monotonic()
+        baseline = _baseline(mutations, everything=arguments.all)
+        for evidence, finding in zip(baseline, pool.map(bench.unchanged, baseline), strict=True):
+            if finding.noticed_by:
+                print(f"without any mutation, {evidence.kind} fail: {', '.join(finding.noticed_by)}\n{finding.said}")
+                return 2
+        print(f"the tree passes all evidence ({time.monotonic() - begun:.0f} s)", flush=True)
+        results: list[Result] = []
+        for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in mutations]):
+            results.append(done.result())
+            print("\n".join(results[-1].lines()), flush=True)
+    print(f"{len(results)} mutations in {time.monotonic() - begun:.0f} s")
+    print(json.dumps(_sum(results)))
+    words = {each.word for each in results}
+    return 2 if "ERROR" in words else 1 if "SURVIVED" in words else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,564 @@
+"""Committing to one table: filing, ratifying, publishing, answers that are lost, generations of slots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutation import COORDINATOR, SEEDS, TABLES, Mutation, edit
+
+__all__ = ["MUTATIONS"]
+
+_PROTOCOL = "tests/coordinator/test_commit_protocol.py::"
+_INVARIANTS = "tests/coordinator/test_invariants.py::"
+_LATE = "tests/coordinator/test_lost_and_late.py::"
+_OVERTAKEN = "tests/coordinator/test_overtaken.py::"
+_ONCE = "tests/coordinator/test_once.py::"
+_GROUPING = "tests/coordinator/test_grouping.py::"
+
+_COMMITTER = f"{COORDINATOR}committer.py"
+_CLAIMS = f"{COORDINATOR}claims.py"
+_DIRECT = f"{COORDINATOR}direct.py"
+_PUBLISHER = f"{COORDINATOR}publisher.py"
+_RESOLVE = f"{COORDINATOR}resolve.py"
+
+_RATIFYING: Final = (
+    Mutation(
+        "head-is-compared",
+        "I1",
+        "a batch is recorded on whatever head there is by now",
+        edit(f"{COORDINATOR}queued.py", "Write(tree.head, after.encode(), before.version)", "Write(tree.head, after.encode(), -1)"),
+        tests=(f"{_OVERTAKEN}test_the_head_never_goes_back_to_who_was_overtaken",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "head-is-compared-on-the-fast-path",
+        "I1",
+        "the same for a transaction without a slot",
+        edit(
+            _DIRECT,
+            "Write(context.tree.head, after.encode(), head_node.version)",
+            "Write(context.tree.head, after.encode(), -1)",
+        ),
+        tests=(f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[fast path]",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "batch-is-recognised",
+        "I1",
+        "after a lost reply, whatever record stands there is taken for one's own",
+        edit(_COMMITTER, " or BatchRecord.decode(node.data).batch_id != record.batch_id", ""),
+        tests=(f"{_OVERTAKEN}test_a_record_of_the_same_name_that_somebody_else_wrote",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "batch-is-recognised-on-the-fast-path",
+        "I1",
+        "the same for a transaction without a slot",
+        edit(_DIRECT, "return BatchRecord.decode(node.data).batch_id == record.batch_id", "return True"),
+        tests=(f"{_OVERTAKEN}test_a_record_of_the_same_name_on_the_fast_path",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "barrier-after-a-lost-reply",
+        "I12",
+        "a server that is behind tells what became of a request whose reply was lost",
+        edit(
+            f"{COORDINATOR}context.py",
+            "                self.coordination.barrier()\n                return look()",
+            "                return look()",
+        ),
+        tests=(f"{_OVERTAKEN}test_a_lost_claim_is_looked_for_after_a_barrier",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "barrier-after-a-lost-ratification",
+        "I12",
+        "the same for a ratifying multi",
+        edit(
+            _COMMITTER,
+            "            coordination.barrier()\n            node = coordination.read(self.context.tree.verdict(name))",
+            "            node = coordination.read(self.context.tree.verdict(name))",
+        ),
+        accepted="the claim is looked at again until the head shows that it is decided, and its record tells how: it takes longer",
+    ),
+    Mutation(
+        "versions-are-dense",
+        "I2",
+        "a decision that leaves a version out is recorded",
+        edit(_RESOLVE, 'invariant("I2", ', 'invariant("I2", True or '),
+        tests=(f"{_INVARIANTS}test_i2_versions_are_dense",),
+    ),
+    Mutation(
+        "backlog-is-bounded",
+        "liveness",
+        "any number of versions is ratified before they are published",
+        edit(_RESOLVE, "            if len(self.groups) >= self.room:\n                return False\n", ""),
+        tests=("tests/coordinator/test_resolve.py::test_versions_are_dense_times_increase_and_room_is_kept",),
+    ),
+    Mutation(
+        "slot-order-is-checked",
+        "I3",
+        "a queue that is out of order, or holds a slot twice, is decided",
+        edit(_RESOLVE, 'invariant("I3", ', 'invariant("I3", True or '),
+        tests=(f"{_INVARIANTS}test_i3_slots_are_decided_in_slot_order_each_once",),
+    ),
+    Mutation(
+        "slots-are-sorted",
+        "I3",
+        "later slots are decided before earlier ones",
+        edit(_CLAIMS, "for slot in sorted(s for s", "for slot in reversed([s for s")
+        + edit(_CLAIMS, "s.sequence > head.slot):", "s.sequence > head.slot]):")
+        + edit(_RESOLVE, 'invariant("I3", ', 'invariant("I3", True or ')
+        + edit(_RESOLVE, "        last = queued.slot\n", "        last = max(last, queued.slot)\n"),
+        tests=(f"{_PROTOCOL}test_slots_are_decided_in_slot_order",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "slots-that-vanish-stop-the-look",
+        "I3",
+        "of a queue in which a slot is not there any more, the others are decided",
+        edit(f"{COORDINATOR}queued.py", "            return ()\n        queue.append", "            continue\n        queue.append"),
+        accepted="a slot goes when it is published, so that the head has moved, and the comparison of the head stops the decision",
+    ),
+    Mutation(
+        "one-slot-of-each-number",
+        "I3",
+        "of two slots with one number both are decided",
+        edit(
+            _CLAIMS,
+            "        found.setdefault(slot.sequence, slot)\n    return list(found.values())",
+            "        found[hash(slot)] = slot\n    return list(found.values())",
+        ),
+        tests=("tests/tables/test_hostile_intents.py::test_two_slots_of_one_number_are_decided_once",),
+    ),
+    Mutation(
+        "history-is-complete",
+        "I4",
+        "a version that is needed to decide and was not given is passed over",
+        edit(_RESOLVE, 'invariant("I4", ', 'invariant("I4", True or '),
+        tests=(f"{_INVARIANTS}test_i4_nothing_is_decided_without_the_history_it_depends_on",),
+    ),
+    Mutation(
+        "who-waits-is-not-passed",
+        "order",
+        "the fast path is taken though somebody waits in the queue",
+        edit(
+            _DIRECT,
+            "    if undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head):\n        return None\n",
+            "",
+        ),
+        tests=(f"{_PROTOCOL}test_who_waits_in_the_queue_is_not_passed",),
+    ),
+    Mutation(
+        "fast-path-when-idle",
+        "order",
+        "the fast path is taken though a version waits to be published",
+        edit(_DIRECT, "    if not idle or head.slot", "    if head.slot"),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "trouble-with-deciding-is-waited-out",
+        "I12",
+        "an object store that is away while a queue is decided fails whoever decides",
+        edit(
+            _COMMITTER,
+            '            except _TROUBLE as trouble:\n                _log.info("transaction %s waits',
+            '            except ZeroDivisionError as trouble:\n                _log.info("transaction %s waits',
+        ),
+        tests=(f"{_PROTOCOL}test_an_unavailable_store_during_a_decision_only_delays",),
+        seeds=SEEDS,
+    ),
+)
+
+_LOST: Final = (
+    Mutation(
+        "slot-is-looked-for",
+        "I12",
+        "a slot whose reply was lost is made again without a look",
+        edit(_CLAIMS, "            if found is not None:\n", "            if found is not None and not found:\n"),
+        tests=(f"{_PROTOCOL}test_the_slot_of_a_lost_reply_is_found_by_its_guid",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "filed-again-is-said",
+        "I12",
+        "who files again after a lost reply does not say so, and is not looked for in the log",
+        edit(_CLAIMS, "intent, doubt = replace(intent, filed_again=True), is_decided", "doubt = is_decided"),
+        tests=(f"{_PROTOCOL}test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed",),
+    ),
+    Mutation(
+        "filed-again-is-said-after-the-fast-path",
+        "I12",
+        "the same for who was on the fast path before",
+        edit(_COMMITTER, "commit, intent = None, replace(intent, filed_again=True)", "commit, intent = None, intent"),
+        tests=(f"{_ONCE}test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_looks",),
+    ),
+    Mutation(
+        "lost-on-the-fast-path-is-told",
+        "I12",
+        "on the fast path, no record is taken for no commit",
+        edit(_DIRECT, "            raise  # it never took effect", "            return False  # it never took effect"),
+        tests=(f"{_ONCE}test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_looks",),
+    ),
+    Mutation(
+        "committed-once-by-id",
+        "I12",
+        "the log is not searched for a transaction that was filed again",
+        edit(_RESOLVE, "            if ordinal is not None:\n                return version, ordinal\n", ""),
+        seeds=SEEDS,
+        tests=(f"{_PROTOCOL}test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed",),
+    ),
+    Mutation(
+        "committed-once-in-a-batch",
+        "I12",
+        "two slots of one transaction in one batch are both committed",
+        edit(
+            _RESOLVE,
+            "        if intent.transaction_id in self.placed:\n            return self.placed[intent.transaction_id]\n",
+            "",
+        ),
+        tests=(f"{_ONCE}test_two_slots_of_one_transaction_in_one_batch",),
+    ),
+    Mutation(
+        "application-number-once",
+        "I12",
+        "an application's transaction is committed as often as it is filed",
+        edit(_RESOLVE, "winner.app_versions.get(app, number - 1) >= number", "False"),
+        tests=(f"{_PROTOCOL}test_an_application_transaction_twice_in_one_batch",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "applications-do-not-share-a-version",
+        "I12",
+        "two transactions of one application may become one version",
+        edit(_RESOLVE, "            and not (apps & group.apps)\n", ""),
+        tests=(f"{_GROUPING}test_two_transactions_of_one_application_are_two_versions",),
+    ),
+    Mutation(
+        "undecided-is-decided-by-who-asks",
+        "I10",
+        "who asks for an outcome does not decide an undecided slot",
+        edit(_COMMITTER, "        if claim is None or node is None:\n            found", "        if True:\n            found"),
+        tests=(f"{_INVARIANTS}test_i10_every_outcome_can_be_asked_for_by_anyone",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "barrier-before-an-outcome",
+        "I10",
+        "an outcome is told by a server that is behind",
+        edit(
+            _COMMITTER,
+            "        self.context.coordination.barrier()\n        state = self.context.read_head()",
+            "        state = self.context.read_head()",
+        ),
+        tests=(f"{_OVERTAKEN}test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "records-are-kept",
+        "I10",
+        "verdict records go as soon as there are later ones, whether their versions are published or not",
+        edit(_PUBLISHER, "old = names[limits.verdicts_kept :]", "old = names[1:]"),
+        tests=(f"{_ONCE}test_what_is_not_published_keeps_its_record",),
+    ),
+    Mutation(
+        "refusals-are-kept",
+        "I10",
+        "the records of refusals go with the others",
+        edit(_PUBLISHER, "            if name.refusals:\n", "            if False:\n"),
+        tests=(f"{_PROTOCOL}test_verdict_records_are_pruned_and_outcomes_stay",),
+    ),
+    Mutation(
+        "records-outlast-the-backlog",
+        "I10",
+        "limits are taken by which records would be pruned before their versions are published",
+        edit(f"{COORDINATOR}limits.py", "            and self.verdicts_kept > self.backlog_versions_max\n", ""),
+        tests=(f"{_ONCE}test_limits_by_which_a_record_could_go_before_its_version_is_published_are_none",),
+    ),
+    Mutation(
+        "lost-session-is-replaced",
+        "I12",
+        "a session that expired fails whoever reads",
+        edit(
+            f"{COORDINATOR}context.py",
+            "        except SessionLost:\n            return look(self.coordination)\n",
+            "        except SessionLost:\n            raise\n",
+        ),
+        tests=(f"{_ONCE}test_an_expired_session_is_no_trouble_of_who_reads",),
+    ),
+)
+
+_PUBLISHING: Final = (
+    Mutation(
+        "content-has-its-digest",
+        "I5",
+        "what was tampered with after it was ratified is published",
+        edit(f"{COORDINATOR}ratified.py", 'invariant("I5", ', 'invariant("I5", True or '),
+        tests=(f"{_INVARIANTS}test_i5_what_is_published_is_what_was_ratified",),
+    ),
+    Mutation(
+        "foreign-commits-are-noticed",
+        "I5",
+        "a version that stands in the log is taken for the one that was ratified",
+        edit(_PUBLISHER, "if found != content:", "if False:"),
+        tests=(f"{_PROTOCOL}test_a_foreign_commit_is_named",),
+    ),
+    Mutation(
+        "publication-order-is-checked",
+        "I6",
+        "a version is published though the one before is not",
+        edit(_PUBLISHER, 'invariant("I6", plan', 'invariant("I6", True or plan'),
+        tests=(f"{_INVARIANTS}test_i6_a_version_is_published_only_after_the_one_before",),
+    ),
+    Mutation(
+        "first-pending-batch-first",
+        "I6",
+        "of what waits to be published, the last batch is taken",
+        edit(_PUBLISHER, "pending = min(", "pending = max(") + edit(_PUBLISHER, 'invariant("I6", plan', 'invariant("I6", True or plan'),
+        tests=(f"{_OVERTAKEN}test_of_two_batches_that_wait_the_first_is_published_first",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "own-batch-in-its-turn",
+        "I6",
+        "who ratified a batch publishes it at once, whatever is before it",
+        edit(
+            _COMMITTER,
+            "next_one = published.version == before.version and published.covers(before.generation, before.slot)",
+            "next_one = True",
+        )
+        + edit(_PUBLISHER, 'invariant("I6", plan', 'invariant("I6", True or plan'),
+        tests=(f"{_PROTOCOL}test_a_batch_on_top_of_an_unpublished_direct_version_waits_for_it",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "published-when-it-is-there",
+        "I6",
+        "`published` is raised before the files are put",
+        edit(
+            _PUBLISHER,
+            "            if not self._put(record, plan.version):\n                return False\n            version = plan.version\n",
+            "            version = plan.version\n",
+        )
+        + edit(
+            _PUBLISHER,
+            "        return self._raise(record, reached, node)\n",
+            "        raised = self._raise(record, reached, node)\n"
+            "        return raised and all([self._put(record, plan.version) for plan in record.versions])\n",
+        ),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "published-is-compared",
+        "I6",
+        "a publisher that slept moves `published` back",
+        edit(
+            _PUBLISHER,
+            "Write(context.tree.published, published.encode(), node.version)",
+            "Write(context.tree.published, published.encode(), -1)",
+        ),
+        tests=(f"{_INVARIANTS}test_i6_published_only_moves_up",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "publisher-has-its-session",
+        "I6",
+        "who lost the session goes on publishing",
+        edit(_PUBLISHER, "        if not context.coordination.connected:", "        if False:"),
+        tests=(f"{_INVARIANTS}test_i6_who_lost_the_session_stops_publishing",),
+    ),
+    Mutation(
+        "slots-stay-until-published",
+        "I5",
+        "slots are removed when they are decided",
+        edit(
+            _COMMITTER,
+            '        point("after-ratify")\n        return True',
+            '        point("after-ratify")\n'
+            "        for verdict in record.verdicts:\n"
+            "            name = SlotName(verdict.slot, verdict.transaction_id)\n"
+            "            self.context.coordination.delete(self.context.tree.slot(record.generation, name))\n"
+            "        return True",
+        )
+        + edit(_COMMITTER, "from .layout import VerdictName", "from .layout import SlotName, VerdictName"),
+        tests=(f"{_PROTOCOL}test_a_ratified_version_is_published_by_others_when_its_ratifier_dies",),
+    ),
+    Mutation(
+        "answered-when-published",
+        "I12",
+        "who asked for `published` is answered when it is ratified",
+        edit(
+            _COMMITTER,
+            "        return self._publish_in_time(commit, publish)\n\n    def see",
+            "        self.background.submit(publish)\n        return replace(commit, published=True)\n\n    def see",
+        ),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "trouble-with-publishing-is-no-failure",
+        "I12",
+        "an object store that is away fails a commit that is ratified",
+        edit(
+            _COMMITTER,
+            '            except _TROUBLE as trouble:\n                _log.info("version %d waits',
+            '            except ZeroDivisionError as trouble:\n                _log.info("version %d waits',
+        ),
+        tests=(f"{_PROTOCOL}test_no_right_to_publish_is_no_failure_of_what_is_ratified",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "patience-decides",
+        "I8",
+        "who waits for a dead owner waits for ever",
+        edit(
+            _COMMITTER,
+            "elif against is not None or self._my_turn(claim, intent, head, published) or patience.left_s == 0:",
+            "elif against is not None or self._my_turn(claim, intent, head, published):",
+        ),
+        tests=(f"{_PROTOCOL}test_a_dead_writers_intent_is_decided_by_others",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "patience-publishes",
+        "I8",
+        "what a dead ratifier decided stays unpublished",
+        edit(
+            _COMMITTER,
+            "                    if patience.left_s == 0:\n                        self.publisher.publish_pending()\n"
+            "                        patience.used()\n                        continue\n",
+            "",
+        ),
+        tests=(f"{_INVARIANTS}test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "patience-ends",
+        "I8",
+        "patience never ends",
+        edit(f"{COORDINATOR}patience.py", "return max(0.0,", "return max(1.0,"),
+        tests=(f"{_INVARIANTS}test_i8_no_step_waits_for_another_client_to_be_alive",),
+        seeds=SEEDS,
+    ),
+)
+
+_GENERATIONS: Final = (
+    Mutation(
+        "too-late-is-filed-again",
+        "I10",
+        "a slot that came too late for its generation is taken for one that was decided",
+        edit(_COMMITTER, "        if published.generation == claim.generation:\n            return False\n", "        return False\n"),
+        tests=(f"{_PROTOCOL}test_an_intent_that_arrives_in_a_closed_generation_is_filed_again",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "closed-generations-are-decided-no-more",
+        "I3",
+        "the number of a slot is compared with that of another generation",
+        edit(
+            _CLAIMS,
+            "        return head.generation == self.generation and head.slot >= self.slot\n",
+            "        return head.slot >= self.slot\n",
+        ),
+        tests=(f"{_ONCE}test_the_number_of_a_slot_counts_within_its_generation",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "generations-end",
+        "liveness",
+        "the counter of a generation runs on without end",
+        edit(_RESOLVE, "    if last >= limits.generation_slots_max:", "    if False:"),
+        tests=(f"{_PROTOCOL}test_generations_rotate_and_lose_nothing",),
+    ),
+    Mutation(
+        "closed-generation-is-passed-on",
+        "liveness",
+        "who publishes the last batch of a generation does not say that it was",
+        edit(_PUBLISHER, "        if record.closes_generation:", "        if False:"),
+        tests=(f"{_PROTOCOL}test_generations_rotate_and_lose_nothing",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "orphans-of-old-generations-are-found",
+        "I10",
+        "slots are looked for in the present generation alone",
+        edit(_CLAIMS, "range(head.generation, oldest - 1, -1)", "(head.generation,)"),
+        tests=(f"{_LATE}test_a_slot_in_a_generation_long_closed_is_found_and_decided",),
+    ),
+    Mutation(
+        "an-old-slot-is-no-sign-of-a-new-one",
+        "I12",
+        "a slot that came too late is taken for the one that is filed in its stead",
+        edit(_CLAIMS, "head, oldest=head.generation)", "head)"),
+        tests=(f"{_LATE}test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late",),
+    ),
+    Mutation(
+        "moved-slot-leaves-its-place",
+        "I12",
+        "a slot that is filed again in another generation stands in both",
+        edit(_CLAIMS, "[*context.standing(), Delete(claim.path(context.tree)), create]", "[*context.standing(), create]"),
+        tests=(f"{_ONCE}test_a_slot_that_is_filed_again_leaves_its_old_place",),
+    ),
+    Mutation(
+        "moved-slot-says-so",
+        "I12",
+        "a slot that is filed again in another generation is not looked for in the log",
+        edit(_CLAIMS, "replace(intent, filed_again=True).encode()", "intent.encode()"),
+        tests=(f"{_ONCE}test_a_slot_that_is_filed_again_leaves_its_old_place",),
+    ),
+)
+
+_WITHDRAWN: Final = (
+    Mutation(
+        "taken-back-alone",
+        "I10",
+        "who takes back a transaction refuses what else is queued",
+        edit(
+            _COMMITTER,
+            "    return replace(queued, member=None, against=against) if mine else queued",
+            "    return replace(queued, member=None, against=against)",
+        ),
+        tests=("tests/tables/test_unanswered.py::test_what_stands_before_it_is_decided_as_ever",),
+    ),
+    Mutation(
+        "taken-back-by-a-verdict",
+        "I10",
+        "who takes back what may be filed does not see to a verdict",
+        edit(f"{TABLES}ending.py", " if self._state == _UNDECIDED else None", " if False else None"),
+        tests=("tests/tables/test_unanswered.py::test_what_is_filed_and_undecided_is_taken_back_for_ever",),
+    ),
+    Mutation(
+        "too-late-to-take-back",
+        "I10",
+        "who takes back what was committed is told that it is not there",
+        edit(f"{TABLES}ending.py", "            if known is not None:\n                return self._won(known)\n", ""),
+        tests=("tests/tables/test_unanswered.py::test_it_may_have_been_too_late",),
+    ),
+    Mutation(
+        "verdicts-are-looked-for-again",
+        "I12",
+        "a verdict that a server does not show is taken for forgotten",
+        edit(f"{COORDINATOR}outcomes.py", "            self._context.barrier()\n            told = self._look(claim, hint)\n", ""),
+        seeds=SEEDS,
+    ),
+)
+
+_READING: Final = (
+    Mutation(
+        "latest-asks-for-what-is-known-to-anybody",
+        "reads",
+        "`latest` is what a server that is behind shows",
+        edit(f"{TABLES}access.py", "        self.ours.context.barrier()\n        return self.head()", "        return self.head()"),
+        tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
+        seeds=SEEDS,
+    ),
+    Mutation(
+        "serial-settles-the-queue",
+        "reads",
+        "`serial` does not wait for what is queued",
+        edit(f"{TABLES}access.py", "                self.committer.settle_queue(", "                (lambda *_: None)("),
+        tests=("tests/tables/test_consistency.py::test_serial_first_decides_what_a_dead_writer_left",),
+        seeds=SEEDS,
+    ),
+)
+
+MUTATIONS: Final = (*_RATIFYING, *_LOST, *_PUBLISHING, *_GENERATIONS, *_WITHDRAWN, *_READING)

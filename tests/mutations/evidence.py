@@ -1,0 +1,132 @@
+"""What may notice that a check is missing: tests, small worlds, the simulator. Each is a process that fails when it does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .mutation import Mutation
+from .tree import Copy
+
+__all__ = ["Evidence", "Finding", "by_seeds", "by_tests", "by_worlds", "evidence_for", "ran"]
+
+_TEST_LIMIT_S = 60
+_LIMIT_S = 240
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - (.*))?$", re.MULTILINE)
+_SEED = re.compile(r"^(seed \d+): .*\n\s*(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A command that succeeds on the tree as it is: its kind ("tests", "worlds", "simulator"), and which of them it runs."""
+
+    kind: str
+    command: tuple[str, ...]
+    names: tuple[str, ...]
+    limit_s: float = _LIMIT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a command made of a tree: who noticed something (nobody: it succeeded), what was said first, and for how long it ran."""
+
+    noticed_by: tuple[str, ...]
+    said: str
+    took_s: float
+
+
+def by_tests(names: Sequence[str], *, to_the_end: bool) -> Evidence:
+    """These tests, until the first that fails or to the end."""
+    options = [
+        "-q",
+        "-rfE",
+        "--tb=line",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        f"--timeout={_TEST_LIMIT_S}",
+        "-o",
+        "timeout_method=signal",
+    ]
+    first = () if to_the_end else ("-x",)
+    return Evidence("tests", (sys.executable, "-m", "pytest", *options, *first, *names), tuple(names))
+
+
+def by_seeds(seeds: str) -> Evidence:
+    """These seeds of the simulator ("first..last"), until the first that breaks a promise."""
+    first, last = map(int, seeds.split(".."))
+    command = (
+        sys.executable,
+        "-m",
+        "tests.simulator",
+        "--first",
+        str(first),
+        "--seeds",
+        str(last - first + 1),
+        "--stop-after",
+        "1",
+        "--no-shrink",
+    )
+    return Evidence("simulator", command, (seeds,))
+
+
+def by_worlds(names: Sequence[str]) -> Evidence:
+    """These small worlds, every interleaving of each."""
+    return Evidence("worlds", (sys.executable, "-m", "tests.explore", "--only", ",".join(names)), tuple(names))
+
+
+def evidence_for(mutation: Mutation, *, to_the_end: bool) -> list[Evidence]:
+    """What is expected to notice a mutation, the cheapest first."""
+    found: list[Evidence] = []
+    if mutation.tests:
+        found.append(by_tests(mutation.tests, to_the_end=to_the_end))
+    if mutation.worlds:
+        found.append(by_worlds(mutation.worlds))
+    if mutation.seeds:
+        found.append(by_seeds(mutation.seeds))
+    return found
+
+
+def ran(evidence: Evidence, copy: Copy) -> Finding:
+    """Run it on a copy. Raises RuntimeError when it could not be run at all: a test that is not there, a tree that does not import."""
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        evidence.command,
+        cwd=copy.root,
+        env={**copy.environment, "COLUMNS": "300"},  # pytest cuts what it says to the width it finds
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=evidence.limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return Finding(evidence.names[:1], f"did not end within {evidence.limit_s:.0f} s", time.monotonic() - begun)
+    took_s = time.monotonic() - begun
+    if process.returncode == 0:
+        return Finding((), "", took_s)
+    noticed = _noticed(evidence, output)
+    if process.returncode != 1 or noticed is None:
+        raise RuntimeError(f"{' '.join(evidence.command)} ended with {process.returncode}:\n{output[-3000:]}")
+    return Finding(*noticed, took_s)
+
+
+def _noticed(evidence: Evidence, output: str) -> tuple[tuple[str, ...], str] | None:
+    """Who noticed, and the first thing that was said; None when the output tells of nobody."""
+    if evidence.kind == "tests":
+        found = _FAILED.findall(output)
+        return (tuple(dict.fromkeys(name for name, _ in found)), found[0][1]) if found else None
+    if evidence.kind == "simulator":
+        seed = _SEED.search(output)
+        return ((seed[1],), seed[2]) if seed else None
+    return evidence.names[:1], output.strip().splitlines()[-2] if output.count("\n") > 1 else output.strip()

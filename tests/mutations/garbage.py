@@ -1,0 +1,290 @@
+"""Who is there, what may be deleted, and what is rebuilt after a loss."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutation import COORDINATOR, TABLES, Mutation, edit
+
+__all__ = ["MUTATIONS"]
+
+_VACUUM = "tests/tables/test_vacuum.py::"
+_PRESENCE = "tests/coordinator/test_presence.py::"
+_RECOVERY = "tests/tables/test_recovery.py::"
+
+_RAISED = "    if not dry_run:\n        raise_horizon(access, cutoff_ms, last)\n"
+_PINNED = "    if not _add_pinned(access, shown):\n        return []\n"
+
+_BURIED: Final = (
+    Mutation(
+        "filed-while-the-owner-stands",
+        "I7",
+        "a transaction is filed though its client was buried",
+        edit(f"{COORDINATOR}claims.py", "[*context.standing(intent.transaction_id), create]", "[*context.standing(), create]"),
+        tests=("tests/coordinator/test_owners.py::test_a_transaction_of_nobody_is_not_filed[client-queue]",),
+    ),
+    Mutation(
+        "filed-while-the-owner-stands-on-the-fast-path",
+        "I7",
+        "the same for a transaction without a slot",
+        edit(f"{COORDINATOR}direct.py", "    ops += context.standing(intent.transaction_id)\n", "    ops += context.standing()\n"),
+        tests=("tests/coordinator/test_owners.py::test_a_transaction_of_nobody_is_not_filed[client-fast path]",),
+    ),
+    Mutation(
+        "the-buried-stay-away",
+        "I7",
+        "a client that was buried comes back",
+        edit(
+            f"{COORDINATOR}presence.py",
+            "    ops: list[Op] = [Create(grave), Delete(grave), Create(path, body, ephemeral=True)]\n",
+            "    ops: list[Op] = [Create(path, body, ephemeral=True)]\n",
+        ),
+        tests=(f"{_PRESENCE}test_whoever_was_buried_does_not_come_back",),
+    ),
+    Mutation(
+        "the-living-are-not-buried",
+        "I7",
+        "a client that is there is buried",
+        edit(
+            f"{COORDINATOR}presence.py",
+            "session.apply([Create(owner.path), Delete(owner.path), Create(grave, body)])",
+            "session.apply([Create(grave, body)])",
+        ),
+        tests=(f"{_PRESENCE}test_whoever_is_there_cannot_be_buried",),
+    ),
+    Mutation(
+        "away-for-too-long-is-away",
+        "I7",
+        "a client comes back after its grave may have been cleared",
+        edit(
+            f"{COORDINATOR}presence.py",
+            "        if self._now_ms() - life.seen_ms > _AWAY_MAX_MS and life.session is not None:\n            return False\n",
+            "",
+        ),
+        tests=(f"{_PRESENCE}test_a_client_that_was_away_for_very_long_does_not_come_back",),
+    ),
+    Mutation(
+        "terms-are-held",
+        "I7",
+        "a client gives up terms of which transactions are still held",
+        edit(f"{COORDINATOR}presence.py", "            if self.held[term] or term == self.term:", "            if term == self.term:"),
+        tests=(f"{_PRESENCE}test_a_term_is_given_up_when_the_last_transaction_begun_in_it_is_forgotten",),
+    ),
+)
+
+_COLLECTED: Final = (
+    Mutation(
+        "present-terms-are-kept",
+        "I7",
+        "of a client that lives, what it is about to file is taken for garbage",
+        edit(f"{TABLES}garbage.py", "            if before is None or each.term < before:", "            if True:"),
+        tests=(f"{_VACUUM}test_a_writer_that_is_slow_keeps_its_files_however_old_they_are",),
+    ),
+    Mutation(
+        "open-plans-are-kept",
+        "I7",
+        "the files of a plan that is not committed yet are taken for garbage",
+        edit(f"{TABLES}vacuum.py", "            if node is None or owner in old_plans:", "            if True:"),
+        tests=(f"{_VACUUM}test_a_plan_stands_until_it_is_committed_whoever_planned_it",),
+    ),
+    Mutation(
+        "filed-is-kept",
+        "I7",
+        "the files of an undecided transaction are taken for garbage",
+        edit(f"{TABLES}vacuum.py", "        ids.update(slot.transaction_id for slot in slots if slot is not None)\n", ""),
+        tests=(f"{_VACUUM}test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead",),
+    ),
+    Mutation(
+        "ratified-is-kept",
+        "I7",
+        "the staged actions of what is ratified and not published are taken for garbage",
+        edit(
+            f"{TABLES}vacuum.py",
+            "            ids.update(verdict.transaction_id for verdict in BatchRecord.decode(node.data).verdicts)\n",
+            "            continue\n",
+        ),
+        tests=(f"{_VACUUM}test_what_is_ratified_and_not_published_stays",),
+    ),
+    Mutation(
+        "busy-is-asked-after-gone",
+        "I7",
+        "what is filed is asked for before it is certain that nothing more is filed",
+        edit(
+            f"{TABLES}vacuum.py",
+            "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session)\n",
+            "            busy = _busy(context, session)\n"
+            "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), busy\n",
+        ),
+        tests=("tests/tables/test_collecting_order.py::test_what_is_filed_right_before_its_owner_is_buried_stays",),
+    ),
+    Mutation(
+        "latest-is-read-last",
+        "I7",
+        "what was committed while garbage was looked for is taken for garbage",
+        edit(f"{TABLES}vacuum.py", '    last = access.read(consistency="latest")\n    shown.add_files(last)\n', "    last = first\n"),
+        tests=(f"{_VACUUM}test_a_writer_that_is_taken_for_dead_between_its_decision_and_its_filing",),
+    ),
+    Mutation(
+        "replaced-files-are-kept-for-a-time",
+        "I7",
+        "files are deleted as soon as they are replaced",
+        edit(
+            f"{TABLES}garbage.py",
+            '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), cutoff_ms)',
+            '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), 2**62)',
+        ),
+        tests=(f"{_VACUUM}test_replaced_files_are_kept_for_as_long_as_the_table_says",),
+    ),
+    Mutation(
+        "short-retentions-are-refused",
+        "I7",
+        "a retention shorter than the table's is taken without force",
+        edit(f"{TABLES}vacuum.py", "    if asked_ms < own_ms and not force:", "    if False:"),
+        tests=(f"{_VACUUM}test_a_retention_that_is_too_short_is_refused",),
+    ),
+    Mutation(
+        "pins-are-kept",
+        "I7",
+        "the files of a version that somebody pinned are deleted",
+        edit(f"{TABLES}vacuum.py", "            shown.add_files(access.at(version))\n", "            access.at(version)\n"),
+        tests=(f"{_VACUUM}test_a_pinned_version_keeps_its_files",),
+    ),
+    Mutation(
+        "unreadable-pins-keep-everything",
+        "I7",
+        "a pin that cannot be read keeps nothing",
+        edit(f"{COORDINATOR}pins.py", "        return EVERYTHING\n", "        return 2**62\n"),
+        tests=("tests/tables/test_collecting_order.py::test_a_pin_that_cannot_be_read_keeps_everything",),
+    ),
+    Mutation(
+        "pins-are-above-the-horizon",
+        "I7",
+        "a version that garbage collection gave up is pinned",
+        edit(f"{TABLES}horizon.py", "    if version < horizon:\n", "    if False:\n"),
+        tests=(f"{_VACUUM}test_a_version_that_was_given_up_cannot_be_pinned",),
+    ),
+    Mutation(
+        "horizon-before-pins",
+        "I7",
+        "who pins a version while garbage is looked for is told that it can be read",
+        edit(
+            f"{TABLES}vacuum.py",
+            f"{_RAISED}{_PINNED}",
+            f"{_PINNED}{_RAISED}",
+        ),
+        tests=("tests/tables/test_collecting_order.py::test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late",),
+    ),
+    Mutation(
+        "change-data-is-kept",
+        "I7",
+        "change data that the log names is taken for garbage",
+        edit(f"{TABLES}vacuum.py", "    shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))\n", ""),
+        tests=(f"{_VACUUM}test_change_data_of_the_log_is_kept_and_that_of_dead_writers_goes",),
+    ),
+    Mutation(
+        "files-of-others-go-by-age",
+        "I7",
+        "files whose names tell no owner go at once",
+        edit(
+            f"{TABLES}garbage.py",
+            "            if each.info.modified_ms < cutoff_ms:\n                yield",
+            "            if True:\n                yield",
+        ),
+        tests=(f"{_VACUUM}test_foreign_files_go_by_age_and_hidden_ones_never",),
+    ),
+    Mutation(
+        "the-log-of-pinned-versions-is-kept",
+        "I7",
+        "the log is cleaned up below what pinned versions and undecided transactions need",
+        edit(f"{TABLES}log_cleanup.py", "    needed = min([last, *_needed(access)])\n", "    needed = last\n"),
+        tests=(f"{_VACUUM}test_a_pinned_version_can_be_read_after_the_log_was_cleaned",),
+    ),
+    Mutation(
+        "the-log-of-undecided-transactions-is-kept",
+        "I7",
+        "the log is cleaned up below what undecided transactions are compared with",
+        edit(
+            f"{TABLES}log_cleanup.py",
+            "            yield Intent.decode(node.data).validated_through\n",
+            "            Intent.decode(node.data)\n",
+        ),
+        tests=("tests/tables/test_collecting_order.py::test_the_log_that_an_undecided_transaction_is_compared_with_stays",),
+    ),
+    Mutation(
+        "the-log-is-cleaned-in-order",
+        "I7",
+        "of the log, commits go before the checkpoint they begin with",
+        edit(
+            f"{TABLES}log_cleanup.py",
+            "not file.path.is_checkpoint, file.path.kind is not LogKind.COMMIT",
+            "file.path.is_checkpoint, file.path.kind is LogKind.COMMIT",
+        ),
+        tests=(f"{_VACUUM}test_a_log_can_be_read_whenever_its_cleaning_stops",),
+    ),
+)
+
+_REBUILT: Final = (
+    Mutation(
+        "former-trees-are-noticed",
+        "I1",
+        "a client of a tree that was lost goes on with the one that was rebuilt",
+        edit(f"{COORDINATOR}context.py", "        if known and found and found != known:", "        if False:"),
+        tests=(f"{_RECOVERY}test_a_client_of_the_former_tree_is_told_to_open_the_table_again",),
+    ),
+    Mutation(
+        "multis-are-of-one-tree",
+        "I1",
+        "what was decided on a tree that was lost is recorded in the one that was rebuilt",
+        edit(
+            f"{COORDINATOR}context.py",
+            "            ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))\n",
+            "            pass\n",
+        ),
+        tests=(f"{_RECOVERY}test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one",),
+    ),
+    Mutation(
+        "multis-are-of-one-protocol",
+        "I4",
+        "a client goes on though the table is kept by another node protocol by now",
+        edit(
+            f"{COORDINATOR}context.py",
+            "            ops.append(Check(self.tree.root, self._known.version))\n",
+            "            pass\n",
+        ),
+        tests=("tests/coordinator/test_protocol_number.py::test_a_tree_that_is_raised_under_an_open_table_is_left_alone",),
+    ),
+    Mutation(
+        "former-clients-are-waited-for",
+        "I1",
+        "a tree is rebuilt while clients of the former one may still publish",
+        edit(f"{TABLES}recovery.py", "        clock.sleep(patience_s)\n", ""),
+        tests=(f"{_RECOVERY}test_it_is_waited_for_every_former_session_and_put",),
+    ),
+    Mutation(
+        "who-goes-on-publishing-is-told",
+        "I1",
+        "a tree is rebuilt though somebody goes on publishing",
+        edit(f"{TABLES}recovery.py", "        if latest_version(store) == before:\n            return\n", "        return\n"),
+        tests=(f"{_RECOVERY}test_a_writer_that_goes_on_publishing_is_told",),
+    ),
+    Mutation(
+        "stragglers-are-taken-in",
+        "I1",
+        "the version that seals the log replaces what a straggler put there",
+        edit(
+            f"{TABLES}recovery.py",
+            "        if store.put_if_absent(commit_path(version), content):\n",
+            "        store.put(commit_path(version), content)\n        if True:\n",
+        ),
+        tests=(f"{_RECOVERY}test_a_straggler_in_the_very_moment_is_taken_in_too",),
+    ),
+    Mutation(
+        "one-rebuilds-at-a-time",
+        "I1",
+        "a tree is made by who lost the right to rebuild it",
+        edit(f"{TABLES}recovery.py", "make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])", "make_tree(context, head)"),
+        tests=("tests/tables/test_collecting_order.py::test_who_lost_the_right_to_rebuild_a_tree_makes_none",),
+    ),
+)
+
+MUTATIONS: Final = (*_BURIED, *_COLLECTED, *_REBUILT)

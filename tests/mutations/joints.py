@@ -1,0 +1,155 @@
+"""Transactions over several tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .mutation import COORDINATOR, Mutation, edit
+
+__all__ = ["MUTATIONS"]
+
+_TESTS = "tests/coordinator/test_joint.py::"
+_DECIDE = f"{COORDINATOR}joint_decide.py"
+_JOINT = f"{COORDINATOR}joint.py"
+_COMMITTER = f"{COORDINATOR}committer.py"
+_RANDOM = f"{_TESTS}test_random_transactions_with_lost_messages_servers_behind_and_owners_that_die"
+
+MUTATIONS: Final = (
+    Mutation(
+        "all-heads-in-one-multi",
+        "I11",
+        "the heads of several tables are moved one after the other",
+        edit(
+            _DECIDE,
+            "            lead.coordination.apply(ops)\n",
+            "            for n in range(0, len(ops), 2):\n                lead.coordination.apply(ops[n : n + 2])\n",
+        ),
+        tests=(f"{_TESTS}test_one_multi_files_it_and_one_ratifies_it",),
+    ),
+    Mutation(
+        "all-tables-or-none",
+        "I11",
+        "a decision that commits in some of the tables is recorded",
+        edit(_DECIDE, 'invariant("I11", committed in', 'invariant("I11", True or committed in'),
+        tests=(f"{_TESTS}test_i11_a_decision_that_leaves_a_table_out_is_not_recorded",),
+    ),
+    Mutation(
+        "never-with-one-table-alone",
+        "I11",
+        "a slot of a transaction over several tables is decided with one of them",
+        edit(f"{COORDINATOR}resolve.py", 'invariant("I11", jointly', 'invariant("I11", True or jointly'),
+        tests=(f"{_TESTS}test_i11_a_joint_slot_is_never_decided_with_one_table",),
+    ),
+    Mutation(
+        "the-queue-ends-before-it",
+        "I11",
+        "what stands behind such a slot is decided with what stands before it",
+        edit(
+            _COMMITTER,
+            "        queue = tuple(takewhile(lambda each: each.joint is None, queue))\n",
+            "        queue = tuple(each for each in queue if each.joint is None)\n",
+        )
+        + edit(_COMMITTER, "from itertools import takewhile\n", ""),
+        tests=(f"{_TESTS}test_what_stands_before_it_anywhere_is_decided_first",),
+    ),
+    Mutation(
+        "refused-in-one-refused-in-all",
+        "I11",
+        "what one table refuses is committed in the others",
+        edit(f"{COORDINATOR}joint_resolve.py", "        if refusal is not None:\n", "        if False:\n"),
+        tests=(f"{_TESTS}test_refused_in_one_table_is_refused_in_all_and_names_it",),
+    ),
+    Mutation(
+        "repeated-in-one-is-said",
+        "I12",
+        "an application number that one table has already is committed in the others",
+        edit(f"{COORDINATOR}joint_resolve.py", "    if repeated and len(repeated) < len(decisions):", "    if False:"),
+        tests=(f"{_TESTS}test_an_application_number_that_one_table_has_already",),
+    ),
+    Mutation(
+        "what-stands-before-is-decided-before",
+        "I3",
+        "such a transaction passes what stands before it in its other tables",
+        edit(_DECIDE, "(share.front for share in shares.values() if not share.is_first), None)", "(share.front for share in ()), None)"),
+        tests=(f"{_TESTS}test_what_stands_before_it_anywhere_is_decided_first",),
+    ),
+    Mutation(
+        "siblings-were-made-together",
+        "I11",
+        "slots that were made one by one pass for those of one transaction",
+        edit(
+            _DECIDE,
+            "        if name is None or node is None or node.created_zxid != origin.created_zxid:",
+            "        if name is None or node is None:",
+        ),
+        tests=(f"{_TESTS}test_slots_made_one_by_one_in_opposite_orders_are_no_circle",),
+    ),
+    Mutation(
+        "siblings-say-the-same",
+        "I11",
+        "slots that name different tables pass for those of one transaction",
+        edit(_DECIDE, " or theirs.joint != intent.joint:", ":"),
+        tests=(f"{_TESTS}test_lists_that_differ_are_refused",),
+    ),
+    Mutation(
+        "not-refused-by-who-is-behind",
+        "I10",
+        "a transaction is refused because a server that is behind does not show its other slots",
+        edit(_DECIDE, "        if problem is not None and not up_to_date:", "        if False:"),
+        tests=(_RANDOM,),
+    ),
+    Mutation(
+        "closed-generations-refuse-it",
+        "I3",
+        "its slot in a generation that was closed is looked for in the present one",
+        edit(_DECIDE, "        if front.head.generation > table.generation:\n            return closed(table.location)\n", ""),
+        tests=(f"{_TESTS}test_it_came_too_late_for_a_generation",),
+    ),
+    Mutation(
+        "its-slots-are-looked-for",
+        "I12",
+        "slots whose reply was lost are made again without a look",
+        edit(_JOINT, "                if any(leg.claim is not None for leg in found):\n", "                if not found:\n"),
+        tests=(f"{_TESTS}test_every_call_loses_its_request_or_reply_in_turn",),
+    ),
+    Mutation(
+        "it-says-that-it-was-filed-again",
+        "I12",
+        "who files again after a lost reply does not say so",
+        edit(_JOINT, "again, doubt = True, self._lead.verdicts.knows", "doubt = self._lead.verdicts.knows"),
+        tests=(f"{_TESTS}test_every_call_loses_its_request_or_reply_in_turn",),
+    ),
+    Mutation(
+        "its-batch-is-recognised",
+        "I1",
+        "after a lost reply, whatever record stands there is taken for one's own",
+        edit(_DECIDE, " or BatchRecord.decode(node.data).batch_id != batch_id:", ":"),
+        tests=(_RANDOM,),
+    ),
+    Mutation(
+        "its-owner-stands",
+        "I7",
+        "a transaction over several tables is filed though its client was buried",
+        edit(_JOINT, "context.standing(None if slots else intent.transaction_id)", "context.standing()"),
+        tests=("tests/coordinator/test_owners.py::test_a_transaction_of_nobody_is_filed_in_none_of_several_tables",),
+    ),
+    Mutation(
+        "slots-in-all-tables-or-none",
+        "I11",
+        "the slots of one transaction are made one after the other",
+        edit(
+            _JOINT,
+            "                results = lead.coordination.apply(self._filing(intents, generations, filed_again=again))\n",
+            "                filing = self._filing(intents, generations, filed_again=again)\n"
+            "                results = [made for op in filing for made in lead.coordination.apply([op])]\n",
+        ),
+        tests=(f"{_TESTS}test_one_multi_files_it_and_one_ratifies_it",),
+    ),
+    Mutation(
+        "others-backlog-is-kept-to",
+        "liveness",
+        "such a transaction is ratified though one of its tables has a full backlog",
+        edit(_DECIDE, "        if not full:\n            self._ratify", "        if True:\n            self._ratify"),
+        tests=(f"{_TESTS}test_a_full_backlog_is_published_before_more_is_ratified",),
+    ),
+)

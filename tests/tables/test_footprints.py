@@ -1,0 +1,62 @@
+"""A footprint that becomes too long becomes coarser, never smaller: what is left out counts as everything."""
+
+from __future__ import annotations
+
+import uuid
+
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.kinds import Kind
+from sluice.storage.actions import Action, AddFile, RemoveFile
+from sluice.storage.schema import parse_schema
+from sluice.tables.footprints import bounded, footprint_of
+from sluice.tables.transactions import Change, Reads
+
+from .conftest import Place, flights
+
+MOST = 3
+
+
+def added(n: int) -> AddFile:
+    return AddFile(f"month={n}/{n}.parquet", {"origin": "JFK", "month": str(n)}, 1, 1, True)
+
+
+def removed(n: int) -> RemoveFile:
+    return RemoveFile(f"{n}.parquet", True, deletion_timestamp=1, partition_values={"origin": "JFK", "month": str(n)})
+
+
+def footprint(place: Place, actions: list[Action], reads: Reads | None) -> Footprint:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    snapshot = table._access.latest()
+    schema = parse_schema(snapshot.metadata.schema_string)
+    change = Change(str(uuid.uuid4()), "WRITE", snapshot, actions, reads=reads, schema=schema, kind=Kind.CHANGE)
+    return footprint_of(change, files_max=MOST)
+
+
+def test_lists_that_fit_are_told(place: Place) -> None:
+    mine = footprint(place, [*map(removed, range(3)), *map(added, range(3))], Reads(("delay > 1",), ("a", "b", "c")))
+    assert mine.read_files == ("a", "b", "c")
+    assert mine.removes == ("0.parquet", "1.parquet", "2.parquet")
+    assert mine.partitions is not None
+    assert len(mine.partitions) == 3
+    assert mine.predicates == ("delay > 1",)
+
+
+def test_of_too_many_files_and_partitions_none_is_told(place: Place) -> None:
+    mine = footprint(place, [*map(removed, range(4)), *map(added, range(4))], Reads(("delay > 1",), ("a", "b", "c", "d")))
+    assert (mine.read_files, mine.removes, mine.partitions) == (None, None, None)
+    assert not mine.blind_append
+
+
+def test_a_condition_that_is_too_long_reads_everything(place: Place) -> None:
+    long = " OR ".join(f"delay = {n}" for n in range(2_000))
+    mine = footprint(place, [added(1)], Reads((long, "delay > 1")))
+    assert mine.predicates == ("", "delay > 1")
+    assert not mine.blind_append
+
+
+def test_lists_that_grew_while_they_were_compared_are_left_out_again() -> None:
+    mine = Footprint(read_files=tuple("abcd"), removes=tuple("abcd"), partitions=tuple("abcd"))
+    filed = bounded(mine, files_max=MOST)
+    assert (filed.read_files, filed.removes, filed.partitions) == (None, None, None)
+    assert bounded(mine, files_max=4) == mine
