@@ -64,8 +64,8 @@ def test_a_session_that_expires_meanwhile_is_replaced(fault: Fault, skip: int) -
     world = JointWorld("ab")
     client = world.client()
     client.append("ab")
-    world.coordination.fail(fault, session_id=client.session.session_id, skip=skip)
-    assert [head.version for head in heads_together([client.committers[name].context for name in "ab"], soon())] == [1, 1]
+    world.coordination.inject(fault, session=client.session, skip=skip)
+    assert [head.version for head in heads_together([client.committers[name].context for name in "ab"], soon())] == [0, 0]
 
 
 def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.storage.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 
@@ -249,6 +251,22 @@ def test_a_checkpoint_is_written_off_the_commit_path(place: Place) -> None:
     assert place.open(consistency="published").snapshot().to_arrow().num_rows == 11
     assert deltalake.DeltaTable(place.location).to_pyarrow_table().num_rows == 11
     assert table.checkpoint() == 11
+
+
+def test_a_checkpoint_is_not_ahead_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """What is acknowledged before it is published has its checkpoint all the same, when it is."""
+    name = f"table-{os.urandom(8).hex()}"
+    sluice.Table.create(f"memory://{name}", FLIGHTS, coordinator=f"memory://{name}", properties={"delta.checkpointInterval": "1"})
+    disk = MemoryStore.open(name).disk
+    for n in range(1, 6):
+        disk.slow("put_if_absent", lambda: time.sleep(0.2), f"_delta_log/{n:020d}.json")
+        disk.slow("put", lambda: time.sleep(0.2), f"_delta_log/{n:020d}.json")
+    with sluice.Table.open(f"memory://{name}", coordinator=f"memory://{name}", ack="ratified") as table:
+        assert table.append(flights(("JFK", 1, 1))) is not None
+    keys = [each.key for each in MemoryStore.open(name).list_from("_delta_log/")]
+    MemoryStore.open(name).forget()
+    assert "_delta_log/00000000000000000001.checkpoint.parquet" in keys
+    assert caplog.messages == []
 
 
 def test_ratified_acknowledgement_is_published_soon(place: Place) -> None:

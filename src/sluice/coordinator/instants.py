@@ -8,7 +8,7 @@ from typing import Final
 from ..storage.errors import NotATable
 from .clock import Deadline
 from .context import TableContext
-from .errors import CoordinatorUnavailable
+from .errors import CoordinatorUnavailable, SessionLost
 from .layout import VerdictName
 from .records import Head
 from .store import ApplyRefused, Check, ReplyLost
@@ -26,17 +26,17 @@ def heads_together(contexts: Sequence[TableContext], deadline: Deadline) -> list
     """
     first = contexts[0]
     while True:
-        nodes = first.coordination.read_many([context.tree.head for context in contexts])
         checks: list[Check] = []
         heads: list[Head] = []
-        for context, node in zip(contexts, nodes, strict=True):
-            if node is None:
-                raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
-            checks.append(Check(node.path, node.version))
-            heads.append(Head.decode(node.data))
         try:
+            nodes = first.coordination.read_many([context.tree.head for context in contexts])
+            for context, node in zip(contexts, nodes, strict=True):
+                if node is None:
+                    raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
+                checks.append(Check(node.path, node.version))
+                heads.append(Head.decode(node.data))
             first.coordination.apply(checks)
-        except (ApplyRefused, ReplyLost) as moved:  # checks change nothing, so they may be sent again
+        except (ApplyRefused, ReplyLost, SessionLost) as moved:  # checks change nothing, and hang on no session: they may be sent again
             if deadline.over:
                 raise CoordinatorUnavailable(
                     f"no moment was found at which {len(contexts)} tables stood still for two round trips ({moved}); try again"

@@ -53,8 +53,16 @@ class Checkpointer:
 
     def _write(self, version: int) -> None:
         try:
+            self._see_published(version)
             write_checkpoint(self._access.store, self._access.at(version))
         except SluiceError as error:
             _log.warning("no checkpoint of version %d of %s was written: %s", version, self._access.address.location, error)
         finally:
             self._busy.release()
+
+    def _see_published(self, version: int) -> None:
+        """A version that was acknowledged as ratified may be ahead of the log, which a checkpoint must not be."""
+        committer = self._access.ours
+        state = committer.context.read_published()
+        if state is None or state[0].version < version:
+            committer.publisher.publish_pending()
