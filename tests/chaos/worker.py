@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Worker:
             try:
                 step(self)
             except sluice.Unavailable as away:
-                self.diary.note("away", error=f"{type(away).__name__}: {away}"[:300])
+                self.diary.note("away", error=f"{type(away).__name__}: {away}"[:300], where=_where(away))
             self.finish.wait(self.dice.uniform(0.3, 1.7) * self.to.pause_s)
         for table in self._tables.values():
             table.close()
@@ -176,7 +177,7 @@ class Worker:
         except sluice.SluiceError as error:
             answer = answer_of(error)
             told = {"error": f"{type(error).__name__}: {error}"[:400], "id": error.details.get("transaction_id") or ""}
-            self.diary.note("end", op=operation, answer=answer, **told)
+            self.diary.note("end", op=operation, answer=answer, where=_where(error), **told)
             return answer
         if not commits:
             self.diary.note("end", op=operation, answer="nothing")
@@ -225,6 +226,12 @@ class Worker:
             shown={name: (snapshots[name].version, digest(rows[name])) for name in rows},
             total=sum(value for each in rows.values() for _, _, value in each),
         )
+
+
+def _where(error: BaseException) -> str:
+    """The calls that an error came through, the innermost first."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return " < ".join(f"{Path(frame.filename).stem}.{frame.name}:{frame.lineno}" for frame in reversed(frames))
 
 
 def _rows_of(snapshot: sluice.TableSnapshot) -> list[tuple[str, str, int]]:

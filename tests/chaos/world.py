@@ -245,7 +245,8 @@ class World:
                 time.sleep(0.05)
 
     def _begin(self, fault: Fault, due: list[tuple[float, int, Callable[[], None]]], counter: itertools.count[int]) -> None:
-        self.faults[fault.kind if self.roles.get(fault.target) != "spark" else f"Spark {fault.kind.partition(' ')[2]}"] += 1
+        to_spark = fault.kind.startswith("process") and self.roles.get(fault.target) == "spark"
+        self.faults[fault.kind.replace("process", "Spark", 1) if to_spark else fault.kind] += 1
         for after_s, act in self._doing(fault):
             if after_s:
                 heapq.heappush(due, (fault.at_s + after_s, next(counter), act))
