@@ -17,7 +17,7 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from ..errors import PredicateError
-from . import casts, elementwise, types
+from . import casts, direct, elementwise, types
 from .functions import FUNCTIONS
 from .nodes import (
     FLIPPED,
@@ -40,7 +40,7 @@ from .nodes import (
     walk,
 )
 
-__all__ = ["check_cast", "compile_expression", "constant", "run"]
+__all__ = ["check_cast", "compile_expression", "constant", "run", "run_plan"]
 
 check_cast = casts.check
 
@@ -73,6 +73,13 @@ def run(node: Node, table: pa.Table) -> pa.Array:
     if isinstance(node, (And, Or)) and len(node.terms) > _MOST_TERMS and not any(map(_may_fail, node.terms)):
         parts = (type(node)(node.terms[first : first + _MOST_TERMS]) for first in range(0, len(node.terms), _MOST_TERMS))
         return reduce(pc.and_kleene if isinstance(node, And) else pc.or_kleene, (run(part, table) for part in parts))
+    if (values := direct.value_of(node, table)) is not None:
+        return values
+    return run_plan(node, table)
+
+
+def run_plan(node: Node, table: pa.Table) -> pa.Array:
+    """The same by an Arrow plan, which knows every kind of node."""
     names = sorted({path[0] for path in columns(node)})
     source = table.select(names) if names else pa.table({"": pa.nulls(1)})
     plan = acero.Declaration.from_sequence(
