@@ -7,7 +7,7 @@ writers put decimals through a double: a bound of more than 15 digits is not tru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -23,53 +23,58 @@ __all__ = ["Path", "Stats"]
 Path: TypeAlias = tuple[str, ...]
 
 _BLOCK_BYTES: Final = 16 << 20
+_FEW: Final = 64
+"""So many texts are parsed one by one sooner than Arrow's reader is set up."""
 _DOUBLE_DIGITS: Final = 15
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_RECORDS: Final[Path] = ("numRecords",)
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of files, one row per file."""
+    """Statistics of files, one row per file; `parsed` holds the columns by their place in the JSON, such as ("minValues", "a")."""
 
-    parsed: pa.Table
+    parsed: Mapping[Path, pa.Array]
     wanted: Mapping[Path, pa.DataType]
 
     @classmethod
     def parse(cls, texts: pa.ChunkedArray, wanted: Mapping[Path, pa.DataType]) -> Stats:
         """The statistics of the columns `wanted` (paths and their types) out of `add.stats`; what is no statistics is unknown."""
-        schema = _schema(wanted)
-        parsed = _read(texts, schema)
-        if parsed is None:
+        leaves = _leaves(wanted)
+        if len(texts) <= _FEW and not any(pa.types.is_decimal(kind) for kind in leaves.values()):
+            return cls(_one_by_one(texts.to_pylist(), leaves), wanted)
+        schema = _schema(leaves)
+        table = _read(texts, schema)
+        if table is None:
             cleaned = [_cleaned(text, schema) for text in texts.to_pylist()]
-            parsed = _read(pa.chunked_array([cleaned], pa.string()), schema)
-        return cls(parsed if parsed is not None else pa.table([pa.nulls(len(texts), f.type) for f in schema], schema=schema), wanted)
+            table = _read(pa.chunked_array([cleaned], pa.string()), schema)
+        if table is None:
+            return cls({path: pa.nulls(len(texts), kind) for path, kind in leaves.items()}, wanted)
+        return cls({path: _column(table, path) for path in leaves}, wanted)
 
     @property
     def records(self) -> pa.Array:
         """How many rows each file has."""
-        return self.parsed["numRecords"].combine_chunks()
+        return self.parsed[_RECORDS]
 
     def nulls(self, path: Path) -> pa.Array:
         """How many rows are null; where the bounds are wide, only 0 and the number of all rows mean what they say."""
-        return self._column("nullCount", path)
+        return self.parsed[("nullCount", *path)]
 
     def bounds(self, path: Path) -> tuple[pa.Array, pa.Array]:
         """A lower and an upper bound of the values that are neither null nor NaN."""
         kind = self.wanted[path]
         if _json_type(kind) is None:
-            nothing = pa.nulls(self.parsed.num_rows, kind)
+            nothing = pa.nulls(len(self.records), kind)
             return nothing, nothing
         try:
-            low, high = (_typed(self._column(name, path), kind) for name in ("minValues", "maxValues"))
+            low, high = (_typed(self.parsed[(name, *path)], kind) for name in ("minValues", "maxValues"))
             return (
                 (pc.subtract_checked(low, _MILLISECOND), pc.add_checked(high, _MILLISECOND)) if pa.types.is_timestamp(kind) else (low, high)
             )
         except pa.ArrowInvalid:
-            nothing = pa.nulls(self.parsed.num_rows, kind)
+            nothing = pa.nulls(len(self.records), kind)
             return nothing, nothing
-
-    def _column(self, name: str, path: Path) -> pa.Array:
-        return pc.struct_field(self.parsed[name].combine_chunks(), list(path))
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType | None:
@@ -97,10 +102,17 @@ def _typed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return texts.cast(kind)
 
 
-def _schema(wanted: Mapping[Path, pa.DataType]) -> pa.Schema:
-    bounds = _struct({path: read for path, kind in wanted.items() if (read := _json_type(kind)) is not None})
-    counts = _struct(dict.fromkeys(wanted, pa.int64()))
-    return pa.schema([("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds), ("nullCount", counts)])
+def _leaves(wanted: Mapping[Path, pa.DataType]) -> dict[Path, pa.DataType]:
+    """What is read of the JSON: places, and the types they are read at."""
+    leaves: dict[Path, pa.DataType] = {_RECORDS: pa.int64()}
+    for name in ("minValues", "maxValues"):
+        leaves.update({(name, *path): read for path, kind in wanted.items() if (read := _json_type(kind)) is not None})
+    leaves.update({("nullCount", *path): pa.int64() for path in wanted})
+    return leaves
+
+
+def _schema(leaves: Mapping[Path, pa.DataType]) -> pa.Schema:
+    return pa.schema(list(_struct(leaves)))
 
 
 def _struct(leaves: Mapping[Path, pa.DataType]) -> pa.DataType:
@@ -108,6 +120,34 @@ def _struct(leaves: Mapping[Path, pa.DataType]) -> pa.DataType:
     for path, kind in leaves.items():
         nested.setdefault(path[0], {})[path[1:]] = kind
     return pa.struct([(name, inner[()] if () in inner else _struct(inner)) for name, inner in nested.items()])
+
+
+def _column(table: pa.Table, path: Path) -> pa.Array:
+    whole = table[path[0]].combine_chunks()
+    return pc.struct_field(whole, list(path[1:])) if len(path) > 1 else whole
+
+
+def _one_by_one(texts: Sequence[str | None], leaves: Mapping[Path, pa.DataType]) -> dict[Path, pa.Array]:
+    bodies = [_body(text) for text in texts]
+    return {path: pa.array([_leaf(body, path, kind) for body in bodies], kind) for path, kind in leaves.items()}
+
+
+def _body(text: str | None) -> Any:
+    """The JSON of one file; as for many at once, it has to begin with its brace and to stand on one line."""
+    if text is None or not text.startswith("{") or "\n" in text:
+        return {}
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+
+
+def _leaf(value: Any, path: Path, kind: pa.DataType) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return _fitting(value, kind)
 
 
 def _read(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table | None:

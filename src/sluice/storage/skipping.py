@@ -49,6 +49,7 @@ MOST_OPTIONS: Final = 64
 MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
+_EVIDENCE: Final = ["partition_values", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +74,21 @@ class _Span:
 
 def may_match(root: Node, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
     """False for files no row of which can satisfy `root`."""
-    result = pa.repeat(pa.scalar(True), files.num_rows)
     partitions = frozenset(partition_columns)
     by_stats: list[Node] = []
     by_values: list[Node] = []
     for term in root.terms if isinstance(root, And) else (root,):
         (by_values if all(path[0] in partitions for path in columns(term)) else by_stats).append(term)
+    left, result = files.select(_EVIDENCE), None
     for terms in (by_values, by_stats):
-        # Statistics are parsed only for the files whose partition can match.
-        left = files.filter(result)
-        if terms and left.num_rows:
-            evidence = _Evidence(left, terms, schema, partition_columns, numbers_in(terms))
-            true = reduce(pc.and_, (evidence.answers(term).true for term in terms))
-            result = pc.replace_with_mask(result, result, true)
-    return result
+        if not terms or not left.num_rows:
+            continue
+        evidence = _Evidence(left, terms, schema, partition_columns, numbers_in(terms))
+        true = reduce(pc.and_, (evidence.answers(term).true for term in terms))
+        result = true if result is None else pc.replace_with_mask(result, result, true)
+        if terms is by_values and by_stats and pc.any(pc.invert(true)).as_py():
+            left = left.filter(true)  # statistics are parsed only for the files whose partition can match
+    return pa.repeat(pa.scalar(True), files.num_rows) if result is None else result
 
 
 def matches_all(root: Node, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
