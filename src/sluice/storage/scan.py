@@ -42,15 +42,17 @@ def read_files(
     partition_columns: Sequence[str],
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
+    chosen: bool = False,
     version: int | None = None,
 ) -> pa.Table:
     """The rows of a snapshot's `files` as one table of exactly `to_arrow` of the asked `columns` (all when None).
 
     Rows come in the order of the files, and within a file in its order; those that deletion vectors hide do not come. Columns a file
-    lacks are null. Raises MissingObject, naming the path and `version`, when a file is gone, and InvalidRequest for an unknown column.
+    lacks are null. `chosen`: all of the files may match the predicate, which was asked already. Raises MissingObject, naming the path
+    and `version`, when a file is gone, and InvalidRequest for an unknown column.
     """
     scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
-    jobs = scan.jobs(files)
+    jobs = scan.jobs(files, chosen)
 
     def read(job: Job) -> pa.Table:
         with closing(scan.reader.open(job)) as opened:
@@ -75,11 +77,12 @@ def iter_files(
     partition_columns: Sequence[str],
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
+    chosen: bool = False,
     version: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Like `read_files`, as record batches in bounded memory; a few files are opened ahead."""
     scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
-    with closing(_ahead(scan.jobs(files), scan.reader.open, OpenFile.close)) as ahead:
+    with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
         for job, opened in ahead:
             with closing(opened):
                 for table in scan.reader.batches(job, opened):
@@ -94,6 +97,7 @@ def read_positions(
     partition_columns: Sequence[str],
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
+    chosen: bool = False,
     deleted: Mapping[str, Rows] | None = None,
     version: int | None = None,
 ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
@@ -108,7 +112,7 @@ def read_positions(
         with closing(scan.reader.open(job)) as opened:
             return scan.reader.read(job, opened, positions=True)
 
-    with closing(_ahead(scan.jobs(files, deleted or _NOTHING), read, lambda _: None)) as ahead:
+    with closing(_ahead(scan.jobs(files, chosen, deleted or _NOTHING), read, lambda _: None)) as ahead:
         for job, found in ahead:
             assert found.positions is not None
             yield job.index, found.rows, found.positions
@@ -156,11 +160,11 @@ class _Scan:
         reader = FileReader(store, StructType([*stored.fields, *partitions]), stored, partitions, output, predicate, version)
         return _Scan(reader, schema, tuple(partition_columns))
 
-    def jobs(self, files: pa.Table, deleted: Mapping[str, Rows] = _NOTHING) -> list[Job]:
+    def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> list[Job]:
         """The files that may hold rows of the answer."""
         indices: Sequence[int] = range(files.num_rows)
         predicate = self.reader.predicate
-        if predicate is not None and files.num_rows:
+        if predicate is not None and files.num_rows and not chosen:
             kept = predicate.may_match(files, schema=self.table_schema, partition_columns=self.partition_columns)
             files = files.filter(kept)
             indices = pc.indices_nonzero(kept).to_pylist()

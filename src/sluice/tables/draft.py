@@ -132,7 +132,7 @@ class Draft:
         return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
 
     def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
-        """The rows of `files` that satisfy the predicate (all when None), file by file; files without such rows are left out."""
+        """The rows of `files`, of its candidates, that satisfy the predicate (all when None), file by file; files without are left out."""
         adds = list(adds_of(files))
         found = read_positions(
             self.store,
@@ -141,6 +141,7 @@ class Draft:
             partition_columns=self.partition_columns,
             columns=columns,
             predicate=predicate,
+            chosen=True,
             deleted={**self._known_vectors(adds), **self._deleted},
             version=self.base.version,
         )
@@ -157,7 +158,7 @@ class Draft:
         return {path: self._vectors[path] for path in with_vector}
 
     def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
-        """The rows of `files` that satisfy the predicate, as one table."""
+        """The rows of `files`, of its candidates, that satisfy the predicate, as one table."""
         if not self._deleted:
             return read_files(
                 self.store,
@@ -166,6 +167,7 @@ class Draft:
                 partition_columns=self.partition_columns,
                 columns=columns,
                 predicate=predicate,
+                chosen=True,
                 version=self.base.version,
             )
         nothing = read_files(self.store, files.slice(0, 0), schema=self.schema, partition_columns=self.partition_columns, columns=columns)

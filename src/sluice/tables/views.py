@@ -84,6 +84,7 @@ class TableSnapshot:
             partition_columns=self.raw.partition_columns,
             columns=columns,
             predicate=predicate,
+            chosen=True,
             version=self.version,
         )
 
@@ -97,6 +98,7 @@ class TableSnapshot:
             partition_columns=self.raw.partition_columns,
             columns=columns,
             predicate=predicate,
+            chosen=True,
             version=self.version,
         )
 
