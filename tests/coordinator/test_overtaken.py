@@ -10,10 +10,12 @@ import pytest
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.content import version_digest
+from sluice.coordinator.layout import VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.records import BatchRecord
 from sluice.coordinator.store import Write
+from sluice.storage.errors import InvariantBroken
 from sluice.storage.paths import commit_path
 
 from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
@@ -116,6 +118,42 @@ def test_a_lost_claim_is_looked_for_after_a_barrier(world: World) -> None:
     commit = client.append("x.parquet")
     client.session.lag = 0
     assert not commit.repeated, "the slot was there, and is not made twice"
+
+
+def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) -> None:
+    """It read how far publication got, fell asleep, and finds records that begin much later."""
+    limits = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+    sleeping, others = world.client(), world.client(limits)
+    others.append("first.parquet")
+
+    def overtake(call: Call) -> None:
+        if call.session_id == sleeping.session.session_id and call.path == world.tree.published:
+            world.coordination.after = None
+            for n in range(5):
+                others.append(f"{n}.parquet")
+            others.committer.publisher._prune()
+            world.objects.disk.fail_before("put_if_absent", times=1)
+            others.commit(append_intent(others.head(), "last.parquet"), ack="ratified")
+
+    world.coordination.after = overtake
+    sleeping.committer.publisher.publish_pending()
+    assert "last.parquet" in world.files()
+
+
+def test_a_gap_among_the_records_is_no_end_of_looking(world: World) -> None:
+    """A record that is gone for good is told, however often it is looked for."""
+    client = world.client()
+    client.append("first.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    client.commit(rewrite_intent(client.head(), "first.parquet", "second.parquet"), ack="ratified")
+    client.commit(rewrite_intent(client.head(), "second.parquet", "third.parquet"), ack="ratified")
+    client.committer.background.drain(0.0)
+    world.objects.disk.faults.clear()
+    lost = VerdictName(0, 1, 1, False)
+    other = world.client()
+    other.session.delete(world.tree.verdict(lost))
+    with pytest.raises(InvariantBroken, match="I6"):
+        other.committer.publisher.publish_pending()
 
 
 def test_of_two_batches_that_wait_the_first_is_published_first(world: World) -> None:

@@ -34,6 +34,7 @@ class Publisher:
     def publish_pending(self) -> Published:
         """Publish everything that is ratified now and not published yet; returns how far publication got."""
         context = self._context
+        looked_again_at: int | None = None
         while True:
             state = context.read_published()
             invariant("I6", state is not None, "a table without its published node")
@@ -45,8 +46,14 @@ class Publisher:
             if pending is None:
                 return published
             record_node = context.coordination.read(context.tree.verdict(pending))
-            if record_node is not None:
-                self.publish(pending, BatchRecord.decode(record_node.data), published, node)
+            record = None if record_node is None else BatchRecord.decode(record_node.data)
+            if record is None:
+                continue
+            if record.versions and record.versions[0].version > published.version + 1 and looked_again_at != node.version:
+                looked_again_at = node.version  # what came between was published and pruned since that was read
+                context.barrier()
+                continue
+            self.publish(pending, record, published, node)
 
     def publish(self, name: VerdictName, record: BatchRecord, published: Published, node: Node) -> bool:
         """Publish one batch, the next one after `published` (as read in `node`); False when another client was faster.
