@@ -78,6 +78,20 @@ def test_scripted_faults_match_verb_path_session_and_skip_and_happen_once() -> N
     assert store.children("/slots") == ["a", "b", "d"]
 
 
+def test_who_hears_no_answer_may_not_see_what_he_did_before_a_barrier() -> None:
+    """A client goes on at another server, which has to show what the client has seen, and it has not seen this."""
+    coordination = MemoryCoordination()
+    store = coordination.connect()
+    store.create("/answered")
+    store.lag = 1
+    coordination.inject(Fault.REPLY_LOST)
+    with pytest.raises(ReplyLost):
+        store.create("/unanswered")
+    assert store.children("/") == ["answered"]
+    store.barrier()
+    assert store.children("/") == ["answered", "unanswered"]
+
+
 @pytest.mark.parametrize(("fault", "children"), [(Fault.EXPIRED_BEFORE, []), (Fault.EXPIRED_AFTER, ["a"])])
 def test_a_session_that_expires_in_a_call_is_lost_after_it(fault: Fault, children: list[str]) -> None:
     coordination = MemoryCoordination()

@@ -8,7 +8,7 @@ The fault model, all that can happen to a session here (and to one of ZooKeeper)
 
 - *A request is lost* (`Fault.REQUEST_LOST`): the connection breaks before the request arrives. No effect; a mutating verb
   raises ReplyLost. Reads and barriers are sent again by the store itself, as the contract says.
-- *A reply is lost* (`Fault.REPLY_LOST`): the same after the effect.
+- *A reply is lost* (`Fault.REPLY_LOST`): the same after the effect. A server that is behind does not show it before a barrier.
 - *The session expires* before (`EXPIRED_BEFORE`) or after (`EXPIRED_AFTER`) the request took effect, or between two calls
   (`session.expire()`). The call in flight raises ReplyLost if it could have changed something, everything later
   SessionLost. The session's ephemeral nodes go at once.
@@ -275,7 +275,7 @@ class MemorySession:
                 results: list[str | int | None] = []
                 try:
                     if fault is None or fault.takes_effect:
-                        results = self._execute(ops)
+                        results = self._execute(ops, answered=fault is None)
                 except ApplyRefused:
                     if fault is None:
                         raise
@@ -298,14 +298,16 @@ class MemorySession:
         finally:
             self._coordination.finish(call)
 
-    def _execute(self, ops: Sequence[Op]) -> list[str | int | None]:
+    def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
+        """Change the tree; who hears no answer may go on at a server that does not show the change yet."""
         try:
             results, changes = self._coordination.tree.execute(ops, session=self._session_id)
             self._coordination.publish(changes)
             return results
         finally:
-            self._seen = self._coordination.tree.zxid
-            self._catch_up()
+            if answered:
+                self._seen = self._coordination.tree.zxid
+                self._catch_up()
 
     def _view(self) -> int:
         """The zxid this session's server is at; never falls."""
