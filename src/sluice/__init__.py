@@ -31,7 +31,7 @@ from .coordinator.errors import (
 )
 from .coordinator.leases import Lease
 from .coordinator.outcomes import Commit, Outcome
-from .joining import transaction
+from .joining import transact, transaction
 from .storage.errors import (
     AccessDenied,
     BadChecksum,
@@ -138,6 +138,7 @@ __all__ = [
     "read",
     "read_together",
     "recover",
+    "transact",
     "transaction",
     "use_session",
 ]

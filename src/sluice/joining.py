@@ -1,12 +1,14 @@
-"""`sluice.transaction`: operations on several tables, on Arrow and on Spark data alike, that become one commit."""
+"""`sluice.transaction` and `sluice.transact`: operations on several tables, on Arrow and on Spark data alike, that become one commit."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from .tables.access import this_client
+from .tables.retrying import ATTEMPTS, repeated
 from .tables.several import JointTransaction
 from .tables.table import Table
 from .tables.transactions import DEFAULT_TIMEOUT_S
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from .storage.actions import AddFile
     from .tables.writing import WritePlan
 
-__all__ = ["transaction"]
+__all__ = ["transact", "transaction"]
+
+T = TypeVar("T")
 
 
 def transaction(
@@ -50,6 +54,30 @@ def transaction(
         timeout_s=timeout_s,
         elsewhere=_dataframes,
     )
+
+
+def transact(
+    work: Callable[[JointTransaction], T],
+    coordinator: str | None = None,
+    *,
+    tables: Sequence[Table | str | os.PathLike[str]] = (),
+    attempts: int = ATTEMPTS,
+    isolation: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    ack: str = "published",
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> T:
+    """Run `work(transaction)` over several tables and commit it; when another commit came first, run it again, `attempts` times in all.
+
+    After three losses it takes exclusive leases over what it read, in all tables at once, so that it gets through beside any number of
+    writers. The rest is as for `transaction`. Returns what `work` returned. Raises the last conflict, and what `work` raises, after which
+    nothing is committed.
+    """
+
+    def begin() -> JointTransaction:
+        return transaction(coordinator, tables=tables, isolation=isolation, storage_options=storage_options, ack=ack, timeout_s=timeout_s)
+
+    return repeated(begin, work, JointTransaction.leases_on_reads, attempts, timeout_s, this_client().application)
 
 
 def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:

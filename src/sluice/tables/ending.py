@@ -141,6 +141,10 @@ class OpenTransaction(ABC, Generic[Answer]):
         if self._state == _OPEN:
             self._state = _ABORTED
 
+    def __enter__(self) -> OpenTransaction[Answer]:
+        self._require_open()
+        return self
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._state != _OPEN:
             return

@@ -1,7 +1,7 @@
 """Transactions that are repeated when they lose, and that cannot lose for ever.
 
-One that lost three times takes an exclusive lease over what it reads: from then on nobody commits what would be in its way, so
-that a long job gets through beside any number of short ones.
+One that lost three times takes an exclusive lease over what it reads, in all of its tables at once: from then on nobody commits
+what would be in its way, so that a long job gets through beside any number of short ones.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
 from ..coordinator.lease_records import EXCLUSIVE
-from ..coordinator.leases import Lease
 from ..storage.errors import InvalidRequest, InvariantBroken
 from ..storage.predicate import Predicate
 from ..storage.schema import parse_schema
 from ..storage.snapshot import Snapshot
+from .ending import OpenTransaction
+from .locking import LeaseOn, leases
 from .transaction import Transaction
 from .transactions import Reads
 
-__all__ = ["ATTEMPTS", "Transactional", "scope_of_reads", "transact"]
+__all__ = ["ATTEMPTS", "Transactional", "repeated", "scope_of_reads", "transact"]
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ _LOSSES_BEFORE_LEASE: Final = 3
 _SCOPE_CHARACTERS_MAX: Final = 8 * 1024
 
 T = TypeVar("T")
+Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
 
 
 class Transactional(Protocol):
@@ -39,8 +41,8 @@ class Transactional(Protocol):
         """An open transaction on the latest version."""
         ...
 
-    def lease(self, mode: str = EXCLUSIVE, where: str | None = None, wait_s: float | None = None, name: str | None = None) -> Lease:
-        """A lease over the table or some of its partitions."""
+    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        """A lease over the table or some of its partitions, to ask for."""
         ...
 
 
@@ -54,11 +56,30 @@ def transact(
     application: str,
 ) -> T:
     """Run `work` in a transaction and commit it; again, on the new state, when others were faster. See `Table.transact`."""
+
+    def scopes(lost: Transaction, name: str, whole: bool) -> list[LeaseOn]:
+        return [table.lease_on(EXCLUSIVE, None if whole else scope_of_reads(*lost.basis), name=name)]
+
+    return repeated(lambda: table.begin(isolation, timeout_s=timeout_s), work, scopes, attempts, timeout_s, application)
+
+
+def repeated(
+    begin: Callable[[], Begun],
+    work: Callable[[Begun], T],
+    scopes: Callable[[Begun, str, bool], list[LeaseOn]],
+    attempts: int,
+    timeout_s: float,
+    application: str,
+) -> T:
+    """The same for any open transaction: `begin` makes one, `scopes(lost, name, whole)` tells which leases to take after losses.
+
+    Those over what it read, or over the whole of its tables, when the former did not help.
+    """
     if type(attempts) is not int or attempts < 1:
         raise InvalidRequest(f"attempts is {attempts!r}; give a whole number, 1 or more", attempts=attempts)
     with ExitStack() as held:
         for losses in range(1, attempts + 1):
-            transaction = table.begin(isolation, timeout_s=timeout_s)
+            transaction = begin()
             try:
                 with transaction:
                     result = work(transaction)
@@ -68,17 +89,18 @@ def transact(
                 _log.info("transaction %s lost (%s) and is repeated", transaction.id, lost)
                 if losses in (_LOSSES_BEFORE_LEASE, 2 * _LOSSES_BEFORE_LEASE):
                     held.close()
-                    where = scope_of_reads(*transaction.basis) if losses == _LOSSES_BEFORE_LEASE else None
-                    _escalate(table, where, held, timeout_s, f"{application}: lost {losses} times")
+                    name = f"{application}: lost {losses} times"
+                    _escalate(scopes(transaction, name, losses > _LOSSES_BEFORE_LEASE), held, timeout_s, name)
             else:
                 return result
     raise InvariantBroken("the last attempt neither returned nor raised")
 
 
-def _escalate(table: Transactional, where: str | None, held: ExitStack, timeout_s: float, name: str) -> None:
-    """Take an exclusive lease; where that would be a deadlock, go on without."""
+def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: float, name: str) -> None:
+    """Take exclusive leases; where that would be a deadlock, or nothing was read, go on without."""
     try:
-        held.enter_context(table.lease(EXCLUSIVE, where, timeout_s, name))
+        if wanted:
+            held.enter_context(leases(wanted, wait_s=timeout_s))
     except DeadlockDetected as circle:
         _log.info("%s, and goes on without a lease: %s", name, circle)
 

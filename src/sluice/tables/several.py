@@ -22,7 +22,9 @@ from ..storage.location import normalise
 from .access import Access
 from .ending import OpenTransaction
 from .joint_commit import commit_together, require_one_coordinator
+from .locking import LeaseOn
 from .once import application_transaction
+from .retrying import scope_of_reads
 from .table import Table
 from .transaction import Transaction
 from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change
@@ -116,6 +118,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def read_versions(self) -> Mapping[str, int]:
         """The versions the operations see, by location; with what this transaction did since."""
         return {location: part.read_version for location, part in self._parts.items()}
+
+    def leases_on_reads(self, name: str, whole: bool) -> list[LeaseOn]:
+        """The exclusive leases over what was read so far, or over the `whole` of those tables, to be asked for in one request."""
+        read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]
+        return [table.lease_on(where=None if whole else scope_of_reads(*basis), name=name) for table, basis in read]
 
     @property
     def commit_info(self) -> CommitInfo:
