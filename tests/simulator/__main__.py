@@ -1,6 +1,6 @@
 """`make simulate SEEDS=1000`, or `python -m tests.simulator`: many seeds, then one JSON object on the last line.
 
-    python -m tests.simulator --seeds 1000 [--first 0]
+    python -m tests.simulator --seeds 1000 [--first 0] [--workers 4]
     python -m tests.simulator --only 4711 [--faults w1:12,w0:3] [--without w1#3,w1#4] [--shrink] [--history]
 
 A seed that fails prints what broke, is shrunk, and prints the one command that shows it again.
@@ -9,25 +9,26 @@ A seed that fails prints what broke, is shrunk, and prints the one command that 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import logging
 import os
 import sys
 import time
-from collections import Counter
+from contextlib import closing
 
-from .run import Plan, Result, simulate
+from .many import Tally, each_of, outcome_of, prepare, run_one
+from .run import Plan, Result
 from .shrink import shrink
 
 _SHRUNK_MAX = 3
 _FIXED_HASHES = "0"
+_TOLD_EVERY_S = 10.0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator", description="Simulated runs, judged by an independent model.")
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes share the seeds")
     parser.add_argument("--only", type=int, help="run this seed alone")
     parser.add_argument("--faults", help="with --only: let only these faults happen (comma-separated names; '-' for none)")
     parser.add_argument("--without", default="", help="with --only: leave these operations out")
@@ -62,7 +63,7 @@ def _show(result: Result) -> None:
 
 
 def _shrunk(failed: Result) -> None:
-    plan, smaller = shrink(failed, simulate)
+    plan, smaller = shrink(failed, run_one)
     left = len(smaller.operations)
     print(f"  shrunk to {left} operations and {len(plan.faults or ())} faults: {smaller.violations[:1]}")
     print(f"  shows it again: {_command(plan)}", flush=True)
@@ -70,63 +71,53 @@ def _shrunk(failed: Result) -> None:
 
 def _one(arguments: argparse.Namespace) -> int:
     faults = None if arguments.faults is None else _names(arguments.faults)
-    result = simulate(Plan(arguments.only, faults, frozenset(_names(arguments.without))))
+    result = run_one(Plan(arguments.only, faults, frozenset(_names(arguments.without))))
     if arguments.history:
         _show(result)
     if result.violations:
         _tell(result)
         if arguments.shrink:
             _shrunk(result)
-    print(json.dumps(_sum([result])))
+    tally = Tally()
+    tally.add(outcome_of(result))
+    print(json.dumps(tally.summary()))
     return 1 if result.violations else 0
 
 
-def _sum(results: list[Result]) -> dict[str, int]:
-    answers: Counter[str] = Counter()
-    for each in results:
-        answers.update(each.answers)
-    return {
-        "seeds": len(results),
-        "steps": sum(each.steps for each in results),
-        "faults": sum(len(each.faults) for each in results),
-        "commits": answers["committed"],
-        "refused": answers["refused"],
-        "reads": answers["read"],
-        "failed": answers["failed"],
-        "unknown": answers["unknown"] + answers["crashed"],
-        "violations": sum(len(each.violations) for each in results),
-    }
-
-
 def _many(arguments: argparse.Namespace) -> int:
-    begun, told = time.monotonic(), time.monotonic()
-    results: list[Result] = []
-    failed = 0
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        result = simulate(Plan(seed))
-        if result.violations:
-            failed += 1
-            _tell(result)
-            if failed <= _SHRUNK_MAX and not arguments.no_shrink:
-                _shrunk(result)
-        results.append(result.forgotten())
-        if time.monotonic() - told > 10:
-            told = time.monotonic()
-            print(f"{len(results)} of {arguments.seeds} seeds, {told - begun:.0f} s, {failed} failed", flush=True)
-        if failed >= arguments.stop_after:
-            print(f"stopped after {failed} failing seeds")
-            break
-    print(f"{len(results)} seeds in {time.monotonic() - begun:.0f} s", flush=True)
-    print(json.dumps(_sum(results)))
-    return 1 if failed else 0
+    begun = told = time.monotonic()
+    tally = Tally()
+    with closing(each_of(range(arguments.first, arguments.first + arguments.seeds), arguments.workers)) as outcomes:
+        for outcome in outcomes:
+            tally.add(outcome)
+            if outcome.violations:
+                result = run_one(Plan(outcome.seed))  # it is the same again
+                _tell(result)
+                if len(tally.failed) <= _SHRUNK_MAX and not arguments.no_shrink:
+                    _shrunk(result)
+            now = time.monotonic()
+            if now - told > _TOLD_EVERY_S:
+                told = now
+                _progress(tally, arguments.seeds, now - begun)
+            if len(tally.failed) >= arguments.stop_after:
+                print(f"stopped after {len(tally.failed)} failing seeds")
+                break
+    print(f"{tally} in {time.monotonic() - begun:.0f} s", flush=True)
+    print(json.dumps(tally.summary()))
+    return 1 if tally.failed else 0
+
+
+def _progress(tally: Tally, seeds: int, seconds: float) -> None:
+    rate = tally.seeds / seconds
+    left = (seeds - tally.seeds) / rate
+    print(f"{tally} of {seeds} in {seconds:.0f} s: {rate:.1f} a second, {left // 60:.0f} min {left % 60:.0f} s left", flush=True)
 
 
 def main() -> int:
     """Run what the command line asks for; 1 when something broke."""
     if os.environ.get("PYTHONHASHSEED") != _FIXED_HASHES:  # the order of sets of names is part of a history
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": _FIXED_HASHES})
-    logging.disable(logging.CRITICAL)
-    gc.freeze()
+    prepare()
     arguments = _arguments()
     return _many(arguments) if arguments.only is None else _one(arguments)
 
