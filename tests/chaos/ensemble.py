@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,9 @@ from sluice.coordinator.embedded.servers import choose_ports, prepare
 __all__ = ["Ensemble"]
 
 _START_LIMIT_S = 60.0
+_SYNC_LIMIT = 4
+"""After so many seconds a leader that was stopped is replaced, and when it goes on it takes itself for the leader a little longer."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,6 +32,9 @@ class Ensemble:
         prepare(directory, servers=servers, ports=choose_ports(servers), jars=None)
         plan = json.loads((directory / "plan.json").read_text())
         self._plans: list[dict[str, Any]] = plan["servers"]
+        for each in self._plans:
+            settings = Path(each["folder"], "zoo.cfg")
+            settings.write_text(re.sub(r"syncLimit=\d+", f"syncLimit={_SYNC_LIMIT}", settings.read_text()))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.ports: list[int] = [each["client_port"] for each in self._plans]
 

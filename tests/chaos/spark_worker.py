@@ -106,7 +106,12 @@ class SparkWorker:
 
     def _take(self) -> Callable[[DataFrame, int], None]:
         def take(batch: DataFrame, number: int) -> None:
-            self._append(batch.coalesce(1), txnAppId=self._worker.to.name, txnVersion=number)
+            try:
+                self._append(batch.coalesce(1), txnAppId=self._worker.to.name, txnVersion=number)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the stream has to end with it
+                self._worker.diary.note("batch failed", number=number, error=f"{original(error) or error}"[:300])
+                # Spark looks through the text of an error by a regular expression that a long one takes down, with its thread
+                raise RuntimeError(f"batch {number} failed") from None
 
         return take
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.errors import CoordinatorUnavailable
+from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
 from sluice.coordinator.instants import heads_together, version_beside
 from sluice.coordinator.memory import Fault, MemorySession
 from sluice.coordinator.store import Node
@@ -66,6 +66,15 @@ def test_a_session_that_expires_meanwhile_is_replaced(fault: Fault, skip: int) -
     client.append("ab")
     world.coordination.inject(fault, session=client.session, skip=skip)
     assert [head.version for head in heads_together([client.committers[name].context for name in "ab"], soon())] == [0, 0]
+
+
+def test_a_coordinator_that_stays_away_is_told_as_such() -> None:
+    world = JointWorld("ab")
+    client = world.client()
+    for _ in range(2):
+        world.coordination.inject(Fault.EXPIRED_BEFORE)
+    with pytest.raises(SessionLost, match="expired"):
+        heads_together([client.committers[name].context for name in "ab"], soon(0.0))
 
 
 def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:

@@ -38,6 +38,8 @@ def heads_together(contexts: Sequence[TableContext], deadline: Deadline) -> list
             first.coordination.apply(checks)
         except (ApplyRefused, ReplyLost, SessionLost) as moved:  # checks change nothing, and hang on no session: they may be sent again
             if deadline.over:
+                if isinstance(moved, SessionLost):
+                    raise
                 raise CoordinatorUnavailable(
                     f"no moment was found at which {len(contexts)} tables stood still for two round trips ({moved}); try again"
                 ) from moved
