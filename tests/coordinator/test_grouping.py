@@ -11,9 +11,9 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.records import Footprint, Head, Intent
 from sluice.coordinator.resolve import Decision, Queued, groupable, resolve, window_start
 from sluice.storage.actions import Metadata
-from sluice.storage.errors import AccessDenied
+from sluice.storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, StorageUnavailable
 
-from .world import app_intent, append_intent, intent_of, no_vectors, rewrite_intent
+from .world import app_intent, append_intent, intent_of, no_vectors, remove, rewrite_intent
 
 BASE = Head(version=0, slot=0, timestamp_ms=1_000, metadata_version=0)
 SCHEMA = '{"type":"struct","fields":[]}'
@@ -43,6 +43,17 @@ def test_an_append_that_was_made_before_the_metadata_changed_is_refused() -> Non
     assert window_start(head, queue) <= 1
     assert rules(decided(head, [old], winners)) == ["metadata-changed"]
     assert rules(decided(head, [append_intent(head, validated_through=2)])) == [""]
+
+
+def test_all_versions_that_it_was_not_validated_against_are_looked_at() -> None:
+    """The one that stops it is the first of them."""
+    head = Head(version=3, slot=0, timestamp_ms=1_000, metadata_version=0)
+    old = rewrite_intent(Head(version=0), "old.parquet", "new.parquet")
+    queue = [Queued(1, old.transaction_id, Member(old, old.actions.encode()))]
+    assert window_start(head, queue) == 0
+    stopping = Winner(1, removed={"old.parquet": remove("old.parquet")})
+    assert rules(decided(head, [old], {1: stopping, 2: Winner(2), 3: Winner(3)})) == ["removed-what-i-read"]
+    assert rules(decided(head, [old], {1: Winner(1), 2: Winner(2), 3: Winner(3)})) == [""]
 
 
 def test_the_head_tells_which_version_changed_the_metadata() -> None:
@@ -87,16 +98,32 @@ def test_row_ids_are_not_given_twice_in_one_batch() -> None:
     assert [plan.first_row_id for plan in decision.versions] == [0, 2]
 
 
-class Forbidden(dict[int, Winner]):
-    """Versions that this client may not read."""
+class Troubled(dict[int, Winner]):
+    """Versions of which there is only trouble."""
+
+    def __init__(self, trouble: Exception) -> None:
+        super().__init__()
+        self._trouble = trouble
 
     def get(self, key: int, default: object = None) -> Any:
-        raise AccessDenied(f"version {key} may not be read")
+        raise self._trouble
 
 
-def test_who_may_not_read_what_it_takes_decides_nothing() -> None:
-    """It says something of this client: others may see more, and the transaction is not refused for it."""
-    head = Head(version=2, slot=0, timestamp_ms=1_000, metadata_version=0)
-    intent = rewrite_intent(Head(version=1), "old.parquet", "new.parquet")
-    with pytest.raises(AccessDenied):
-        decided(head, [intent], Forbidden())
+HEAD = Head(version=2, slot=0, timestamp_ms=1_000, metadata_version=0)
+OLD = rewrite_intent(Head(version=1), "old.parquet", "new.parquet")
+
+
+@pytest.mark.parametrize("trouble", [AccessDenied("it may not be read"), NoSuchBucket("it is not there"), StorageUnavailable("it is away")])
+def test_who_cannot_read_what_it_takes_decides_nothing(trouble: Exception) -> None:
+    """It says something of this client, or of now: others may see more, and the transaction is not refused for it."""
+    with pytest.raises(type(trouble)):
+        decided(HEAD, [OLD], Troubled(trouble))
+
+
+@pytest.mark.parametrize("trouble", [ValueError("?"), LookupError("?"), RecursionError("?"), CorruptLogFile("?")])
+def test_what_cannot_be_judged_is_refused_and_stops_nobody(trouble: Exception) -> None:
+    """Whatever an intent or a winner holds, the queue goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.coordinator.resolve._log.exception", lambda *_: None)
+        decision = decided(HEAD, [OLD, append_intent(HEAD)], Troubled(trouble))
+    assert rules(decision) == ["malformed", ""]

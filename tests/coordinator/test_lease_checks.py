@@ -36,7 +36,7 @@ def test_nobody_is_refused_for_a_lease_that_went_before_the_verdict() -> None:
     """The refusal is recorded in a multi that checks that what was in the way is there: it is decided again, and committed."""
     world = World()
     holder, client = world.client(), world.client()
-    client.append("first.parquet")
+    holder.append("first.parquet")
     lease = lease_of(lambda: holder.session, Place.of_table(world.tree))
     before_a_head_moves(world.coordination, lease.release)
     client.append("second.parquet", filed_again=True)

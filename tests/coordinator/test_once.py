@@ -11,8 +11,9 @@ from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
+from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.records import BatchRecord, Intent, Verdict
+from sluice.coordinator.store import Create
 from sluice.storage.errors import InvalidRequest
 
 from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
@@ -126,6 +127,64 @@ def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
     assert alive.committer.outcome(orphan.transaction_id, soon()).commit is not None
     assert closed_generations(world, alive) == []
     assert world.transactions().count(orphan.transaction_id) == 1
+
+
+def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) -> None:
+    """Who published it died before it removed the slot, and the generation was closed since then: it looks like one that came too late."""
+    client, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
+    for _ in range(2):
+        client.append()
+    intent = append_intent(client.head())
+    commit = client.commit(intent)
+    for _ in range(2):
+        client.append()
+    path = world.tree.slot(client.head().generation - 1, SlotName(7, intent.transaction_id))
+    client.session.create(path, intent.encode())
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert told.version == commit.version
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_a_slot_that_comes_too_late_when_nobody_else_comes_any_more(world: World) -> None:
+    """Whoever published the last batch of a generation said so, so that one who waits there goes on in the next."""
+    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = late.head()
+    for _ in range(2):
+        others.append()
+    assert others.head().generation == 1
+    commit = late.committer.commit(append_intent(stale, "late.parquet"), stale, soon())
+    assert commit.version == 2
+
+
+class Behind(Client):
+    """Each new session of it finds a server that is behind."""
+
+    def _connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+            self.session.lag = 100
+        return self.session
+
+
+def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: World) -> None:
+    """The session that showed that it is decided expires, and the next one's server does not show by what."""
+    waiting, other = Behind(world), world.client()
+    waiting.append("first.parquet")
+
+    def meddle(call: Call) -> None:
+        if call.session_id == waiting.session.session_id and any(isinstance(op, Create) and op.sequential for op in call.ops):
+            world.coordination.after = expire
+            other.append("other.parquet")
+
+    def expire(call: Call) -> None:
+        if call.session_id == waiting.session.session_id and call.verb == "read" and call.path == world.tree.published:
+            world.coordination.after = None
+            waiting.session.expire()
+
+    world.coordination.after = meddle
+    assert waiting.append("mine.parquet").version >= 1
+    assert world.files() == {"first.parquet", "other.parquet", "mine.parquet"}
 
 
 def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None:

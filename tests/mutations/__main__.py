@@ -25,7 +25,7 @@ from pathlib import Path
 
 from .catalogue import MUTATIONS, table
 from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, evidence_for, ran
-from .mutation import SEEDS, Mutation
+from .mutation import FEW_SEEDS, Mutation
 from .tree import ROOT, Copy, copy_of
 
 
@@ -105,12 +105,12 @@ class Bench:
         result, begun = Result(mutation), time.monotonic()
         evidence = evidence_for(mutation, to_the_end=everything)
         if everything and not mutation.seeds:
-            evidence.append(by_seeds(SEEDS))
+            evidence.append(by_seeds(FEW_SEEDS))
         with self.copy() as copy:
             try:
                 with copy.mutated(mutation.edits):
                     for each in evidence:
-                        if self._look(each, copy, result) and not everything:
+                        if self._look(each, copy, result, everything=everything) and not everything:
                             break
             except (RuntimeError, ValueError) as trouble:
                 result.error = str(trouble)
@@ -118,14 +118,15 @@ class Bench:
         return result
 
     @staticmethod
-    def _look(evidence: Evidence, copy: Copy, result: Result) -> bool:
+    def _look(evidence: Evidence, copy: Copy, result: Result, *, everything: bool) -> bool:
         """Whether this evidence notices; noted in the result."""
         finding = ran(evidence, copy)
         if finding.noticed_by:
             result.findings[evidence.kind] = finding
         if evidence.kind == "tests":
             noticed = {*finding.noticed_by, *(name.partition("[")[0] for name in finding.noticed_by)}
-            result.silent += [name for name in evidence.names if name not in noticed]
+            silent = [name for name in evidence.names if name not in noticed]
+            result.silent += silent if everything or not noticed else []  # else it ended with the first that failed
         elif not finding.noticed_by and (evidence.kind != "simulator" or result.mutation.seeds):
             result.silent.append(f"{evidence.kind} {', '.join(evidence.names)}")
         return bool(finding.noticed_by)
@@ -135,7 +136,7 @@ def _baseline(mutations: Sequence[Mutation], *, everything: bool) -> list[Eviden
     """All evidence of the mutations, each piece once."""
     tests = sorted({name for each in mutations for name in each.tests})
     worlds = sorted({name for each in mutations for name in each.worlds})
-    seeds = {each.seeds for each in mutations if each.seeds} | ({SEEDS} if everything else set())
+    seeds = {each.seeds for each in mutations if each.seeds} | ({FEW_SEEDS} if everything else set())
     found = [by_seeds(each) for each in sorted(seeds)]
     found += [by_tests(tests, to_the_end=True)] if tests else []
     return found + ([by_worlds(worlds)] if worlds else [])

@@ -12,6 +12,7 @@ _PROTOCOL = "tests/coordinator/test_commit_protocol.py::"
 _RESOLVING = "tests/coordinator/test_resolve.py::"
 _ROWS = "tests/coordinator/test_rows.py::"
 _HOSTILE = "tests/tables/test_hostile_intents.py::"
+_LYING = "tests/coordinator/test_slots_that_lie.py::"
 _GROUPING = "tests/coordinator/test_grouping.py::"
 _READING = "tests/coordinator/test_reading_on.py::"
 _FOOTPRINT_TESTS = "tests/tables/test_footprints.py::"
@@ -55,6 +56,7 @@ _WINDOW: Final = (
             "    versions = range(_read_version(change) + 1, upto + 1)",
             "    versions = range(_read_version(change) + 1, upto)",
         ),
+        tests=("tests/tables/test_overtaken.py::test_the_last_version_before_it_counts",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -66,6 +68,7 @@ _WINDOW: Final = (
             "if change.expected_version is not None else head.version,",
             "if change.expected_version is not None else access.head().version,",
         ),
+        tests=("tests/tables/test_overtaken.py::test_what_comes_after_it_was_compared_counts[intent_of]",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -78,6 +81,7 @@ _WINDOW: Final = (
             "max(min(head.version, intent.validated_through), head.version - 1)",
         )
         + edit(_RESOLVE, 'invariant("I4", ', 'invariant("I4", True or '),
+        tests=(f"{_GROUPING}test_all_versions_that_it_was_not_validated_against_are_looked_at",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -174,7 +178,7 @@ _WINDOW: Final = (
             "        except (AccessDenied, NoSuchBucket):  # it says something of this client; others may see more\n            raise\n",
             "",
         ),
-        tests=(f"{_GROUPING}test_who_may_not_read_what_it_takes_decides_nothing",),
+        tests=(f"{_GROUPING}test_who_cannot_read_what_it_takes_decides_nothing",),
     ),
 )
 
@@ -231,7 +235,7 @@ _RULES: Final = (
         "_class_refused",
         "rule-class-refused",
         "the matrices of MaxCompute refuse nothing",
-        "tests/coordinator/test_policies.py::test_two_transactions_meet_where_both_touch_a_partition",
+        "tests/coordinator/test_policy_rule.py::test_a_matrix_refuses_a_kind_of_operation_after_another",
     ),
     Mutation(
         "serializable-is-strict",
@@ -362,7 +366,7 @@ _FOOTPRINTS: Final = (
         "serial",
         "files that a transaction scanned are not among those it read",
         edit(f"{TABLES}transaction.py", "files=tuple(path for path in paths if not draft.is_own(path))", "files=()"),
-        tests=("tests/tables/test_transaction.py::test_what_was_scanned_is_depended_upon",),
+        tests=("tests/tables/test_scans_depend.py::test_rows_that_were_scanned_are_deleted_with_their_whole_file",),
     ),
 )
 
@@ -387,7 +391,7 @@ _BELIEVED: Final = (
         "I10",
         "an intent may name another transaction than its slot",
         edit(f"{COORDINATOR}queued.py", "        if intent.transaction_id != name.transaction_id:", "        if False:"),
-        tests=(f"{_HOSTILE}test_what_is_no_intent_is_refused",),
+        tests=(f"{_LYING}test_an_intent_of_another_transaction_than_its_slot",),
     ),
     Mutation(
         "staged-actions-are-there",
@@ -398,21 +402,24 @@ _BELIEVED: Final = (
             "    except (MalformedRecord, MissingObject, BadChecksum,",
             "    except (MalformedRecord, BadChecksum,",
         ),
-        tests=(f"{_HOSTILE}test_staged_actions_of_any_content",),
+        tests=(f"{_LYING}test_staged_actions_that_are_missing",),
     ),
     Mutation(
         "actions-have-their-digest",
         "I5",
         "staged actions are taken as they are found",
         edit(f"{COORDINATOR}ratified.py", "    if digest(actions) != seal:", "    if False:"),
-        tests=(f"{_HOSTILE}test_staged_actions_of_any_content",),
+        tests=(
+            f"{_LYING}test_staged_actions_that_were_changed",
+            f"{_LYING}test_actions_that_are_not_those_of_the_digest",
+        ),
     ),
     Mutation(
         "unjudgeable-is-refused",
         "I8",
         "an intent that cannot be judged stops the queue",
         edit(_RESOLVE, "        except UNJUDGEABLE as problem:", "        except ZeroDivisionError as problem:"),
-        tests=(f"{_HOSTILE}test_what_is_sound_and_means_harm_stops_nobody",),
+        tests=(f"{_GROUPING}test_what_cannot_be_judged_is_refused_and_stops_nobody",),
     ),
     Mutation(
         "made-up-slot-is-not-mine",

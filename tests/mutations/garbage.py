@@ -103,7 +103,7 @@ _COLLECTED: Final = (
             "            ids.update(verdict.transaction_id for verdict in BatchRecord.decode(node.data).verdicts)\n",
             "            continue\n",
         ),
-        tests=(f"{_VACUUM}test_what_is_ratified_and_not_published_stays",),
+        tests=("tests/tables/test_collecting_order.py::test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_slot",),
     ),
     Mutation(
         "busy-is-asked-after-gone",
@@ -115,14 +115,14 @@ _COLLECTED: Final = (
             "            busy = _busy(context, session)\n"
             "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), busy\n",
         ),
-        tests=("tests/tables/test_collecting_order.py::test_what_is_filed_right_before_its_owner_is_buried_stays",),
+        tests=("tests/tables/test_collecting_order.py::test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays[filed]",),
     ),
     Mutation(
         "latest-is-read-last",
         "I7",
         "what was committed while garbage was looked for is taken for garbage",
         edit(f"{TABLES}vacuum.py", '    last = access.read(consistency="latest")\n    shown.add_files(last)\n', "    last = first\n"),
-        tests=(f"{_VACUUM}test_a_writer_that_is_taken_for_dead_between_its_decision_and_its_filing",),
+        tests=("tests/tables/test_collecting_order.py::test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays[committed]",),
     ),
     Mutation(
         "replaced-files-are-kept-for-a-time",
@@ -213,12 +213,13 @@ _COLLECTED: Final = (
     Mutation(
         "the-log-is-cleaned-in-order",
         "I7",
-        "of the log, commits go before the checkpoint they begin with",
+        "of the log, later commits go before earlier ones",
         edit(
             f"{TABLES}log_cleanup.py",
-            "not file.path.is_checkpoint, file.path.kind is not LogKind.COMMIT",
-            "file.path.is_checkpoint, file.path.kind is LogKind.COMMIT",
-        ),
+            "            list(pool.map(store.delete, [file.key for file in run[1:]]))",
+            "            list(pool.map(store.delete, [file.key for file in reversed(run[1:])]))",
+        )
+        + edit(f"{TABLES}log_cleanup.py", "        for run in _runs(files):", "        for run in reversed(list(_runs(files))):"),
         tests=(f"{_VACUUM}test_a_log_can_be_read_whenever_its_cleaning_stops",),
     ),
 )
@@ -240,7 +241,7 @@ _REBUILT: Final = (
             "            ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))\n",
             "            pass\n",
         ),
-        tests=(f"{_RECOVERY}test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one",),
+        tests=(f"{_RECOVERY}test_nodes_that_were_deleted_by_hand_under_living_clients",),
     ),
     Mutation(
         "multis-are-of-one-protocol",

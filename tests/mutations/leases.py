@@ -69,7 +69,7 @@ MUTATIONS: Final = (
         "lease",
         "a lease of somebody else stops nobody",
         edit(f"{COORDINATOR}resolve.py", "        return self.leases.objection(intent)\n", "        return None\n"),
-        tests=(f"{_TESTS}test_an_exclusive_lease_stops_what_it_covers_and_nothing_else",),
+        tests=(f"{_TESTS}test_a_grant_between_decision_and_ratification_stops_the_commit",),
         seeds=SEEDS,
     ),
     Mutation(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COORDINATOR", "SEEDS", "TABLES", "Edit", "Mutation", "edit"]
+__all__ = ["COORDINATOR", "FEW_SEEDS", "SEEDS", "TABLES", "Edit", "Mutation", "edit"]
 
 COORDINATOR = "src/sluice/coordinator/"
 TABLES = "src/sluice/tables/"
 SEEDS = "0..79"
 """The seeds that are tried where the simulator is asked: the first that breaks a promise ends it."""
+FEW_SEEDS = "0..39"
+"""Those that are tried for every mutation where all evidence is asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from sluice.coordinator.pins import pinned_versions, pins_of
 from sluice.coordinator.records import Head
 from sluice.coordinator.store import Create, Op
 from sluice.storage.memory import MemoryStore
+from sluice.storage.paths import staged_path
 from sluice.tables import vacuum
 
 from .conftest import Place, flights, rows_of
@@ -61,8 +62,9 @@ def files_slot(call: Call) -> bool:
     return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
 
 
-def test_what_is_filed_right_before_its_owner_is_buried_stays(place: Place) -> None:
-    """Who is busy is looked for when it is certain that nothing more is filed, not before."""
+@pytest.mark.parametrize("committed", [False, True], ids=["filed", "committed"])
+def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place: Place, committed: bool) -> None:
+    """Who is busy is looked for when it is certain that nothing more is filed, and what is committed after that; not before."""
     table, writer = filled(place), Writer(place, QUEUED)
     begun = writer.table.begin()
     begun.append(flights(("LGA", 1, 9)))
@@ -72,20 +74,42 @@ def test_what_is_filed_right_before_its_owner_is_buried_stays(place: Place) -> N
         if files_slot(call):
             raise Died
 
-    def file_and_die(call: Call) -> None:
+    def come_back_and_die(call: Call) -> None:
         if any(op.path.startswith(f"{GRAVES}/") and op.path.endswith(writer.presence._life.client) for op in call.ops):
-            writer.service.before, writer.service.after = None, die
+            writer.service.before = None
             writer.presence.announce()
-            with pytest.raises(Died):
+            if committed:
                 begun.commit()
+            else:
+                writer.service.after = die
+                with pytest.raises(Died):
+                    begun.commit()
             writer.service.after = None
             writer.dies()
 
-    writer.service.before = file_and_die
+    writer.service.before = come_back_and_die
     before = keys(place)
     assert table.vacuum().garbage == ()
     assert keys(place) == before
     assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+
+
+def test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_slot(place: Place) -> None:
+    """Actions that were adapted are staged under its id when they are large; it is on the fast path, and its owner is dead."""
+    table, writer = filled(place), Writer(place, Limits(publication_wait_s=0.1))
+    writer.table.append(flights(("LGA", 1, 1)))
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", "_delta_log/00000000000000000003.json", times=1_000)
+    commit = writer.table.append(flights(("LGA", 1, 9)))
+    assert commit is not None
+    assert not commit.published
+    key = staged_path(f"{commit.transaction_id}-0123456789abcdef")
+    MemoryStore(place.location).put(key, b"{}")
+    writer.dies()
+    assert table.vacuum(dry_run=True).garbage == ()
+    disk.faults.clear()
+    table.append(flights(("LGA", 1, 10)))
+    assert [each.key for each in table.vacuum().garbage] == [key]
 
 
 def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,128 @@
+"""Transactions over several tables where messages are lost, servers are behind, and others are in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.memory import Call, Fault, MemorySession
+from sluice.coordinator.records import Intent
+from sluice.coordinator.store import Create
+
+from .joint_world import JointClient, JointWorld
+from .world import QUICK, append_intent, rewrite_intent
+
+
+@pytest.fixture
+def world() -> Iterator[JointWorld]:
+    made = JointWorld("ab")
+    yield made
+    made.check()
+
+
+def soon(seconds: float = 5.0) -> Deadline:
+    return Deadline.after(seconds, SystemClock())
+
+
+def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
+    """A transaction of one table."""
+    return client.committers[name].commit(intent, client.head(name), soon(), **options).version
+
+
+def files_slots(call: Call) -> bool:
+    return any(isinstance(op, Create) and op.sequential for op in call.ops)
+
+
+def test_what_stands_behind_it_is_decided_behind_it(world: JointWorld) -> None:
+    """One of a single table before it and one after it; whoever asks for the last one decides all three, in their order."""
+    dead, asking = world.client(), world.client()
+    context = dead.committers["a"].context
+    before, after = append_intent(dead.head("a")), append_intent(dead.head("a"))
+    claim_slot(context, before, dead.head("a"), soon())
+    both = dead.intents("ab")
+    dead.file(both)
+    claim_slot(context, after, dead.head("a"), soon())
+    dead.session.close()
+    assert asking.outcome("a", after.transaction_id).state == "committed"
+    assert world.tables["a"].transactions() == [each.transaction_id for each in (before, both["a"], after)]
+
+
+def test_slots_whose_reply_was_lost_are_not_made_again(world: JointWorld) -> None:
+    client = world.client()
+    filed: list[Call] = []
+    world.coordination.after = lambda call: filed.append(call) if files_slots(call) else None
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-")
+    commits = client.append("ab")
+    assert not any(commit.repeated for commit in commits.values())
+    assert len(filed) == 1
+
+
+def test_slots_that_are_decided_and_gone_when_their_owner_looks(world: JointWorld) -> None:
+    """Their reply was lost, and others decided and published them meanwhile: filed again they are found in the logs."""
+    owner, other = world.client(), world.client()
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
+
+    def meddle(call: Call) -> None:
+        if call.verb == "barrier" and call.session_id == owner.session.session_id:
+            world.coordination.before = None
+            for name in "ab":
+                alone(other, name, append_intent(other.head(name)))
+
+    world.coordination.before = meddle
+    intents = owner.intents("ab")
+    commits = owner.commit(intents)
+    assert all(commit.repeated for commit in commits.values())
+    for name, table in world.tables.items():
+        assert table.transactions().count(intents[name].transaction_id) == 1
+
+
+class Behind(JointClient):
+    """Each new session of it finds a server that is far behind."""
+
+    def connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+            self.session.lag = 100
+        return self.session
+
+
+def test_it_is_not_refused_because_a_server_that_is_behind_shows_one_of_its_slots_only(world: JointWorld) -> None:
+    """The session that showed the slot in one table expires, and the next one's server does not know the other table yet."""
+    dead, asking = world.client(), Behind(world)
+    both = dead.intents("ab")
+    dead.file(both)
+    dead.session.close()
+
+    def expire(call: Call) -> None:
+        if call.session_id == asking.session.session_id and call.verb == "read" and "/slots/" in call.path:
+            reads.append(call.path)
+            if len(reads) == 2:  # the second one is read to decide it
+                world.coordination.after = None
+                asking.session.expire()
+
+    reads: list[str] = []
+    world.coordination.after = expire
+    assert asking.outcome("a", both["a"].transaction_id).state == "committed"
+    assert len(reads) == 2
+    assert [len(table.log()) for table in world.tables.values()] == [1, 1]
+
+
+def test_a_full_backlog_that_cannot_be_published_lets_nothing_more_be_ratified(world: JointWorld) -> None:
+    client = world.client(QUICK.but(backlog_versions_max=1, publication_wait_s=0.1))
+    alone(client, "b", append_intent(client.head("b"), "old.parquet"))
+    disk = world.tables["b"].objects.disk
+    disk.fail_before("put_if_absent", times=10_000)
+    alone(client, "b", rewrite_intent(client.head("b"), "old.parquet", "new.parquet"), ack="ratified")
+    with pytest.raises(OutcomeUnknown):
+        client.commit(client.intents("ab"), timeout_s=0.3)
+    published = client.committers["b"].context.read_published()
+    assert published is not None
+    assert client.head("b").version - published[0].version == 1
+    disk.faults.clear()
+    for name in "ab":
+        alone(client, name, append_intent(client.head(name)))
