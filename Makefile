@@ -1,6 +1,7 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3"]  the tests
-# make test-long            the tests' long versions: every operation of every cell, long random histories
+# make test-long test-delta            the tests' long versions: every operation of every cell, long random histories
+# make test-delta           Delta Lake on Spark reads what sluice wrote, and takes over what it gave back (fetches its jars)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
@@ -27,7 +28,7 @@ SEED =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-long simulate chaos mutate check bench-commits bench-engine java clean
+.PHONY: help demo test test-long test-delta simulate chaos mutate check bench-commits bench-engine java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -49,6 +50,18 @@ test: java $(READY)
 
 test-long: java $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+
+# Delta Lake's jars go with one PySpark, which need not be the one sluice is tested with: so it has an environment of its own.
+DELTA_READY = .venv-delta/.ready-$(firstword $(shell cksum < tests/delta_spark/requirements.txt))
+
+$(DELTA_READY): tests/delta_spark/requirements.txt
+	@$(PYTHON) -m venv .venv-delta
+	@.venv-delta/bin/python -m pip install --quiet --disable-pip-version-check -r tests/delta_spark/requirements.txt
+	@rm -f .venv-delta/.ready-*
+	@touch $@
+
+test-delta: java $(READY) $(DELTA_READY)
+	@DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m pytest -m delta_spark tests/delta_spark $(ARGS)
 
 # Standard output ends with one JSON object; a seed that fails is shrunk, and prints the command that shows it again.
 simulate: $(READY)
@@ -78,4 +91,4 @@ bench-engine: $(READY)
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-delta build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 LINKS = {"coordinator", "storage", "spark_integration"}
-IGNORED = {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+IGNORED = {".git", ".venv", ".venv-delta", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""

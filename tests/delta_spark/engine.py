@@ -1,0 +1,70 @@
+"""Talks to Delta Lake on Spark, which runs in a process and an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PYTHON", "Delta", "DeltaError", "running"]
+
+PYTHON = "DELTA_PYTHON"
+"""Names the interpreter of an environment with the PySpark that Delta Lake's jars were built for."""
+
+
+class DeltaError(Exception):
+    """Raised with what Delta Lake said when it refused."""
+
+
+class Delta:
+    """Delta Lake on Spark. Rows come back as dictionaries, as Spark's JSON has them: without the fields that are null."""
+
+    def __init__(self, requests: Any, answers: Any) -> None:
+        self._requests, self._answers = requests, answers
+
+    def read(self, path: str, **options: object) -> list[dict[str, Any]]:
+        """The rows of a table; `options` are those of the reader (`versionAsOf`, `readChangeFeed`, ...)."""
+        return self._ask(read=path, options={name: str(value) for name, value in options.items()})
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        """What a statement returns."""
+        return self._ask(sql=text)
+
+    def stream(self, path: str, folder: str) -> list[dict[str, Any]]:
+        """The rows that a stream of the table has read when it has read all there is."""
+        return self._ask(stream=path, folder=folder)
+
+    def _ask(self, **request: object) -> list[dict[str, Any]]:
+        print(json.dumps(request), file=self._requests, flush=True)
+        line = self._answers.readline()
+        if not line:
+            raise DeltaError("it ended: its messages stand above")
+        said = json.loads(line)
+        if "error" in said:
+            raise DeltaError(said["error"])
+        return [json.loads(row) for row in said["rows"]]
+
+
+@contextmanager
+def running(python: str, folder: Path) -> Iterator[Delta]:
+    """Start it; `folder` is for its own files."""
+    pipe = folder / "answers"
+    os.mkfifo(pipe)
+    program = Path(__file__).with_name("program.py")
+    environment = {**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ""}
+    command = [python, str(program), str(folder), str(pipe)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment, cwd=folder) as process:
+        assert process.stdin is not None
+        try:
+            with pipe.open(encoding="utf-8") as answers:
+                yield Delta(process.stdin, answers)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
