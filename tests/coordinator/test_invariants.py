@@ -48,11 +48,13 @@ def queued(slot: int, client: Client, **changes: Any) -> Queued:
 def test_i1_a_version_is_ratified_at_most_once(world: World, limits: Limits) -> None:
     """A decision computed on an old head is not recorded: head moves only by compare-and-set."""
     slow, fast = world.client(limits), world.client()
+    decided: list[int] = []
 
     def overtake(call: Call) -> Fault | None:
-        if call.verb == "apply" and call.session_id == slow.session.session_id:
+        if call.session_id == slow.session.session_id and any(op.path == world.tree.head for op in call.ops):
             world.coordination.before = None
             fast.append("fast.parquet")
+            decided.append(fast.head().slot)
         return None
 
     world.coordination.before = overtake
@@ -60,6 +62,7 @@ def test_i1_a_version_is_ratified_at_most_once(world: World, limits: Limits) -> 
     assert world.files() == {"fast.parquet", "slow.parquet"}
     assert sorted(world.transactions()) == sorted({*world.transactions()})
     assert slow.head().version == len(world.log()) - 1
+    assert [slow.head().slot >= slot for slot in decided] == [True], "what the other one decided stays decided"
 
 
 def test_i2_versions_are_dense(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,10 @@ _RATIFYING: Final = (
         "I1",
         "a batch is recorded on whatever head there is by now",
         edit(f"{COORDINATOR}queued.py", "Write(tree.head, after.encode(), before.version)", "Write(tree.head, after.encode(), -1)"),
-        tests=(f"{_OVERTAKEN}test_the_head_never_goes_back_to_who_was_overtaken",),
+        tests=(
+            f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[queue]",
+            f"{_OVERTAKEN}test_the_head_never_goes_back_to_who_was_overtaken",
+        ),
         seeds=SEEDS,
     ),
     Mutation(
