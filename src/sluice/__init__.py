@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .coordinator.clock import Deadline
 from .coordinator.errors import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -86,6 +87,7 @@ __all__ = [
     "CoordinatorUnavailable",
     "Corrupt",
     "CorruptLogFile",
+    "Deadline",
     "DeadlockDetected",
     "ForeignCommit",
     "HistoryEntry",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .coordinator.clock import Timeout
 from .tables.access import this_client
 from .tables.retrying import ATTEMPTS, repeated
 from .tables.several import JointTransaction
@@ -33,7 +34,7 @@ def transaction(
     key: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     ack: str = "published",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
@@ -65,7 +66,7 @@ def transact(
     isolation: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     ack: str = "published",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> T:
     """Run `work(transaction)` over several tables and commit it; when another commit came first, run it again, `attempts` times in all.
 

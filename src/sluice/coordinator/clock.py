@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
-__all__ = ["Clock", "Deadline", "Event", "SystemClock"]
+from ..storage.errors import InvalidRequest
+
+__all__ = ["Clock", "Deadline", "Event", "SystemClock", "Timeout", "bounded_s", "bounding"]
+
+_LEAST_S: Final = 1.0
+"""What a request may take even when its call's time is over: letting go of something, say."""
 
 
 class Event(Protocol):
@@ -71,15 +79,26 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The end of one call's time; every wait of the call is measured against the same one."""
+    """The end of one call's time, or of several calls' together; every wait is measured against the same one.
+
+    Wherever a timeout is taken a deadline may be given: `sluice.Deadline.after(60)`.
+    """
 
     clock: Clock
     at_s: float
 
     @staticmethod
-    def after(seconds: float, clock: Clock) -> Deadline:
-        """A deadline `seconds` from now."""
+    def after(seconds: float, clock: Clock | None = None) -> Deadline:
+        """A deadline `seconds` from now. Raises InvalidRequest for what is no time."""
+        if type(seconds) not in (int, float) or not seconds >= 0:
+            raise InvalidRequest(f"timeout_s is {seconds!r}; give seconds, 0 or more, or a sluice.Deadline", timeout_s=seconds)
+        clock = clock or SystemClock()
         return Deadline(clock, clock.monotonic_s() + seconds)
+
+    @staticmethod
+    def of(limit: Timeout, clock: Clock) -> Deadline:
+        """The deadline that is given, or one after so many seconds from now. Raises InvalidRequest."""
+        return limit if isinstance(limit, Deadline) else Deadline.after(limit, clock)
 
     @property
     def left_s(self) -> float:
@@ -90,3 +109,26 @@ class Deadline:
     def over(self) -> bool:
         """Whether the time ran out."""
         return self.left_s <= 0.0
+
+
+Timeout: TypeAlias = "float | Deadline"
+"""How long a call may take: seconds from the call on, or a deadline that it may share with others."""
+
+_present: ContextVar[Deadline | None] = ContextVar("sluice_deadline", default=None)
+
+
+@contextmanager
+def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
+    """Let no request that this thread makes in the block wait for a connection for longer than that; gives the deadline."""
+    deadline, outer = Deadline.of(limit, clock), _present.get()
+    token = _present.set(deadline if outer is None or deadline.left_s < outer.left_s else outer)
+    try:
+        yield deadline
+    finally:
+        _present.reset(token)
+
+
+def bounded_s(longest_s: float) -> float:
+    """How long one request may wait: `longest_s`, or what is left of its call's time when that is less, but for a moment."""
+    deadline = _present.get()
+    return longest_s if deadline is None else min(longest_s, max(deadline.left_s, _LEAST_S))

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from ..storage.errors import Unavailable
-from .clock import Deadline
+from .clock import Deadline, Timeout
 from .deadlocks import find_cycle
 from .errors import DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from .lease_queue import LeaseHome, LeaseRequest, Wanted, breaker, let_go
@@ -193,7 +193,7 @@ def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for lease in leases for path in lease.nodes))
 
 
-def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: float | None = None) -> Lease:
+def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None) -> Lease:
     """Take leases, all of them or none, and let this thread's commits depend on them until they are released.
 
     Waits for `wait_s` seconds (None: as long as it takes; 0: not at all). Raises LeaseHeld, DeadlockDetected, LeaseLost,
@@ -201,7 +201,7 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: float | None = No
     """
     holds = paths_of(held_by_this_thread(home.coordinator))
     request = LeaseRequest(home, wanted, holds)
-    request.obtain(None if wait_s is None else Deadline.after(wait_s, home.clock))
+    request.obtain(None if wait_s is None else Deadline.of(wait_s, home.clock))
     lease = Lease(home, request)
     _stack().append(lease)
     home.aside(lease.keep, "sluice-lease")

@@ -3,7 +3,7 @@
 What kazoo leaves to its user, and this file does:
 
 - A lost connection fails whatever is in flight with ConnectionLoss. Reads, barriers and `ensure_path` are sent again until
-  `retry_s` is over; everything else becomes ReplyLost and is never repeated here.
+  `retry_s` is over (or their call's time); everything else becomes ReplyLost and is never repeated here.
 - After a session expired kazoo opens another one by itself and goes on, silently without its ephemeral nodes. Here the
   client ends at that moment: one store is one session.
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
@@ -32,6 +32,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import make_acl
 
 from ..storage.errors import AccessDenied, InvalidRequest
+from .clock import bounded_s
 from .errors import SessionLost
 from .requests import check_ops, check_path
 from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write
@@ -103,7 +104,7 @@ class ZooKeeperStore:
         client.add_listener(store._notice)
         client.start_async()
         try:
-            store._await_first(connect_timeout_s)
+            store._await_first(bounded_s(connect_timeout_s))
             store.ensure_path(chroot)
             if trust.access is not None:
                 warn_if_open(chroot, store._repeat(f"who may use {chroot}", partial(store._access_list, chroot)))
@@ -295,21 +296,21 @@ class ZooKeeperStore:
             return self._require_usable()
         raise no_answer(self._hosts, timeout_s, self._line)
 
-    def _await_connection(self, what: str, deadline: float) -> None:
+    def _await_connection(self, what: str, wait_s: float, deadline: float) -> None:
         self._require_usable()
         with self._changed:
             while not self._client.connected and self._lost is None:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
-                    raise unavailable(self._hosts, self._retry_s, what, self._line)
+                    raise unavailable(self._hosts, wait_s, what, self._line)
                 self._changed.wait(remaining)
         self._require_usable()
 
     def _repeat(self, what: str, look: Callable[[float], _T]) -> _T:
         """Send something that changes nothing until it is answered or the time is up."""
-        deadline = time.monotonic() + self._retry_s
+        deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
         while True:
-            self._await_connection(what, deadline)
+            self._await_connection(what, wait_s, deadline)
             try:
                 return look(max(deadline - time.monotonic(), 0.0))
             except _UNANSWERED as error:
@@ -317,7 +318,7 @@ class ZooKeeperStore:
                 if not isinstance(meant, ReplyLost):
                     raise meant from error
             if time.monotonic() >= deadline:
-                raise unavailable(self._hosts, self._retry_s, what, self._line)
+                raise unavailable(self._hosts, wait_s, what, self._line)
             time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
 
     def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
@@ -362,10 +363,9 @@ class ZooKeeperStore:
     def _send_once(self, ops: Sequence[Op]) -> list[Any]:
         """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
         what = f"{len(ops)} operations" if len(ops) > 1 else f"{type(ops[0]).__name__.lower()} {ops[0].path}"
-        deadline = time.monotonic() + self._retry_s
-        self._await_connection(what, deadline)
+        self._await_connection(what, wait_s := bounded_s(self._retry_s), time.monotonic() + wait_s)
         try:
-            results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
+            results: list[Any] = self._send(ops).get(timeout=self._retry_s)
         except _UNANSWERED as error:
             meant = translate(error, what, self._who)
             if not isinstance(meant, ReplyLost | SessionLost):

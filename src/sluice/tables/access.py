@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, require_head
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.connect import connect
 from ..coordinator.context import TableContext
@@ -211,11 +211,11 @@ class Access:
         self.ours.context.barrier()
         return self.head()
 
-    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> Snapshot:
+    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
         """The snapshot a reader gets, by a level of `check_consistency` (None: the table's); `version` asks for that one.
 
-        `timeout_s` bounds the wait for undecided transactions ("serial"). Raises InvalidRequest for an unknown level and, in a
-        table without a coordinator, for every level but "published"; VersionNotFound; Unavailable.
+        `timeout_s` bounds the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for an
+        unknown level and, in a table without a coordinator, for every level but "published"; VersionNotFound; Unavailable.
         """
         level = check_consistency(self.consistency if consistency is None else consistency)
         if level == "published" or self.committer is None:
@@ -227,16 +227,17 @@ class Access:
                 )
             return self._read_published(version)
         try:
-            if version is not None:
-                return self.at(version)
-            if level == "session":
-                return self._read_session()
-            if level == "serial":
-                self.committer.settle_queue(Deadline.after(timeout_s, self.committer.context.clock))
-            return self._decided(self.fresh_head())
+            with bounding(timeout_s, self.committer.context.clock) as deadline:
+                if version is not None:
+                    return self.at(version)
+                if level == "session":
+                    return self._read_session()
+                if level == "serial":
+                    self.committer.settle_queue(deadline)
+                return self._decided(self.fresh_head())
         except OutcomeUnknown as undecided:
             raise Unavailable(
-                f"what is queued for {self.address.location} could not be decided within {timeout_s:g} s (transaction "
+                f"what is queued for {self.address.location} could not be decided in the time given (transaction "
                 f"{undecided.transaction_id} is the last of it): repeat the read, or read with consistency='latest'",
                 location=self.address.location,
             ) from undecided

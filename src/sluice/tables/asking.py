@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.connect import connect
 from ..coordinator.layout import TABLES
@@ -27,7 +27,7 @@ def outcome(
     coordinator: str | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
-    timeout_s: float = _TIMEOUT_S,
+    timeout_s: Timeout = _TIMEOUT_S,
 ) -> Outcome:
     """What became of a transaction over one table or several, whoever ran it: any process may ask. An undecided one is decided now.
 
@@ -52,10 +52,11 @@ def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) 
             continue  # a node that is no table's
 
 
-def _look(committers: list[Committer], transaction_id: str, timeout_s: float, after: int) -> Outcome | None:
+def _look(committers: list[Committer], transaction_id: str, timeout_s: Timeout, after: int) -> Outcome | None:
     read: Outcome | None = None
     for committer in committers:
-        found = committer.outcome(transaction_id, Deadline.after(timeout_s, committer.context.clock), after=after)
+        with bounding(timeout_s, committer.context.clock) as deadline:
+            found = committer.outcome(transaction_id, deadline, after=after)
         if found.error is not None:
             return found
         if found.commit is not None and found.commit.ordinal >= 0:
@@ -64,7 +65,7 @@ def _look(committers: list[Committer], transaction_id: str, timeout_s: float, af
     return read  # nothing but the share of a table that it read
 
 
-def _with_others(committer: Committer, commit: Commit, committers: list[Committer], timeout_s: float) -> Outcome:
+def _with_others(committer: Committer, commit: Commit, committers: list[Committer], timeout_s: Timeout) -> Outcome:
     """The outcome with the commits that were made together with this one."""
     here = committer.context.tree.location
     entry = next((t for t in committer.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
@@ -74,8 +75,8 @@ def _with_others(committer: Committer, commit: Commit, committers: list[Committe
         version = entry.get("joint", {}).get(location)
         if version is None or location == here:
             continue
-        deadline = Deadline.after(timeout_s, other.context.clock)
-        theirs = other.outcome(commit.transaction_id, deadline, after=int(version) - 1).commit
+        with bounding(timeout_s, other.context.clock) as deadline:
+            theirs = other.outcome(commit.transaction_id, deadline, after=int(version) - 1).commit
         if theirs is not None:
             commits[location] = theirs
     return replace(Outcome.committed(commit), commits=commits)

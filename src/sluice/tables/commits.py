@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Timeout, bounding
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.identity import another_id
 from ..coordinator.outcomes import Commit
@@ -97,7 +97,7 @@ def plan_creation(
     return WritePlan(address, open_plan(address.context()), metadata, transaction=transaction)
 
 
-def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> tuple[Access, Commit | None]:
+def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
     """Create the table with its first rows, in version 0.
 
     When somebody else created it since the plan was made, with the same schema, partitioning and constraints, the rows go
@@ -124,7 +124,8 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
     except (TableExists, ProtocolChangedException):
         _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
     existing = Access.coordinated(plan.address)
-    mine = existing.ours.outcome(plan.transaction_id, Deadline.after(timeout_s, existing.ours.context.clock))
+    with bounding(timeout_s, existing.ours.context.clock) as deadline:
+        mine = existing.ours.outcome(plan.transaction_id, deadline)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
     snapshot = existing.latest()
@@ -144,10 +145,11 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
     return metadata.schema_string, metadata.partition_columns, constraints
 
 
-def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float) -> Commit | None:
+def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> Commit | None:
     """The same for a plan that may have been committed before, by whomever: then that commit is the answer."""
     committer = access.ours
-    outcome = committer.outcome(plan.transaction_id, Deadline.after(timeout_s, committer.context.clock), after=plan.read_version)
+    with bounding(timeout_s, committer.context.clock) as deadline:
+        outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version)
     if outcome.error is not None:
         raise outcome.error
     if outcome.commit is not None:
@@ -179,7 +181,7 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
 
 
 def commit_write(
-    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: float, filed_again: bool = False
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_again: bool = False
 ) -> Commit | None:
     """Commit the files of a plan according to its mode; None when nothing would change."""
     if plan.mode != "append":

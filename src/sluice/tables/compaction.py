@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import Clock
+from ..coordinator.clock import Clock, Timeout
 from ..coordinator.errors import NotCommitted
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -69,7 +69,7 @@ class StagedCompaction:
     change: Change
     rewriter: Rewriter
 
-    def commit(self, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Commit:
+    def commit(self, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
         """Commit it. Raises ConcurrentModification when somebody else replaced the files meanwhile; then nothing of it stays."""
         try:
             return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s)
@@ -86,7 +86,7 @@ def compact(
     target_file_size: int | str | None,
     z_order_by: str | Sequence[str] | None,
     ack: str,
-    timeout_s: float,
+    timeout_s: Timeout,
 ) -> Commit | None:
     """Compact the latest version (see `Table.compact`); None when there is nothing to do. Raises as its two halves do."""
     staged = stage_compaction(access, mode, where, target_file_size=target_file_size, z_order_by=z_order_by)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
+from ..coordinator.clock import Timeout
 from ..coordinator.committer import Committer
 from ..coordinator.context import TableContext
 from ..coordinator.errors import ProtocolChangedException
@@ -36,7 +37,7 @@ from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
 from .property_rules import check_asked, check_settings, is_on, with_defaults
-from .transactions import Change, Reads, commit_change, new_transaction_id
+from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id
 
 __all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table"]
 
@@ -119,7 +120,12 @@ def _require_no_former_table(address: TableAddress, store: ObjectStore, context:
 
 
 def create(
-    address: TableAddress, schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]
+    address: TableAddress,
+    schema: pa.Schema | StructType,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    *,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> tuple[Access, Commit]:
     """Create a table: version 0 holds its protocol and metadata. Of two who create one table, one gets TableExists."""
     metadata = new_table(schema, partition_by, properties)
@@ -135,7 +141,7 @@ def create(
         table_id=metadata.id,
     )
     try:
-        return access, commit_change(access, change)
+        return access, commit_change(access, change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
         raise _created_meanwhile(address) from lost
 
@@ -147,7 +153,7 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
     )
 
 
-def attach(address: TableAddress) -> tuple[Access, Commit | None]:
+def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[Access, Commit | None]:
     """Bring an existing Delta table in: from now on only sluice may write it, and every Delta reader reads it as before.
 
     The commit after its latest version adds the writer feature and in-commit timestamps. Nothing happens when the table
@@ -192,10 +198,10 @@ def attach(address: TableAddress) -> tuple[Access, Commit | None]:
         table_id=snapshot.metadata.id,
         claimed_ms=claimed_ms,
     )
-    return access, commit_change(access, change)
+    return access, commit_change(access, change, timeout_s=timeout_s)
 
 
-def detach(access: Access) -> Commit:
+def detach(access: Access, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
     """Give a table back: a last commit takes sluice's writer feature (and in-commit timestamps) out of the protocol.
 
     Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again.
@@ -210,4 +216,4 @@ def detach(access: Access) -> Commit:
         reads=Reads(),
         detach=True,
     )
-    return commit_change(access, change)
+    return commit_change(access, change, timeout_s=timeout_s)

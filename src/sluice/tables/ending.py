@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
+from ..coordinator.clock import Timeout
 from ..coordinator.errors import NotCommitted, Withdrawn
 from ..coordinator.outcomes import refusal_error, withdrawal
 from ..coordinator.records import Refusal
@@ -41,7 +42,7 @@ Answer = TypeVar("Answer")
 class OpenTransaction(ABC, Generic[Answer]):
     """What all open transactions have in common: they end once. Not for several threads."""
 
-    def __init__(self, *, timeout_s: float, filed_again: bool = False) -> None:
+    def __init__(self, *, timeout_s: Timeout, filed_again: bool = False) -> None:
         self._timeout_s = timeout_s
         self._filed_again = filed_again
         """Whether it may have been filed before, so that the decision has to look for that."""
@@ -57,14 +58,14 @@ class OpenTransaction(ABC, Generic[Answer]):
         """The transaction's GUID."""
 
     @abstractmethod
-    def _heard(self, limit_s: float, against: Refusal | None = None) -> Answer | None:
+    def _heard(self, limit: Timeout, against: Refusal | None = None) -> Answer | None:
         """What became of it since it was filed; None when there is no trace, so that it may be filed again. Raises the refusal.
 
         Where it is undecided it is decided now: it is refused, when something is given `against` it.
         """
 
     @abstractmethod
-    def _submit(self, limit_s: float) -> Answer:
+    def _submit(self, limit: Timeout) -> Answer:
         """Commit it, or find that it is nothing or was done before; calls `_filing` right before anything is filed."""
 
     @abstractmethod
@@ -78,7 +79,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` brought no answer yet; call it again."""
         return self._state
 
-    def _end(self, timeout_s: float | None) -> Answer:
+    def _end(self, timeout_s: Timeout | None) -> Answer:
         """See it decided. Raises what refused it, and what hinders the answer."""
         if self._answer is not None:
             return self._answer[0]
@@ -87,11 +88,19 @@ class OpenTransaction(ABC, Generic[Answer]):
         if self._state == _ABORTED:
             self._require_open()
         try:
-            answer = self._decided(timeout_s or self._timeout_s)
+            answer = self._decided(self._limit(timeout_s))
         except NotCommitted as refusal:
             self._lost(refusal)
             raise
         return self._won(answer)
+
+    @property
+    def timeout_s(self) -> Timeout:
+        """How long `commit` and `withdraw` may take where they are not told."""
+        return self._timeout_s
+
+    def _limit(self, timeout_s: Timeout | None) -> Timeout:
+        return self._timeout_s if timeout_s is None else timeout_s
 
     def _won(self, answer: Answer) -> Answer:
         self._state, self._answer = _COMMITTED, (answer,)
@@ -102,14 +111,14 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._state = _WITHDRAWN if isinstance(refusal, Withdrawn) else _REFUSED
         self._refusal = refusal
 
-    def _take_back(self, timeout_s: float | None) -> Answer | None:
+    def _take_back(self, timeout_s: Timeout | None) -> Answer | None:
         """See to it that it is never committed; the answer when it is committed already."""
         if self._answer is not None:
             return self._answer[0]
         if self._state in (_OPEN, _UNDECIDED):
             against = withdrawal(self.id)
             try:
-                known = self._heard(timeout_s or self._timeout_s, against) if self._state == _UNDECIDED else None
+                known = self._heard(self._limit(timeout_s), against) if self._state == _UNDECIDED else None
             except NotCommitted as refusal:
                 self._lost(refusal)
                 return None
@@ -118,13 +127,13 @@ class OpenTransaction(ABC, Generic[Answer]):
             self._lost(refusal_error(against, self.id, filed=False))  # there is no trace of it, and nobody will file it any more
         return None
 
-    def _decided(self, limit_s: float) -> Answer:
+    def _decided(self, limit: Timeout) -> Answer:
         if self._state == _UNDECIDED:
-            known = self._heard(limit_s)
+            known = self._heard(limit)
             if known is not None:
                 return known
             self._filed_again = True
-        return self._submit(limit_s)
+        return self._submit(limit)
 
     def _filing(self) -> None:
         """From here on others may decide it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..coordinator.address import Address
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, NotCommitted, Refused
 from ..coordinator.joint import naming
@@ -47,7 +47,7 @@ def commit_together(
     changes: Sequence[tuple[Access, Change]],
     *,
     ack: str,
-    timeout_s: float,
+    timeout_s: Timeout,
     filing: Callable[[str], object],
 ) -> Mapping[str, Commit]:
     """Validate, file and see committed in all tables or in none. Raises what `commit_change` raises; conflicts name the table.
@@ -55,10 +55,16 @@ def commit_together(
     Where a refusal turns out to be none, and after waiting for somebody's lease, it is filed again under a new transaction id,
     which `filing` is told before.
     """
+    with bounding(timeout_s, changes[0][0].ours.context.clock) as deadline:
+        return _committed(changes, ack, deadline, filing)
+
+
+def _committed(
+    changes: Sequence[tuple[Access, Change]], ack: str, deadline: Deadline, filing: Callable[[str], object]
+) -> Mapping[str, Commit]:
     committers = _on_one_session([access.ours for access, _ in changes])
     by_location = {access.address.location: access for access, _ in changes}
     lead = committers[0]
-    deadline = Deadline.after(timeout_s, lead.context.clock)
     looks = _LOOKS_MAX
     while True:
         looks -= 1

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from ..coordinator.address import Address
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Deadline, Timeout
 from ..coordinator.connect import connect
 from ..coordinator.errors import LeaseHeld
 from ..coordinator.lease_queue import LeaseHome, Wanted
@@ -81,7 +81,7 @@ def lease(
     name: str,
     mode: str = EXCLUSIVE,
     *,
-    wait_s: float | None = None,
+    wait_s: Timeout | None = None,
     coordinator: str | None = None,
     application: str | None = None,
 ) -> Lease:
@@ -93,7 +93,7 @@ def lease(
     return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
 
 
-def leases(targets: Sequence[Target], *, wait_s: float | None = None) -> Lease:
+def leases(targets: Sequence[Target], *, wait_s: Timeout | None = None) -> Lease:
     """Take several leases at once, all or none: tables (the whole of each, exclusively), names, or what `lease_on` made.
 
     They are asked for in one request, so that two who ask for the same ones in another order do not wait for each other.
@@ -134,8 +134,8 @@ def _check_mode(mode: object) -> None:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}", mode=mode)
 
 
-def _check_wait(wait_s: float | None) -> None:
-    if wait_s is not None and not wait_s >= 0:
+def _check_wait(wait_s: Timeout | None) -> None:
+    if wait_s is not None and not isinstance(wait_s, Deadline) and not wait_s >= 0:
         raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for not at all, or None for as long as it takes", wait_s=wait_s)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from ..coordinator.clock import Timeout
 from ..coordinator.isolation import IsolationLevel
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -39,7 +40,7 @@ _RESERVED_DOMAINS: Final = "delta."
 
 
 def set_properties(
-    access: Access, properties: Mapping[str, str], *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S
+    access: Access, properties: Mapping[str, str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
     """Set properties in one version, together with the table features they need; None when they are all so already.
 
@@ -64,7 +65,7 @@ def set_properties(
 
 
 def unset_properties(
-    access: Access, names: Iterable[str], *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S
+    access: Access, names: Iterable[str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
     """Take properties away, which gives them their defaults; None when none of them is set. Features stay in the protocol.
 
@@ -86,7 +87,7 @@ def domains_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def set_domain(
-    access: Access, name: str, configuration: str, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S
+    access: Access, name: str, configuration: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
     """Give a metadata domain of the users a configuration (any text, by custom JSON); None when it has that one already.
 
@@ -102,7 +103,7 @@ def set_domain(
     return _write_domain(access, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN", ack=ack, timeout_s=timeout_s)
 
 
-def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Commit | None:
+def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
     """Remove a metadata domain of the users; None when there is none of that name. Raises as `set_domain`."""
     _check_domain(name)
     snapshot = _latest(access)
@@ -139,7 +140,7 @@ def _change(
     parameters: Mapping[str, str],
     *,
     ack: str,
-    timeout_s: float,
+    timeout_s: Timeout,
 ) -> Commit | None:
     """Commit another configuration and what it needs; None when nothing would change. `features` are asked for by name."""
     schema = parse_schema(snapshot.metadata.schema_string)
@@ -230,7 +231,7 @@ def _check_domain(name: object) -> None:
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
 
 
-def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str, *, ack: str, timeout_s: float) -> Commit:
+def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str, *, ack: str, timeout_s: Timeout) -> Commit:
     actions: list[Action] = [domain]
     if "domainMetadata" not in writer_features(snapshot.protocol):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))

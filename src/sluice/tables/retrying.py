@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
+from ..coordinator.clock import Timeout
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
 from ..coordinator.lease_records import EXCLUSIVE
 from ..storage.errors import InvalidRequest, InvariantBroken
@@ -37,7 +38,7 @@ Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
 class Transactional(Protocol):
     """What `transact` needs of a table."""
 
-    def begin(self, isolation: str | None = None, *, timeout_s: float | None = None) -> Transaction:
+    def begin(self, isolation: str | None = None, *, timeout_s: Timeout | None = None) -> Transaction:
         """An open transaction on the latest version."""
         ...
 
@@ -52,7 +53,7 @@ def transact(
     *,
     attempts: int,
     isolation: str | None,
-    timeout_s: float,
+    timeout_s: Timeout,
     application: str,
 ) -> T:
     """Run `work` in a transaction and commit it; again, on the new state, when others were faster. See `Table.transact`."""
@@ -68,7 +69,7 @@ def repeated(
     work: Callable[[Begun], T],
     scopes: Callable[[Begun, str, bool], list[LeaseOn]],
     attempts: int,
-    timeout_s: float,
+    timeout_s: Timeout,
     application: str,
 ) -> T:
     """The same for any open transaction: `begin` makes one, `scopes(lost, name, whole)` tells which leases to take after losses.
@@ -96,7 +97,7 @@ def repeated(
     raise InvariantBroken("the last attempt neither returned nor raised")
 
 
-def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: float, name: str) -> None:
+def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: str) -> None:
     """Take exclusive leases; where that would be a deadlock, or nothing was read, go on without."""
     try:
         if wanted:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.errors import ConcurrentModification
 from ..coordinator.instants import heads_together, version_beside
 from ..coordinator.joint import naming
@@ -87,7 +87,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         key: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
@@ -163,7 +163,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
-    def commit(self, *, timeout_s: float | None = None) -> CommitInfo:
+    def commit(self, *, timeout_s: Timeout | None = None) -> CommitInfo:
         """Commit what was done, in all tables or in none. Called again it gives the same answer.
 
         Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
@@ -171,7 +171,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """
         return self._end(timeout_s)
 
-    def withdraw(self, *, timeout_s: float | None = None) -> CommitInfo | None:
+    def withdraw(self, *, timeout_s: Timeout | None = None) -> CommitInfo | None:
         """Take it back in all tables. None: it is in none of them and never will be, and `commit` raises Withdrawn.
 
         The commits, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
@@ -220,23 +220,23 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """Take tables in, as of the moment of those that are there already."""
         fresh = {each.location: each for each in tables}
         require_one_coordinator([each.access for each in (*self._tables.values(), *fresh.values())])
-        versions = self._versions(fresh)
-        first = next(iter(fresh.values()))
-        transaction_id = self._id or first.access.ours.context.new_transaction_id()
-        parts = {
-            location: table.joined(
-                versions[location], transaction_id, isolation=self._isolation, transaction=self._application, timeout_s=self._timeout_s
-            )
-            for location, table in fresh.items()
-        }
+        first = next(iter(fresh.values())).access.ours.context
+        with bounding(self._timeout_s, first.clock) as deadline:
+            versions = self._versions(fresh, deadline)
+            transaction_id = self._id or first.new_transaction_id()
+            parts = {
+                location: table.joined(
+                    versions[location], transaction_id, isolation=self._isolation, transaction=self._application, timeout_s=self._timeout_s
+                )
+                for location, table in fresh.items()
+            }
         self._tables.update(fresh)
         self._parts.update(parts)
         self._id = transaction_id
 
-    def _versions(self, fresh: Mapping[str, Table]) -> dict[str, int]:
+    def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: what stood when the others stood as they were read."""
         contexts = {location: table.access.ours.context for location, table in (*self._tables.items(), *fresh.items())}
-        deadline = Deadline.after(self._timeout_s, next(iter(contexts.values())).clock)
         heads = dict(zip(contexts, heads_together(list(contexts.values()), deadline), strict=True))
         known = [(contexts[location], part.read_version) for location, part in self._parts.items()]
         if all(heads[context.tree.location].version == version for context, version in known):
@@ -255,7 +255,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             found[location] = version
         return found
 
-    def _submit(self, limit_s: float) -> CommitInfo:
+    def _submit(self, limit: Timeout) -> CommitInfo:
         repeated = self._repeated()
         if repeated is not None:
             return repeated
@@ -270,9 +270,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if len(changes) == 1:
             access, change = changes[0]
             with naming(_at(access)):
-                commit = commit_change(access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+                commit = commit_change(access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
             return CommitInfo({_at(access): commit})
-        commits = commit_together(changes, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+        commits = commit_together(changes, ack=self._ack, timeout_s=limit, filing=self._filed_under)
         return CommitInfo({location: commits[location] for location in written})
 
     def _concluded(self, answer: CommitInfo) -> None:
@@ -289,12 +289,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 changes.append((self._tables[location].access, change))
         return changes
 
-    def _heard(self, limit_s: float, against: Refusal | None = None) -> CommitInfo | None:
+    def _heard(self, limit: Timeout, against: Refusal | None = None) -> CommitInfo | None:
         found: dict[str, Commit] = {}
         for access, change in self._changes or ():
             committer = access.ours
-            deadline = Deadline.after(limit_s, committer.context.clock)
-            outcome = committer.outcome(self._id, deadline, after=self._read_version(access), against=against)
+            with bounding(limit, committer.context.clock) as deadline:
+                outcome = committer.outcome(self._id, deadline, after=self._read_version(access), against=against)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
@@ -320,7 +320,9 @@ def _at(access: Access) -> str:
     return access.address.location
 
 
-def read_together(tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> list[TableSnapshot]:
+def read_together(
+    tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+) -> list[TableSnapshot]:
     """Snapshots of several tables as of one moment, never older than what was acknowledged to anybody before the call.
 
     A transaction over several of them is in all of these snapshots or in none. Tables may be given by location; then they
@@ -331,5 +333,6 @@ def read_together(tables: Sequence[Named], *, coordinator: str | None = None, ti
     opened = [each if isinstance(each, Table) else Table.open(each, coordinator=coordinator) for each in tables]
     require_one_coordinator([table.access for table in opened])
     contexts = [table.access.ours.context for table in opened]
-    heads = heads_together(contexts, Deadline.after(timeout_s, contexts[0].clock))
+    with bounding(timeout_s, contexts[0].clock) as deadline:
+        heads = heads_together(contexts, deadline)
     return [table.snapshot(head.version) for table, head in zip(opened, heads, strict=True)]

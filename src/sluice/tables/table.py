@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Timeout
 from ..coordinator.leases import Lease
 from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, Outcome
@@ -58,17 +58,22 @@ class Table(TableWrites):
         storage_options: Mapping[str, str] | None = None,
         application: str | None = None,
         ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Table:
         """Create a table: its version 0. Raises TableExists, also for the slower of two who create it at once.
 
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or
-        `embedded://` (the default, or what SLUICE_COORDINATOR says).
+        `embedded://` (the default, or what SLUICE_COORDINATOR says). `timeout_s` bounds this commit and later ones, as for `open`.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
         access, _ = creation.create(
-            address, schema, [partition_by] if isinstance(partition_by, str) else list(partition_by), properties or {}
+            address,
+            schema,
+            [partition_by] if isinstance(partition_by, str) else list(partition_by),
+            properties or {},
+            timeout_s=timeout_s,
         )
-        return cls(access, ack=ack)
+        return cls(access, ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def open(
@@ -105,14 +110,15 @@ class Table(TableWrites):
         storage_options: Mapping[str, str] | None = None,
         application: str | None = None,
         ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Table:
         """Bring an existing Delta table under sluice; see `creation.attach`. An attached one is opened."""
-        access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application))
-        return cls(access, ack=ack)
+        access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=timeout_s)
+        return cls(access, ack=ack, timeout_s=timeout_s)
 
-    def detach(self) -> Commit:
+    def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to every Delta engine; sluice commits nothing to it from then on."""
-        return creation.detach(self._access)
+        return creation.detach(self._access, timeout_s=self._limit(timeout_s))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -151,9 +157,9 @@ class Table(TableWrites):
         """The configurations of the users' metadata domains, by name."""
         return domains_of(self._access.current())
 
-    def refresh(self, consistency: str | None = None) -> Table:
+    def refresh(self, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Table:
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
-        self._access.read(None, consistency, timeout_s=self._timeout_s)
+        self._access.read(None, consistency, timeout_s=self._limit(timeout_s))
         return self
 
     # -- reorganising and settings -----------------------------------------------------------------------------------
@@ -165,7 +171,7 @@ class Table(TableWrites):
         *,
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Write files again as fewer, larger ones; no row changes. None, and no version, when there is nothing to do.
 
@@ -180,32 +186,32 @@ class Table(TableWrites):
             target_file_size=target_file_size,
             z_order_by=z_order_by,
             ack=self._ack,
-            timeout_s=timeout_s or self._timeout_s,
+            timeout_s=self._limit(timeout_s),
         )
         return self._note(commit)
 
-    def set_properties(self, properties: Mapping[str, str], *, timeout_s: float | None = None) -> Commit | None:
+    def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Set properties, and add the table features they need; None when they are so already.
 
         Raises InvalidRequest for what is no property or means nothing, ConstraintViolated when rows break a new constraint.
         """
-        return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
-    def unset_properties(self, names: Iterable[str], *, timeout_s: float | None = None) -> Commit | None:
+    def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take properties away, constraints too; None when none of them is set."""
-        return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
-    def set_domain(self, name: str, configuration: str, *, timeout_s: float | None = None) -> Commit | None:
+    def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Keep a text of the users' own with the table; of two who write one domain at once the later is refused."""
-        return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
-    def remove_domain(self, name: str, *, timeout_s: float | None = None) -> Commit | None:
+    def remove_domain(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove such a text; None when there is none of that name."""
-        return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
-    def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: float | None = None, name: str | None = None) -> Lease:
+    def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: Timeout | None = None, name: str | None = None) -> Lease:
         """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
 
         While an "exclusive" one is held nobody else commits what reads or changes what it covers: such commits wait, each for its own
@@ -220,7 +226,7 @@ class Table(TableWrites):
         return table_lease(self._access, mode, where, name)
 
     def transact(
-        self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, isolation: str | None = None, timeout_s: float | None = None
+        self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, isolation: str | None = None, timeout_s: Timeout | None = None
     ) -> T:
         """Run `work(transaction)` and commit it; when another commit came first, run it again on the new state, `attempts` times in all.
 
@@ -228,12 +234,19 @@ class Table(TableWrites):
         Returns what `work` returned. Raises the last conflict, and what `work` raises, after which nothing is committed.
         """
         application = self._access.ours.context.client.application
-        limit = timeout_s or self._timeout_s
+        limit = self._limit(timeout_s)
         return transact(self, work, attempts=attempts, isolation=isolation, timeout_s=limit, application=application)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def snapshot(self, version: int | None = None, timestamp: int | None = None, *, consistency: str | None = None) -> TableSnapshot:
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: int | None = None,
+        *,
+        consistency: str | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> TableSnapshot:
         """The latest version, or that of a number, or the one that was current at a time (ms since the epoch, UTC).
 
         What is the latest one is up to `consistency`: "latest", "published", "serial" or "session", as `open` explains them; the
@@ -249,7 +262,7 @@ class Table(TableWrites):
                 )
             version = version_at(self._access.store, timestamp)
         pin = None if self._access.committer is None else partial(pin_version, self._access)
-        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._timeout_s), pin=pin)
+        return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._limit(timeout_s)), pin=pin)
 
     def changes(
         self,
@@ -292,10 +305,10 @@ class Table(TableWrites):
         """The latest transactions, newest first."""
         return history(self._access, limit)
 
-    def outcome(self, transaction_id: str, *, timeout_s: float | None = None) -> Outcome:
+    def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """What became of a transaction, whoever ran it; an undecided one is decided now."""
-        committer = self._access.ours
-        return committer.outcome(transaction_id, Deadline.after(timeout_s or self._timeout_s, committer.context.clock))
+        with self._bounding(timeout_s) as deadline:
+            return self._access.ours.outcome(transaction_id, deadline)
 
     def vacuum(self, retain_hours: float | None = None, *, dry_run: bool = False, force: bool = False) -> VacuumReport:
         """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.

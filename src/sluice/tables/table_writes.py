@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import pyarrow as pa
 
+from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
@@ -45,7 +47,7 @@ class TableWrites:
         read_version: int | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
@@ -53,7 +55,8 @@ class TableWrites:
         `transaction` = (application id, number) or a `key` makes it happen once, as with `append`.
         """
         application = application_transaction(transaction, key)
-        snapshot = snapshot_for_change(self._access, read_version)
+        with self._bounding(timeout_s):
+            snapshot = snapshot_for_change(self._access, read_version)
         return self._transaction(snapshot, isolation=isolation, application=application, timeout_s=timeout_s)
 
     @property
@@ -62,7 +65,7 @@ class TableWrites:
         return self._access
 
     def joined(
-        self, version: int, transaction_id: str, *, isolation: str | None, transaction: tuple[str, int] | None, timeout_s: float
+        self, version: int, transaction_id: str, *, isolation: str | None, transaction: tuple[str, int] | None, timeout_s: Timeout
     ) -> Transaction:
         """An open transaction on a version, under an id that it shares with those of other tables; it is not committed alone."""
         return Transaction(
@@ -85,7 +88,7 @@ class TableWrites:
         merge_schema: bool = False,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Add rows; in a table with a primary key they replace those with the same key. None, and no version, when there are none.
 
@@ -94,9 +97,10 @@ class TableWrites:
         text that tells it from all other writes to the table, such as "nightly-2026-01-01".
         """
         application = application_transaction(transaction, key)
-        snapshot = newest_for_append(self._access)
-        if PRIMARY_KEY in snapshot.configuration:
-            snapshot = snapshot_for_change(self._access, None)
+        with self._bounding(timeout_s):
+            snapshot = newest_for_append(self._access)
+            if PRIMARY_KEY in snapshot.configuration:
+                snapshot = snapshot_for_change(self._access, None)
         begun = self._transaction(snapshot, application=application, timeout_s=timeout_s)
         return self._done(begun, lambda each: each.append(rows, merge_schema=merge_schema))
 
@@ -110,7 +114,7 @@ class TableWrites:
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
 
@@ -123,7 +127,7 @@ class TableWrites:
         return self._done(begun, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
 
     def delete(
-        self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: float | None = None
+        self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: Timeout | None = None
     ) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none.
 
@@ -139,7 +143,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
 
@@ -155,7 +159,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
 
@@ -170,7 +174,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Remove all rows, or whole partitions, without reading them; None, and no version, when there are none.
 
@@ -207,17 +211,26 @@ class TableWrites:
         """
         check_plan(self._access, plan)
 
-    def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: float | None = None) -> Commit | None:
+    def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit what a plan's writers wrote; None when there is nothing to change.
 
         A plan is committed once: called again (after OutcomeUnknown, by a restarted job) this answers with the commit
         there is, or raises the refusal.
         """
-        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=timeout_s or self._timeout_s))
+        return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
+
+    def _limit(self, timeout_s: Timeout | None) -> Timeout:
+        """How long a call may take: as it says, or as the table was opened."""
+        return self._timeout_s if timeout_s is None else timeout_s
+
+    def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
+        """What the call asks of the coordinator in the block takes no longer than that."""
+        return bounding(self._limit(timeout_s), self._access.ours.context.clock)
 
     def _done(self, begun: Transaction, change: Callable[[Transaction], None]) -> Commit | None:
         """One operation, committed; the commit there is when the application did it before."""
-        done = begun.repeated()
+        with self._bounding(begun.timeout_s):
+            done = begun.repeated()
         if done is not None:
             return self._note(done)
         change(begun)
@@ -229,7 +242,7 @@ class TableWrites:
         *,
         isolation: str | None = None,
         application: tuple[str, int] | None = None,
-        timeout_s: float | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Transaction:
         return Transaction(
             self._access,
@@ -237,7 +250,7 @@ class TableWrites:
             isolation=isolation,
             transaction=application,
             ack=self._ack,
-            timeout_s=timeout_s or self._timeout_s,
+            timeout_s=self._limit(timeout_s),
             committed=self._note,
         )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Timeout, bounding
 from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -59,7 +59,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         isolation: str | None = None,
         transaction: tuple[str, int] | None = None,
         ack: str = "published",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         filed_again: bool = False,
         once: bool = False,
         leases: Sequence[str] = (),
@@ -211,14 +211,14 @@ class Transaction(OpenTransaction["Commit | None"]):
         if self._access.head().version > self.read_version:
             validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
 
-    def commit(self, *, timeout_s: float | None = None) -> Commit | None:
+    def commit(self, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit what was done; None, and no version, when that changes nothing. Called again it gives the same answer.
 
         Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the latter two it may be called again.
         """
         return self._end(timeout_s)
 
-    def withdraw(self, *, timeout_s: float | None = None) -> Commit | None:
+    def withdraw(self, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take it back. None: it is not committed and never will be, and `commit` raises Withdrawn, or what else refused it.
 
         The commit, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
@@ -288,15 +288,15 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _now_ms(self) -> int:
         return self._access.ours.context.clock.now_ms()
 
-    def _heard(self, limit_s: float, against: Refusal | None = None) -> Commit | None:
+    def _heard(self, limit: Timeout, against: Refusal | None = None) -> Commit | None:
         committer = self._access.ours
-        deadline = Deadline.after(limit_s, committer.context.clock)
-        outcome = committer.outcome(self.id, deadline, after=self.read_version, against=against)
+        with bounding(limit, committer.context.clock) as deadline:
+            outcome = committer.outcome(self.id, deadline, after=self.read_version, against=against)
         if outcome.error is not None:
             raise outcome.error
         return outcome.commit
 
-    def _submit(self, limit_s: float) -> Commit | None:
+    def _submit(self, limit: Timeout) -> Commit | None:
         repeated = self.repeated()
         if repeated is not None:
             return repeated
@@ -306,7 +306,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                 return None
         self._filing()
         change = replace(self._change, transaction_id=self.id, filed_again=self._filed_again)
-        return commit_change(self._access, change, ack=self._ack, timeout_s=limit_s, filing=self._filed_under)
+        return commit_change(self._access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
 
     def _concluded(self, answer: Commit | None) -> None:
         if answer is not None and self._committed is not None:

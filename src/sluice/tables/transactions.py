@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.conflicts import APPENDED, Finding, refusal
 from ..coordinator.content import Winner
 from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, TransactionExpired
@@ -159,7 +159,7 @@ def commit_change(
     change: Change,
     *,
     ack: str = "published",
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     filing: Callable[[str], object] | None = None,
 ) -> Commit:
     """Validate, file and see committed. Raises the conflict, LeaseHeld, LeaseLost, OutcomeUnknown, CoordinatorUnavailable.
@@ -168,7 +168,11 @@ def commit_change(
     transaction id when it was none; never for a change whose outcome is asked for by its id (`once`). `filing` is told the
     new id before that. A lease of somebody else that covers the change is waited for in the same way, outside the queue.
     """
-    deadline = Deadline.after(timeout_s, access.ours.context.clock)
+    with bounding(timeout_s, access.ours.context.clock) as deadline:
+        return _committed(access, change, ack, deadline, filing)
+
+
+def _committed(access: Access, change: Change, ack: str, deadline: Deadline, filing: Callable[[str], object] | None) -> Commit:
     looks = 1 if change.once else _LOOKS_MAX
     while True:
         looks -= 1
