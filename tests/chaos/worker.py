@@ -116,7 +116,7 @@ class Worker:
         table = self.table(name)
         kind = "append" if number is None else "numbered append"
         operation = self.diary.begin(kind, {name: [{"do": "append", "rows": rows}]}, number=number)
-        return self.answer(operation, name, lambda: table.append(arrow(rows), transaction=number))
+        return self.answer(operation, name, lambda: table.append(arrow(rows), transaction=number), numbered=number is not None)
 
     def transact(
         self,
@@ -161,16 +161,16 @@ class Worker:
         operation = self.diary.begin(kind, {name: []})
         return self.answer(operation, name, lambda: work(table))
 
-    def answer(self, operation: str, name: str, work: Callable[[], Commit | None]) -> str:
+    def answer(self, operation: str, name: str, work: Callable[[], Commit | None], *, numbered: bool = False) -> str:
         """Run an operation on one table, and write down what came of it."""
 
         def told() -> Mapping[str, Commit]:
             commit = work()
             return {} if commit is None else {name: commit}
 
-        return self.answers(operation, told)
+        return self.answers(operation, told, numbered=numbered)
 
-    def answers(self, operation: str, work: Callable[[], Mapping[str, Commit]]) -> str:
+    def answers(self, operation: str, work: Callable[[], Mapping[str, Commit]], *, numbered: bool = False) -> str:
         """The same for an operation on several tables."""
         try:
             commits = work()
@@ -188,7 +188,8 @@ class Worker:
             op=operation,
             answer="committed",
             places={name: (each.version, each.ordinal) for name, each in commits.items() if each.version >= 0},
-            id="" if any_commit.repeated else any_commit.transaction_id,
+            # a number that was repeated is answered with the transaction that was there before
+            id="" if numbered and any_commit.repeated else any_commit.transaction_id,
             repeated=any_commit.repeated,
             published=all(each.published for each in commits.values()),
         )

@@ -91,3 +91,15 @@ def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:
     assert version_beside([(contexts["a"], 1), (contexts["c"], 1)], contexts["b"]) == 1
     assert version_beside([(contexts["a"], 1), (contexts["c"], 0)], contexts["b"]) == 0
     assert version_beside([(contexts["a"], 2)], contexts["b"]) is None
+
+
+@pytest.mark.parametrize("verb", ["children", "read"])
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_session_that_expires_while_records_are_read_is_replaced(verb: str, skip: int) -> None:
+    world = JointWorld("ab")
+    client = world.client()
+    client.append("ab")
+    client.append("ab")
+    contexts = {name: client.committers[name].context for name in "ab"}
+    world.coordination.inject(Fault.EXPIRED_BEFORE, verb=verb, skip=skip)
+    assert version_beside([(contexts["a"], 0)], contexts["b"]) == 0

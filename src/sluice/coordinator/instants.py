@@ -53,6 +53,13 @@ def version_beside(known: Sequence[tuple[TableContext, int]], other: TableContex
 
     A verdict record is made in the multi that ratifies, so the zxid that made it is the moment of its versions.
     """
+    try:
+        return _version_beside(known, other)
+    except SessionLost:  # what is read here hangs on no session
+        return _version_beside(known, other)
+
+
+def _version_beside(known: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
     ends = [end for context, version in known if (end := _end_of(context, version)) is not None]
     state = other.read_head()
     if not ends or state is None:
