@@ -25,7 +25,7 @@ def world() -> Iterator[JointWorld]:
     made.check()
 
 
-def soon(seconds: float = 5.0) -> Deadline:
+def soon(seconds: float = 20.0) -> Deadline:
     return Deadline.after(seconds, SystemClock())
 
 

@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 
 
 def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
+    return Deadline.after(10, SystemClock())
 
 
 def slot_of(client: Client, intent: Intent) -> str:

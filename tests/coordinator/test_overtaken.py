@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
 
 
 def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
+    return Deadline.after(20, SystemClock())
 
 
 def instead_of_ratifying(world: World, client: Client, step: Callable[[], object]) -> None:

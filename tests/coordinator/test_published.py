@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.records import Published
@@ -14,7 +15,7 @@ from sluice.coordinator.store import Write
 from sluice.storage.errors import ObjectNotFound
 from sluice.storage.paths import commit_path
 
-from .world import DIRECT, QUICK, World, append_intent
+from .world import DIRECT, QUICK, World, append_intent, rewrite_intent
 
 BOTH_PATHS = pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
 
@@ -58,3 +59,21 @@ def test_who_is_answered_finds_the_file(world: World, limits: Limits) -> None:
         commit = client.commit(append_intent(client.head()))
         assert commit.published
         assert is_there(world, version)
+
+
+@BOTH_PATHS
+def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None:
+    """While nothing can be published the backlog fills, and then nothing more is decided: records of what waits are not pruned."""
+    client = world.client(limits.but(backlog_versions_max=2, verdicts_kept=3, publication_wait_s=0.05))
+    client.append("0.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    for n in range(2):
+        client.commit(rewrite_intent(client.head(), f"{n}.parquet", f"{n + 1}.parquet"), ack="ratified", timeout_s=30)
+    intent = rewrite_intent(client.head(), "2.parquet", "3.parquet")
+    with pytest.raises(OutcomeUnknown):
+        client.commit(intent, ack="ratified", timeout_s=0.3)
+    published = client.context.read_published()
+    assert published is not None
+    assert client.head().version - published[0].version == 2
+    world.objects.disk.faults.clear()
+    client.append("last.parquet")

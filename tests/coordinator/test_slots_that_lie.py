@@ -28,7 +28,7 @@ def refused(world: World, intent: Intent, name: str | None = None) -> str:
     client, asking = world.client(), world.client()
     named = name or intent.transaction_id
     client.session.create(world.tree.slot_prefix(0, named), intent.encode(), sequential=True)
-    outcome = asking.committer.outcome(named, Deadline.after(2, SystemClock()))
+    outcome = asking.committer.outcome(named, Deadline.after(20, SystemClock()))
     assert outcome.error is not None
     asking.append("goes-on.parquet")
     assert world.files() == {"goes-on.parquet"}

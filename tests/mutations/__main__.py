@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import queue
+import signal
 import sys
 import tempfile
 import time
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .catalogue import MUTATIONS, table
-from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, evidence_for, ran
+from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, end_all, evidence_for, ran
 from .mutation import FEW_SEEDS, Mutation
 from .tree import ROOT, Copy, copy_of
 
@@ -161,19 +162,24 @@ def main() -> int:
     if arguments.list or arguments.table:
         print(table() if arguments.table else "\n".join(f"{each.breaks:<10}  {each.name:<44}  {each.what}" for each in mutations))
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    begun, results = time.monotonic(), list[Result]()
     with tempfile.TemporaryDirectory(prefix="sluice-mutations-") as folder, ThreadPoolExecutor(arguments.workers) as pool:
-        bench = Bench(Path(folder), arguments.workers)
-        begun = time.monotonic()
-        baseline = _baseline(mutations, everything=arguments.all)
-        for evidence, finding in zip(baseline, pool.map(bench.unchanged, baseline), strict=True):
-            if finding.noticed_by:
-                print(f"without any mutation, {evidence.kind} fail: {', '.join(finding.noticed_by)}\n{finding.said}")
-                return 2
-        print(f"the tree passes all evidence ({time.monotonic() - begun:.0f} s)", flush=True)
-        results: list[Result] = []
-        for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in mutations]):
-            results.append(done.result())
-            print("\n".join(results[-1].lines()), flush=True)
+        try:
+            bench = Bench(Path(folder), arguments.workers)
+            baseline = _baseline(mutations, everything=arguments.all)
+            for evidence, finding in zip(baseline, pool.map(bench.unchanged, baseline), strict=True):
+                if finding.noticed_by:
+                    print(f"without any mutation, {evidence.kind} fail: {', '.join(finding.noticed_by)}\n{finding.said}")
+                    return 2
+            print(f"the tree passes all evidence ({time.monotonic() - begun:.0f} s)", flush=True)
+            for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in mutations]):
+                results.append(done.result())
+                print("\n".join(results[-1].lines()), flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
+            return 130
     print(f"{len(results)} mutations in {time.monotonic() - begun:.0f} s")
     print(json.dumps(_sum(results)))
     words = {each.word for each in results}

@@ -155,7 +155,7 @@ _RATIFYING: Final = (
         "order",
         "the fast path is taken though a version waits to be published",
         edit(_DIRECT, "    if not idle or head.slot", "    if head.slot"),
-        seeds=SEEDS,
+        tests=("tests/coordinator/test_published.py::test_no_more_is_ratified_than_may_wait[fast path]",),
     ),
     Mutation(
         "trouble-with-deciding-is-waited-out",

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .mutation import Mutation
 from .tree import Copy
 
-__all__ = ["Evidence", "Finding", "by_seeds", "by_tests", "by_worlds", "evidence_for", "ran"]
+__all__ = ["Evidence", "Finding", "by_seeds", "by_tests", "by_worlds", "end_all", "evidence_for", "ran"]
 
 _TEST_LIMIT_S = 60
 _LIMIT_S = 240
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - (.*))?$", re.MULTILINE)
+_running: set[subprocess.Popen[str]] = set()
 _SEED = re.compile(r"^(seed \d+): .*\n\s*(.*)$", re.MULTILINE)
 
 
@@ -106,12 +108,15 @@ def ran(evidence: Evidence, copy: Copy) -> Finding:
         text=True,
         start_new_session=True,
     )
+    _running.add(process)
     try:
         output, _ = process.communicate(timeout=evidence.limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return Finding(evidence.names[:1], f"did not end within {evidence.limit_s:.0f} s", time.monotonic() - begun)
+    finally:
+        _running.discard(process)
     took_s = time.monotonic() - begun
     if process.returncode == 0:
         return Finding((), "", took_s)
@@ -119,6 +124,13 @@ def ran(evidence: Evidence, copy: Copy) -> Finding:
     if process.returncode != 1 or noticed is None:
         raise RuntimeError(f"{' '.join(evidence.command)} ended with {process.returncode}:\n{output[-3000:]}")
     return Finding(*noticed, took_s)
+
+
+def end_all() -> None:
+    """End what is being run, and all that it started."""
+    for process in list(_running):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _noticed(evidence: Evidence, output: str) -> tuple[tuple[str, ...], str] | None:
