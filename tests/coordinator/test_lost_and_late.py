@@ -14,9 +14,11 @@ from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.memory import Fault, MemorySession
+from sluice.coordinator.outcomes import settle
 from sluice.coordinator.records import Head, Published
 from sluice.storage.memory import MemoryStore
 
+from .joint_world import JointWorld
 from .world import DIRECT, QUICK, Client, World, append_intent
 
 
@@ -160,3 +162,32 @@ def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> Non
     assert commit is not None
     assert commit.version == 3
     MemoryStore(place).forget()
+
+
+def test_a_verdict_is_not_taken_for_forgotten_on_the_word_of_a_server_behind() -> None:
+    """The session that showed the decision expired, and the server of the next one has not heard of it."""
+    world = World()
+    writer, other = world.client(), world.client()
+    head = writer.head()
+    claim = claim_slot(writer.context, append_intent(head), head, soon())
+    decided = other.append()
+    writer.session.expire()
+    writer.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    assert settle(writer.committer.verdicts.of(claim)).version == decided.version
+
+
+def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_generation_is_over() -> None:
+    """It was ratified with the last slots of them, and its owner died before it was published."""
+    world = JointWorld("ab")
+    dead, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
+    for table in world.tables.values():
+        table.objects.disk.throttle("put_if_absent", times=10_000)
+    intents = dead.intents("ab")
+    dead.commit(intents, ack="ratified")
+    for table in world.tables.values():
+        table.objects.disk.faults.clear()
+    for committer in asking.committers.values():
+        assert committer.outcome(intents["a"].transaction_id, soon()).state == "committed"
+    assert all(len(table.log()) == 1 for table in world.tables.values())
+    for committer in dead.committers.values():
+        committer.background.drain(5.0)

@@ -56,7 +56,7 @@ def _tell(result: Result) -> None:
 
 
 def _show(result: Result) -> None:
-    print(f"seed {result.seed}: {result.steps} steps, {result.virtual_s:.1f} virtual s, {result.settings}")
+    print(f"seed {result.seed}: {result.steps} steps, {result.virtual_s:.1f} virtual s, {result.conditions}")
     for call in result.history.calls:
         print(f"{call.began:6} {call.ended or 0:6} {call.began_s:9.3f} {call.ended_s:9.3f}  {call}")
     print("faults:", ", ".join(f"{name} {kind}" for name, kind in result.faults))

@@ -1,91 +1,32 @@
-"""A client as a program: it opens the table, does its operations by sluice's own API, and notes what it is told."""
+"""A client as a program: it opens the tables, does its operations one after the other, and notes what it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import pyarrow as pa
 
 import sluice
 from sluice.coordinator.clock import Deadline
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.limits import Limits
+from sluice.coordinator.errors import OutcomeUnknown, TreeReplaced
+from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import ClientName
 from sluice.storage.actions import AddFile
-from sluice.storage.errors import NotATable, SluiceError, TableExists, Unavailable
-from sluice.storage.objects import ObjectStore
-from sluice.tables import creation
-from sluice.tables.access import Access, TableAddress
+from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table
-from sluice.tables.transaction import Transaction
 from sluice.tables.writing import WritePlan
 
-from .history import Answer, Call, Read
+from .doing import DO
+from .history import Answer, Call, Read, Told
 from .machine import Machine
-from .operations import Operation, State, Step
+from .opening import Address, opened, rebuilt, rows_of
+from .operations import Operation
 from .scheduler import Crashed
 
-__all__ = ["Address", "Program", "create_table", "outcomes_of"]
+__all__ = ["Program", "ask", "collect"]
 
-SCHEMA = pa.schema([pa.field("uid", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("v", pa.int64())])
-_RETRIES = 120
-
-
-class Address(TableAddress):
-    """A table's address on one machine."""
-
-    __slots__ = ("limits", "machine")
-
-    machine: Machine
-    limits: Limits
-
-    def store(self) -> ObjectStore:
-        """The object store as the machine reaches it."""
-        return self.machine.store
-
-    def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with on the machine."""
-        machine = self.machine
-        client = ClientName("simulated", 1000 + machine.number, machine.name)
-        return TableContext(self.store(), TableTree(self.location), machine.connect, machine.clock, limits or self.limits, client)
-
-    @staticmethod
-    def on(machine: Machine, limits: Limits) -> Address:
-        """The address of the run's table."""
-        address = Address(machine.store.location, "memory://simulated")
-        object.__setattr__(address, "machine", machine)
-        object.__setattr__(address, "limits", limits)
-        return address
-
-
-def _table_of(rows: State) -> pa.Table:
-    columns = [pa.array(list(rows), pa.int64()), *(pa.array([row[n] for row in rows.values()], pa.int64()) for n in range(2))]
-    return pa.table(columns, schema=SCHEMA)
-
-
-def create_table(address: Address, properties: dict[str, str], partition_by: Sequence[str]) -> None:
-    """Create the table, unless somebody did; again when a service was away."""
-    for _ in range(_RETRIES):
-        try:
-            creation.create(address, SCHEMA, list(partition_by), properties)
-            return
-        except (TableExists, sluice.NotCommitted):
-            return  # somebody else was first; it may have been given back since
-        except (Unavailable, OutcomeUnknown):
-            address.machine.clock.sleep(1.0)
-
-
-def _opened(address: Address) -> Access:
-    """The table, brought in again when somebody gave it back and died."""
-    try:
-        return Access.coordinated(address, address.limits)
-    except NotATable:
-        creation.attach(address)
-        return Access.coordinated(address, address.limits)
+_RECOVERY_WAIT_S = 90.0
+"""Longer than any former session and any request that was sent before its end can last in a simulation."""
+_LAST_VACUUMS = 5
 
 
 @dataclass
@@ -95,7 +36,7 @@ class Program:
     `plans` are those that a former incarnation wrote down before it committed them: a job's own memory of what it did.
     """
 
-    address: Address
+    addresses: Sequence[Address]
     operations: Sequence[Operation]
     timeout_s: float
     think_s: float
@@ -103,13 +44,14 @@ class Program:
     stopped: bool = False
     """Whether another one has taken its place: it ends after what it is at."""
     plans: dict[int, tuple[WritePlan, tuple[AddFile, ...]]] = field(default_factory=dict)
-    _table: Table | None = None
-    _tables: int = 0
+    tables: dict[int, Table] = field(default_factory=dict)
+    _opened: int = 0
+    _names: dict[int, str] = field(default_factory=dict)
 
     @property
     def machine(self) -> Machine:
         """Where it runs."""
-        return self.address.machine
+        return self.addresses[0].machine
 
     def run(self) -> None:
         """Do the operations that are left."""
@@ -117,8 +59,9 @@ class Program:
             operation = self.operations[self.next_one]
             if operation.options.get("pause", 0.0) > 0.4:
                 self.machine.clock.sleep(self.think_s * self.machine.draw())
-                if self.stopped:
-                    break
+            self.await_recovery()
+            if self.stopped:
+                break
             if operation.application is None and operation.kind != "plan":
                 self.next_one += 1  # a restarted program does not repeat what could happen twice
                 self.attempt(operation)
@@ -127,9 +70,10 @@ class Program:
                 answer = self.attempt(operation)
                 if answer.kind in ("committed", "refused", "nothing") or self.stopped:
                     break
+                self.await_recovery()
             self.next_one += 1
-        if self._table is not None:
-            self._table.close()
+        for table in self.tables.values():
+            table.close()
 
     def go_on_from(self, former: Program) -> None:
         """Take the place of a former incarnation, which may still be at something; a plan it had not written down is given up."""
@@ -140,13 +84,37 @@ class Program:
             if operation.kind == "plan" and operation.number not in self.plans:
                 self.next_one += 1
 
+    def await_recovery(self) -> None:
+        """After the coordinator's data were lost: whoever notices first rebuilds them, while the others wait."""
+        history = self.machine.around.history
+        while history.lost_at is not None and len(history.recovered) < len(self.addresses) and not self.stopped:
+            self.machine.clock.sleep(8.0 * self.machine.draw())
+            for number in range(len(self.addresses)):
+                if number not in history.recovered and not self.stopped:
+                    self.attempt(Operation("recover", -1, options={"wait_s": _RECOVERY_WAIT_S}, table=number))
+
+    def table(self, number: int) -> Table:
+        """A table, opened."""
+        if number not in self.tables:
+            self.tables[number] = Table(opened(self.addresses[number]), timeout_s=self.timeout_s)
+            self._opened += 1
+            self._names[number] = f"{self.machine.name} {self.machine.incarnation} {self._opened}"
+        table = self.tables[number]
+        call = self.machine.doing
+        assert call is not None
+        call.through[number] = self._names[number]
+        table._ack = "ratified" if call.operation.options.get("ratified") else "published"
+        return table
+
     def attempt(self, operation: Operation) -> Answer:
         """Do one operation, and note how it ended."""
-        history = self.machine.around.history
-        clock = self.machine.clock
-        call = Call(self.machine.name, operation, history.next_tick(), began_s=clock.monotonic_s(), timeout_s=self.timeout_s)
+        machine = self.machine
+        history, clock = machine.around.history, machine.clock
+        call = Call(
+            machine.name, operation, history.next_tick(), machine.incarnation, began_s=clock.monotonic_s(), timeout_s=self.timeout_s
+        )
         history.calls.append(call)
-        self.machine.doing = call
+        machine.doing = call
         try:
             call.answer = self._answer(call)
         except Crashed:
@@ -154,17 +122,15 @@ class Program:
             raise
         finally:
             call.ended, call.ended_s = history.next_tick(), clock.monotonic_s()
-            self.machine.doing = None
+            machine.doing = None
         return call.answer
 
     def _answer(self, call: Call) -> Answer:
         try:
-            if self._table is None:
-                self._table = Table(_opened(self.address), timeout_s=self.timeout_s)
-                self._tables += 1
-            call.table = f"{self.machine.name} {self.machine.incarnation} {self._tables}"
-            self._table._ack = "ratified" if call.operation.options.get("ratified") else "published"
-            commit = _DO[call.operation.kind](self, self._table, call)
+            if call.operation.kind == "recover":
+                rebuilt(self.addresses[call.operation.table], call.operation.options["wait_s"])
+                return Answer("done")
+            commits = DO[call.operation.kind](self, call)
         except OutcomeUnknown as unknown:
             return Answer("unknown", transaction_id=str(unknown.details.get("transaction_id", "")), reason=_told(unknown))
         except sluice.NotCommitted as refusal:
@@ -172,154 +138,59 @@ class Program:
         except Unavailable as trouble:
             return Answer("failed", reason=_told(trouble))
         except SluiceError as error:
+            if isinstance(error, (TreeReplaced, NotATable)):  # which says to open it again
+                self.tables.clear()
             return Answer("error", reason=_told(error))
-        if call.read is not None:
-            return Answer("read", call.read.version)
-        return _answer_of(commit)
-
-    # -- the operations ----------------------------------------------------------------------------------------------
-
-    def _write(self, table: Table, call: Call) -> Commit | None:
-        operation = call.operation
-        application = None if operation.application is None else (f"app-{self.machine.number}", operation.application)
-        if operation.options["begun"] or len(operation.steps) > 1:
-            begun = table.begin(transaction=application)
-            for step in operation.steps:
-                _do_step(begun, step)
-            try:
-                return begun.commit()
-            except OutcomeUnknown as unknown:
-                return self._again(begun, unknown)
-        step = next(iter(operation.steps))
-        match step.kind:
-            case "append":
-                return table.append(_table_of(step.rows), transaction=application)
-            case "overwrite":
-                return table.overwrite(_table_of(step.rows), step.where, transaction=application)
-            case "delete":
-                return table.delete(step.where)
-            case "upsert":
-                return table.upsert(_table_of(step.rows), on=["uid"])
-            case _:
-                return table.update(_assignment(step), step.where)
-
-    def _again(self, begun: Transaction, unknown: OutcomeUnknown) -> Commit | None:
-        """Call `commit` again, sometimes: it finds out, or is as unknown as before."""
-        if self.machine.draw() < 0.5:
-            raise unknown
-        try:
-            return begun.commit()
-        except Unavailable:
-            raise unknown from None
-
-    def _leased(self, table: Table, call: Call) -> Commit | None:
-        """A change under a lease on all of the table; what it costs others, they wait for."""
-        options = call.operation.options
-        commits: list[Commit | None] = []
-        try:
-            with table.lease(options["mode"], wait_s=0.5 + 5.0 * self.machine.draw()):
-                self.machine.clock.sleep(2.0 * self.machine.draw() ** 4)
-                self.machine.lose_lease(call.operation.number)
-                commits.append(self._write(table, call))
-        except LeaseLost:
-            if not commits:
-                raise
-        return commits[0]  # what was committed under a lease stands, though the lease was lost afterwards
-
-    def _plan(self, table: Table, call: Call) -> Commit | None:
-        operation = call.operation
-        if operation.number not in self.plans:
-            plan = table.plan_write(SCHEMA)
-            self.plans[operation.number] = plan, plan.write(_table_of(operation.steps[0].rows))
-        plan, files = self.plans[operation.number]
-        return table.commit_write(plan, files)
-
-    def _compact(self, table: Table, call: Call) -> Commit | None:
-        return table.compact(call.operation.options["mode"])
-
-    def _properties(self, table: Table, call: Call) -> Commit | None:
-        return table.set_properties({"simulated.by": str(call.operation.number), "delta.checkpointInterval": "7"})
-
-    def _read(self, table: Table, call: Call) -> None:
-        level = call.operation.options["level"]
-        shown = table.snapshot(consistency=level)
-        rows = shown.to_arrow()
-        uids = rows["uid"].to_pylist()
-        if len(uids) != len(set(uids)):
-            self.machine.around.history.trouble.append(f"{call}: rows are there twice in version {shown.version}")
-        values = zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)
-        call.read = Read(level, shown.version, dict(zip(uids, values, strict=True)))
-
-    def _checkpoint(self, table: Table, call: Call) -> None:
-        table.checkpoint()
-
-    def _reopen(self, table: Table, call: Call) -> None:
-        self._table = None
-        table.close()
-
-    def _rebring(self, table: Table, call: Call) -> Commit | None:
-        """Give the table back to other engines, and bring it in again."""
-        self._table = None
-        table.detach()
-        _, commit = creation.attach(self.address)
-        return commit
-
-
-_DO: dict[str, Callable[[Program, Table, Call], Commit | None]] = {
-    "write": Program._write,
-    "leased": Program._leased,
-    "plan": Program._plan,
-    "compact": Program._compact,
-    "properties": Program._properties,
-    "read": Program._read,
-    "checkpoint": Program._checkpoint,
-    "reopen": Program._reopen,
-    "rebring": Program._rebring,
-}
-
-
-def _do_step(begun: Transaction, step: Step) -> None:
-    match step.kind:
-        case "append":
-            begun.append(_table_of(step.rows))
-        case "overwrite":
-            begun.overwrite(_table_of(step.rows), step.where)
-        case "delete":
-            begun.delete(step.where)
-        case "upsert":
-            begun.upsert(_table_of(step.rows), on=["uid"])
-        case _:
-            begun.update(_assignment(step), step.where)
-
-
-def _assignment(step: Step) -> dict[str, str]:
-    return {"v": f"v + {step.amount}"} if step.kind == "update" else {"k": f"(k + {step.amount}) % 3"}
+        if call.reads:
+            return Answer("read")
+        return Answer("done") if commits is None else _answer_of(commits)
 
 
 def _told(error: SluiceError) -> str:
     return f"{type(error).__name__}: {error.message[:300]}"
 
 
-def _answer_of(commit: Commit | None) -> Answer:
-    if commit is None:
+def _answer_of(commits: Mapping[int, Commit]) -> Answer:
+    if not commits:
         return Answer("nothing")
-    return Answer("committed", commit.version, commit.ordinal, commit.transaction_id, repeated=commit.repeated, published=commit.published)
+    places = {table: Told(commit.version, commit.ordinal, commit.published) for table, commit in commits.items()}
+    ids = {commit.transaction_id for commit in commits.values()}
+    return Answer("committed", places, ids.pop() if len(ids) == 1 else "", repeated=any(commit.repeated for commit in commits.values()))
 
 
-def outcomes_of(address: Address, transaction_ids: Sequence[str], timeout_s: float) -> tuple[dict[str, Answer], Read]:
-    """What a client that comes when all is over is told of these transactions, and what it reads."""
-    access = _opened(address)
-    committer = access.ours
-    answers: dict[str, Answer] = {}
-    for each in transaction_ids:
-        outcome: Outcome = committer.outcome(each, Deadline.after(timeout_s, committer.context.clock))
-        if outcome.commit is not None:
-            answers[each] = _answer_of(outcome.commit)
-        else:
-            answers[each] = Answer(outcome.state, reason="" if outcome.error is None else _told(outcome.error))
-    committer.publisher.publish_pending()
-    table = Table(access)
-    shown = table.snapshot(consistency="serial")
-    rows = shown.to_arrow()
-    values = zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True)
-    return answers, Read("serial", shown.version, dict(zip(rows["uid"].to_pylist(), values, strict=True)))
+def ask(addresses: Sequence[Address], undecided: Sequence[Sequence[str]], timeout_s: float) -> list[Read]:
+    """What a client that comes when all is over is told of these transactions of each table, and what it reads there."""
+    machine = addresses[0].machine
+    history = machine.around.history
+    reads: list[Read] = []
+    for address, transaction_ids in zip(addresses, undecided, strict=True):
+        if history.lost_at is not None and history.at(address.location).number not in history.recovered:
+            rebuilt(address, 0.0)
+        access = opened(address)
+        table, committer = history.at(address.location), access.ours
+        for each in transaction_ids:
+            outcome: Outcome = committer.outcome(each, Deadline.after(timeout_s, committer.context.clock))
+            number = {} if outcome.commit is None else {table.number: outcome.commit}
+            table.outcomes[each] = (
+                _answer_of(number) if number else Answer(outcome.state, reason="" if outcome.error is None else _told(outcome.error))
+            )
+        committer.publisher.publish_pending()
+        shown = Table(access).snapshot(consistency="serial")
+        rows, _ = rows_of(shown.to_arrow())
+        reads.append(Read(table.number, "serial", shown.version, rows))
+    found = incomplete_joints({address.location: address.store() for address in addresses})
+    history.incomplete = {each.transaction_id: dict(each.missing) for each in found}
+    return reads
+
+
+def collect(addresses: Sequence[Address]) -> None:
+    """Collect garbage until there is none, when every other client is gone and all retention is over."""
+    for address in addresses:
+        table = Table(opened(address))
+        for _ in range(_LAST_VACUUMS):
+            try:
+                if not table.vacuum().garbage:
+                    break
+            except InvalidRequest as given_back:
+                address.machine.around.history.trouble.append(f"the last vacuum was refused: {_told(given_back)}")
+                return

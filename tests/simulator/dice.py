@@ -28,12 +28,21 @@ class Dice:
     def __init__(self, seed: int) -> None:
         self._seed = _mixed(seed * 2 + 1)
 
+    def at(self, *place: int) -> Dice:
+        """The dice for all places that begin with this one."""
+        below = Dice(0)
+        below._seed = self.bits(*place)
+        return below
+
     def bits(self, *place: int) -> int:
         """64 bits for a place."""
-        state = self._seed
-        for each in place:
-            state = _mixed((state + each * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK)
-        return state
+        x = self._seed
+        for each in place:  # what `_mixed` does, written out: this is called more than anything else
+            x = (x + each * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
+            x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+            x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
+            x ^= x >> 31
+        return x
 
     def roll(self, *place: int) -> float:
         """A number in [0, 1)."""

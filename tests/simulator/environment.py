@@ -8,27 +8,37 @@ once, and threads, locks and what is kept per thread are simulated ones. Other t
 from __future__ import annotations
 
 import concurrent.futures
+import gc
+import secrets
 import sys
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import count
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, leases, publisher
+from sluice.coordinator import background, identity, leases, presence, publisher
 from sluice.coordinator.background import Background
-from sluice.storage import vectors
+from sluice.storage import checkpoint_writer, file_writer, vectors
+from sluice.tables import recovery
+from sluice.tables.access import TableAddress
 
 from .machine import Machine
-from .scheduler import Crashed, Event, Lock, Scheduler, TaskLocal, current
+from .scheduler import Crashed, Event, Lock, Scheduler, Task, TaskLocal, current
 
 __all__ = ["simulated_environment"]
 
 _T = TypeVar("_T")
 _uuid4 = uuid.uuid4
+_RUNS_BETWEEN_COLLECTIONS = 8
+"""A run's circles are let go of some runs later."""
 
 
 def _machine() -> Machine | None:
@@ -40,6 +50,21 @@ def _machine() -> Machine | None:
 def _guid() -> uuid.UUID:
     machine = _machine()
     return _uuid4() if machine is None else machine.guid()
+
+
+def _time_ns() -> int:
+    machine = _machine()
+    return time.time_ns() if machine is None else machine.clock.now_ms() * 1_000_000
+
+
+def _bits(count: int) -> int:
+    machine = _machine()
+    return secrets.randbits(count) if machine is None else (machine.guid().int ^ machine.guid().int << 61) & (1 << count) - 1
+
+
+def _below(limit: int) -> int:
+    machine = _machine()
+    return secrets.randbelow(limit) if machine is None else machine.guid().int % limit
 
 
 class _AtOnce(Executor):
@@ -138,6 +163,34 @@ def _lock() -> Any:
     return threading.Lock() if machine is None else Lock(machine.around.scheduler)
 
 
+class _RLock:
+    """A lock among simulated threads that its holder may take again."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._lock = Lock(machine.around.scheduler)
+        self._holder: Task | None = None
+        self._depth = 0
+
+    def __enter__(self) -> bool:
+        task = current()
+        if task is None or self._holder is not task:
+            self._lock.acquire()
+            self._holder = task
+        self._depth += 1
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._holder = None
+            self._lock.release()
+
+
+def _rlock() -> Any:
+    machine = _machine()
+    return threading.RLock() if machine is None else _RLock(machine)
+
+
 def _thread(*args: Any, **kwargs: Any) -> Any:
     return threading.Thread(*args, **kwargs) if _machine() is None else _Thread(*args, **kwargs)
 
@@ -146,18 +199,63 @@ class _Threading:
     """The module `threading` as the modules of sluice see it."""
 
     Lock = staticmethod(_lock)
+    RLock = staticmethod(_rlock)
     Thread = staticmethod(_thread)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)
 
 
+@lru_cache(maxsize=1)
+def _replaced(_modules: int) -> list[tuple[ModuleType, str, Any, Any]]:
+    """What is replaced in all modules of sluice that have been imported: module, name, what it is, and what it shall be."""
+    found: list[tuple[ModuleType, str, Any, Any]] = []
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith("sluice."):
+            continue
+        if getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor and module is not background:
+            found.append((module, "ThreadPoolExecutor", ThreadPoolExecutor, _pool))
+        if getattr(module, "threading", None) is threading:
+            found.append((module, "threading", threading, _Threading()))
+    return found
+
+
 @contextmanager
-def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iterator[None]:
+def _garbage_collected_by_the_scheduler() -> Iterator[None]:
+    """What hangs together in a circle is let go of at steps that the seed tells: weak references see when that is."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        _runs_over()
+
+
+_runs = count(1)
+
+
+def _runs_over() -> None:
+    if next(_runs) % _RUNS_BETWEEN_COLLECTIONS == 0:
+        gc.collect()
+
+
+@contextmanager
+def simulated_environment(
+    *, inline_vector_bytes: int, prune_every: int, term_s: float, address_of: Callable[[Machine, str], TableAddress]
+) -> Iterator[None]:
     """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files.
 
-    Verdict records are pruned with every so many versions.
+    Verdict records are pruned with every so many versions, clients count terms of `term_s`; `address_of` says how a machine
+    reaches a location.
     """
+
+    def address(location: str, *_: object) -> TableAddress:
+        machine = _machine()
+        assert machine is not None
+        return address_of(machine, location)
+
     before = set(Background._all)
     patches: list[Any] = [
         patch.object(uuid, "uuid4", _guid),
@@ -165,20 +263,25 @@ def simulated_environment(*, inline_vector_bytes: int, prune_every: int) -> Iter
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(leases, "_of_thread", TaskLocal()),
+        patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
+        patch.object(presence, "_TERM_S", term_s),
+        patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
+        patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
+        patch.object(file_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "_PRUNE_EVERY", prune_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
     ]
-    for name, module in sorted(sys.modules.items()):
-        pools = name.startswith("sluice.") and module is not background
-        if pools and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
-            patches.append(patch.object(module, "ThreadPoolExecutor", _pool))
-        if name.startswith("sluice.") and getattr(module, "threading", None) is threading:
-            patches.append(patch.object(module, "threading", _Threading()))
+    replaced = _replaced(len(sys.modules))
     for each in patches:
         each.start()
+    for module, name, _, simulated in replaced:
+        setattr(module, name, simulated)
     try:
-        yield
+        with _garbage_collected_by_the_scheduler():
+            yield
     finally:
+        for module, name, real, _ in replaced:
+            setattr(module, name, real)
         for each in reversed(patches):
             each.stop()
         for left in set(Background._all) - before:  # nobody drains them at the end of the process

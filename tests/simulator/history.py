@@ -1,78 +1,107 @@
 """What happened in one simulated run, as seen from outside: calls and their answers, what the services stored, and when.
 
-The model judges by nothing else. Nothing here knows sluice.
+The model judges by nothing else. Nothing here knows sluice. Times are ticks of one counter of everything that happens, so that
+before and after are never in doubt; all that one request of the coordinator changed has one tick. `_s` are virtual seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .operations import Operation, State
 
-__all__ = ["Answer", "Call", "History", "LeaseTold", "Read", "Stored"]
+__all__ = [
+    "Answer",
+    "Call",
+    "History",
+    "LeaseTold",
+    "PinTold",
+    "PresenceTold",
+    "Read",
+    "SlotTold",
+    "Stored",
+    "TableHistory",
+    "Told",
+    "Verdict",
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """The place of a commit in a table, as a client was told it."""
+
+    version: int
+    ordinal: int
+    published: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a call ended: `kind` is committed, nothing, refused, failed (certainly not committed), unknown, crashed or read.
+    """How a call ended: `kind` is committed, nothing, refused, failed (certainly not committed), unknown, crashed, read, done or error.
 
-    `reason` is the error's class and text. `version` and `ordinal` are the place of a commit; -1 where there is none.
+    `reason` is the error's class and text. `commits` are the places of a commit by the table's number.
     """
 
     kind: str
-    version: int = -1
-    ordinal: int = -1
+    commits: Mapping[int, Told] = field(default_factory=dict)
     transaction_id: str = ""
     repeated: bool = False
-    published: bool = False
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a read showed."""
+    """What a read of a table showed."""
 
+    table: int
     level: str
     version: int
     rows: State
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
-    """One attempt of a client at one operation; `began` and `ended` are times, and `filed` the GUIDs it got decided on.
-
-    Times are ticks of one counter of everything that happens, so that before and after are never in doubt; `_s` are virtual seconds.
-    """
+    """One attempt of a client at one operation; `began` and `ended` are times, and `filed` the GUIDs it got decided on."""
 
     client: str
     operation: Operation
     began: int
-    table: str = ""
-    """The table object it was made on: what the level "session" speaks of."""
+    life: int = 0
+    """Which incarnation of the client made it."""
+    through: dict[int, str] = field(default_factory=dict)
+    """The table objects it was made on, by the table's number: what the level "session" speaks of."""
     ended: int | None = None
     filed: list[str] = field(default_factory=list)
     began_s: float = 0.0
     ended_s: float = 0.0
     timeout_s: float = 0.0
     answer: Answer | None = None
-    read: Read | None = None
+    reads: list[Read] = field(default_factory=list)
+    read_versions: dict[int, int] = field(default_factory=dict)
+    """Of a transaction over several tables: the versions that its operations saw."""
+    scans: list[State] = field(default_factory=list)
+    """What its steps that read were shown, in their order."""
 
     def __str__(self) -> str:
-        told = (
-            "no answer" if self.answer is None else f"{self.answer.kind} {self.answer.reason or (self.answer.version, self.answer.ordinal)}"
-        )
+        if self.answer is None:
+            told = "no answer"
+        else:
+            places = {table: (told.version, told.ordinal) for table, told in self.answer.commits.items()}
+            told = f"{self.answer.kind} {self.answer.reason or places or [read.version for read in self.reads] or ''}".rstrip()
         return f"{self.client} {self.operation} -> {told}"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A change of the object store: `content` is None where the object was deleted."""
+    """A change of the object store: `content` is None where the object was deleted. `during` is the call that asked for it."""
 
     tick: int
     key: str
     content: bytes | None
     by: str
+    during: Call | None = None
 
 
 @dataclass
@@ -86,35 +115,88 @@ class LeaseTold:
 
 
 @dataclass
-class History:
-    """One run."""
+class SlotTold:
+    """A slot: when it was made and when it was removed."""
 
-    calls: list[Call] = field(default_factory=list)
+    tick: int
+    generation: int
+    sequence: int
+    guid: str
+    gone: int | None = None
+
+    def stood(self, tick: int) -> bool:
+        """Whether it was there at a time."""
+        return self.tick < tick and (self.gone is None or self.gone >= tick)
+
+
+@dataclass
+class PinTold:
+    """A pin on a version: when its node was made and went, and when its owner was told that it stands."""
+
+    version: int
+    made: int
+    acknowledged: int | None = None
+    gone: int | None = None
+
+    def stood(self, tick: int) -> bool:
+        """Whether it was there at a time, and its owner knew."""
+        return self.acknowledged is not None and self.acknowledged < tick and (self.gone is None or self.gone >= tick)
+
+
+@dataclass
+class PresenceTold:
+    """A node that stands for somebody's transactions: a client's presence, or a plan's node. It may go and come back."""
+
+    made: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+    def stood(self, tick: int) -> bool:
+        """Whether it was there at a time."""
+        return sum(at < tick for at in self.made) > sum(at < tick for at in self.gone)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict as it was recorded. `refusal` is None where it says committed; `repeats` where it says that it was before."""
+
+    tick: int
+    generation: int
+    slot: int
+    guid: str
+    refusal: object
+    version: int
+    ordinal: int
+    repeats: bool
+
+
+@dataclass
+class TableHistory:
+    """What happened to one table."""
+
+    number: int
+    location: str
     stored: list[Stored] = field(default_factory=list)
-    slots: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Path of each slot that was ever created -> (tick, generation, sequence)."""
+    slots: dict[str, SlotTold] = field(default_factory=dict)
+    """Every slot that was ever created, by its path."""
     slot_of: dict[str, list[str]] = field(default_factory=dict)
     """GUID -> the paths of its slots."""
-    owners: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """GUID -> the client, and the number of its operation, that filed it first."""
+    intents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """GUID -> what was filed last under it."""
     direct: dict[str, int] = field(default_factory=dict)
     """GUID of each transaction that was ratified without a slot -> tick."""
-    verdicts: list[tuple[int, int, int, str, object]] = field(default_factory=list)
-    """Every verdict that was recorded: tick, generation, slot, GUID, and the refusal or None."""
+    verdicts: list[Verdict] = field(default_factory=list)
     leases: list[LeaseTold] = field(default_factory=list)
     """Every request for a lease on the table."""
     depends: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """GUID -> the paths of the leases that its intent depends on."""
-    heads: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)
+    pins: dict[str, PinTold] = field(default_factory=dict)
+    heads: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     """Every value of the head that was stored."""
-    published: list[tuple[int, Mapping[str, object]]] = field(default_factory=list)
+    published: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     outcomes: dict[str, Answer] = field(default_factory=dict)
     """What the service said of each GUID in the end."""
-    trouble: list[str] = field(default_factory=list)
-    """Violations that were seen while it ran."""
-    tick: int = 0
-    healed_s: float = 0.0
-    """The virtual time of the last fault."""
+    left: frozenset[str] | None = None
+    """The objects that were there when the last garbage had been collected; None where it was not."""
 
     def lease(self, path: str) -> LeaseTold:
         """The request with this node."""
@@ -128,7 +210,55 @@ class History:
             if each.granted is not None and each.granted < tick and (each.gone is None or each.gone > tick)
         }
 
+    def head_at(self, tick: int) -> int:
+        """The version the head said last at a time; -1 before the first."""
+        return next((int(value["version"]) for at, value in reversed(self.heads) if at <= tick), -1)
+
+    def generation_at(self, tick: int) -> int:
+        """The generation of slots that was open at a time."""
+        return next((int(value["generation"]) for at, value in reversed(self.heads) if at < tick), 0)
+
+    def may_commit(self, guid: str, tick: int) -> bool:
+        """Whether a transaction was committed here, or could still be at a time: a slot in a closed generation is never decided."""
+        granted = any(verdict.guid == guid and verdict.refusal is None for verdict in self.verdicts)
+        return granted or any(self.slots[path].generation >= self.generation_at(tick) for path in self.slot_of.get(guid, ()))
+
+
+@dataclass
+class History:
+    """One run."""
+
+    tables: list[TableHistory] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    owners: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """GUID -> the client, and the number of its operation, that filed it first."""
+    present: dict[str, PresenceTold] = field(default_factory=dict)
+    """Clients and plans, by the names of their nodes."""
+    graves: dict[str, int] = field(default_factory=dict)
+    """The clients that were declared gone for good -> tick."""
+    lost_at: int | None = None
+    """When all data of the coordinator were lost, if they were."""
+    recovered: set[int] = field(default_factory=set)
+    """The tables whose nodes were rebuilt since."""
+    incomplete: dict[str, Mapping[str, int]] | None = None
+    """GUID -> what the service told to be missing of transactions over several tables, by location; None where it was not asked."""
+    trouble: list[str] = field(default_factory=list)
+    """Violations that were seen while it ran."""
+    healed_s: float = 0.0
+    """The virtual time of the last fault."""
+    clock: Callable[[], float] = lambda: 0.0
+    times: list[float] = field(default_factory=list)
+    """The virtual time of each tick, the first one's first."""
+
+    def at(self, location: str) -> TableHistory:
+        """The table at a location."""
+        return next(each for each in self.tables if each.location == location)
+
     def next_tick(self) -> int:
         """The time of the next thing that happens."""
-        self.tick += 1
-        return self.tick
+        self.times.append(self.clock())
+        return len(self.times)
+
+    def seconds_at(self, tick: int) -> float:
+        """The virtual time of a tick."""
+        return self.times[tick - 1]

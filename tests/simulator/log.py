@@ -1,12 +1,12 @@
 """The log and the data files of a table, read from their raw bytes by the rules of the Delta protocol alone.
 
-Shares no code with what it judges.
+Shares no code with what it judges. It reads all that was ever stored, so that what was deleted since is judged, too.
 """
 
 from __future__ import annotations
 
-import io
 import json
+import re
 import struct
 import uuid
 from collections.abc import Mapping
@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-__all__ = ["Log", "Transaction", "Version", "commit_key", "read_log"]
+from .operations import Row
+
+__all__ = ["Log", "Transaction", "Version", "commit_key", "read_log", "version_of"]
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_Row = tuple[int, tuple[int, int]]
+_COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
+_OF_A_VERSION = re.compile(r"_delta_log/([0-9]{20})\.")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Transaction:
     ordinal: int
     read_version: int
     operation: str
+    joint: Mapping[str, int]
+    """The versions it made in each of its tables, by location, where there are several."""
 
 
 @dataclass
@@ -46,7 +52,9 @@ class Version:
     timestamp_ms: int
     applications: dict[str, int]
     gives_away: bool
-    rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
+    live: frozenset[str] = frozenset()
+    """The keys of the objects that it shows."""
 
 
 @dataclass
@@ -75,10 +83,16 @@ def commit_key(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
+def version_of(key: str) -> int | None:
+    """The version that a file of the log is about; None for any other object."""
+    found = _OF_A_VERSION.match(key)
+    return None if found is None else int(found[1])
+
+
 def read_log(objects: Mapping[str, bytes]) -> Log:
     """Replay the log of a table from its objects."""
     log = Log()
-    names = sorted(key for key in objects if key.startswith("_delta_log/") and key.endswith(".json") and key.count("/") == 1)
+    names = sorted(filter(_COMMIT.fullmatch, objects))
     if names != [commit_key(version) for version in range(len(names))]:
         log.problems.append(f"versions are not dense from 0: {[name[11:-5] for name in names]}")
         return log
@@ -89,7 +103,7 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
         if len(log.versions[-1].applications) < sum("txn" in each for each in actions):
             log.problems.append(f"version {number} holds two transactions of one application")
         replay.apply(number, actions)
-        log.versions[-1].rows = replay.rows(number)
+        log.versions[-1].rows, log.versions[-1].live = replay.rows(number), replay.live()
     return log
 
 
@@ -97,7 +111,7 @@ def _version(number: int, actions: list[dict[str, Any]]) -> Version:
     info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
     told = info.get("sluice", {}).get("transactions", [])
     transactions = [
-        Transaction(t["id"], number, place, t["readVersion"], t["operation"])
+        Transaction(t["id"], number, place, t["readVersion"], t["operation"], t.get("joint", {}))
         for place, t in enumerate(sorted(told, key=lambda t: int(t["ordinal"])))
     ]
     applications = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
@@ -112,8 +126,8 @@ class _Replay:
     def __init__(self, objects: Mapping[str, bytes], log: Log) -> None:
         self._objects, self._log = objects, log
         self._live: dict[str, dict[str, Any]] = {}
-        self._contents: dict[str, list[_Row]] = {}
-        self._alive: dict[str, list[_Row]] = {}
+        self._contents: dict[str, list[tuple[int, Row]]] = {}
+        self._alive: dict[str, list[tuple[int, Row]]] = {}
 
     def apply(self, number: int, actions: list[dict[str, Any]]) -> None:
         """One more version."""
@@ -133,9 +147,14 @@ class _Replay:
                 self._alive[add["path"]] = []
                 self._log.problems.append(f"version {number}: {add['path']} cannot be read: {type(broken).__name__}: {broken}")
 
-    def rows(self, number: int) -> dict[int, tuple[int, int]]:
+    def live(self) -> frozenset[str]:
+        """The keys of all live files and of their vectors."""
+        vectors = (each["deletionVector"] for each in self._live.values() if each.get("deletionVector"))
+        return frozenset([*map(unquote, self._live), *filter(None, map(_vector_key, vectors))])
+
+    def rows(self, number: int) -> dict[int, Row]:
         """All live rows."""
-        rows: dict[int, tuple[int, int]] = {}
+        rows: dict[int, Row] = {}
         for path in self._live:
             for uid, values in self._alive[path]:
                 if uid in rows:
@@ -143,24 +162,23 @@ class _Replay:
                 rows[uid] = values
         return rows
 
-    def _rows_of(self, add: Mapping[str, Any]) -> list[_Row]:
+    def _rows_of(self, add: Mapping[str, Any]) -> list[tuple[int, Row]]:
         key = unquote(add["path"])
         self._log.referenced.add(key)
         if add["path"] not in self._contents:
-            table = pq.ParquetFile(io.BytesIO(self._objects[key])).read()
+            table = pq.ParquetFile(pa.BufferReader(self._objects[key])).read(use_threads=False)
             uids, vs = table["uid"].to_pylist(), table["v"].to_pylist()
             ks = table["k"].to_pylist() if "k" in table.column_names else [int(add["partitionValues"]["k"])] * len(uids)
-            self._contents[add["path"]] = [(u, (k, v)) for u, k, v in zip(uids, ks, vs, strict=True)]
+            ws = table["w"].to_pylist() if "w" in table.column_names else [None] * len(uids)
+            self._contents[add["path"]] = [(u, (k, v, w)) for u, k, v, w in zip(uids, ks, vs, ws, strict=True)]
         dead = self._dead(add["deletionVector"]) if add.get("deletionVector") else ()
         return [row for place, row in enumerate(self._contents[add["path"]]) if place not in dead]
 
     def _dead(self, vector: Mapping[str, Any]) -> BitMap64:
-        if vector["storageType"] == "i":
+        key = _vector_key(vector)
+        if key is None:
             payload = _from_z85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
         else:
-            text = vector["pathOrInlineDv"]
-            name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(text[-20:]))}.bin"
-            key = f"{text[:-20]}/{name}" if text[:-20] else name
             self._log.referenced.add(key)
             data, start = self._objects[key], vector["offset"]
             (size,) = struct.unpack_from(">i", data, start)
@@ -169,6 +187,15 @@ class _Replay:
         if len(rows) != vector["cardinality"]:
             raise ValueError(f"the vector lists {len(rows)} rows and says {vector['cardinality']}")
         return rows
+
+
+def _vector_key(vector: Mapping[str, Any]) -> str | None:
+    """The object a deletion vector is in; None where it is in the log itself."""
+    if vector["storageType"] == "i":
+        return None
+    text = vector["pathOrInlineDv"]
+    name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(text[-20:]))}.bin"
+    return f"{text[:-20]}/{name}" if text[:-20] else name
 
 
 def _from_z85(text: str) -> bytes:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, TypeVar
 
 from sluice.coordinator.memory import Fault, MemorySession
+from sluice.coordinator.presence import Presence
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectInfo, check_folder, check_key
@@ -47,12 +48,14 @@ class Surroundings:
     dice: Dice
     weather: Weather
     history: History
-    objects: MemoryStore
+    objects: Mapping[str, MemoryStore]
     connect: Callable[[], MemorySession]
     restart: Callable[[Machine], None]
     conditional_put: bool
     session_timeout_s: float = 10.0
     retry_s: float = 15.0
+    calendar_rate: float = 1.0
+    """How many seconds of the calendar pass in one of the clocks: where days matter, a second is an hour."""
 
 
 class SimulatedClock:
@@ -63,7 +66,7 @@ class SimulatedClock:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC."""
-        return _EPOCH_MS + self._machine.skew_ms + int(self.monotonic_s() * 1000)
+        return _EPOCH_MS + self._machine.skew_ms + int(self.monotonic_s() * self._machine.around.calendar_rate * 1000)
 
     def monotonic_s(self) -> float:
         """Seconds of a clock that never goes back."""
@@ -94,17 +97,24 @@ class Machine:
     calls: int = 0
     draws: int = 0
     sessions: list[MemorySession] = field(default_factory=list)
+    presence: Presence | None = None
+    """What stands for its transactions; made by whoever first needs it."""
 
     def __post_init__(self) -> None:
+        self._dice = self.around.dice.at(100 + self.number, self.incarnation)
         self.clock = SimulatedClock(self)
-        self.store = SimulatedStore(self)
+        self._stores = {location: SimulatedStore(self, location) for location in self.around.objects}
         self._pace = 0.3 + 2.5 * self.roll(20) ** 3
         self._cut_until = 0.0
         self._lingering = 0.0
 
+    def store_at(self, location: str) -> SimulatedStore:
+        """The objects of a table as this machine reaches them."""
+        return self._stores[location]
+
     def roll(self, *place: int) -> float:
         """A number for a place of this machine's life."""
-        return self.around.dice.roll(100 + self.number, self.incarnation, *place)
+        return self._dice.roll(*place)
 
     def draw(self) -> float:
         """The next number of this machine; for times that no fault is named by."""
@@ -114,7 +124,7 @@ class Machine:
     def guid(self) -> uuid.UUID:
         """A GUID that is the same in every run of the seed."""
         self.draws += 1
-        high, low = (self.around.dice.bits(100 + self.number, self.incarnation, 22, self.draws, n) for n in range(2))
+        high, low = (self._dice.bits(22, self.draws, n) for n in range(2))
         return uuid.UUID(int=high << 64 | low, version=4)
 
     def watch_delay(self) -> float:
@@ -256,9 +266,9 @@ class Machine:
 class SimulatedStore:
     """The object store as one machine reaches it; implements ObjectStore."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, location: str) -> None:
         self._machine = machine
-        self._objects = machine.around.objects
+        self._objects = machine.around.objects[location]
 
     @property
     def location(self) -> str:
@@ -288,16 +298,16 @@ class SimulatedStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object."""
-        self._call("put", partial(self._store, check_key(key), data), writes=True)
+        self._call("put", partial(self._store, check_key(key), data, self._machine.doing), writes=True)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write an object unless the key exists; in two steps where the store cannot do it in one."""
         check_key(key)
         if self.atomic_put_if_absent:
-            return self._call("put", partial(self._store_if_absent, key, data), writes=True)
+            return self._call("put", partial(self._store_if_absent, key, data, self._machine.doing), writes=True)
         if self._call("head", lambda: key in self._objects.disk.objects):
             return False
-        self._call("put", partial(self._store, key, data), writes=True)
+        self._call("put", partial(self._store, key, data, self._machine.doing), writes=True)
         return True
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
@@ -309,11 +319,11 @@ class SimulatedStore:
         sink = _Sink()
         yield sink
         sink.close()
-        self._call("put", partial(self._store, key, sink.content), writes=True)
+        self._call("put", partial(self._store, key, sink.content, self._machine.doing), writes=True)
 
     def delete(self, key: str) -> None:
         """Remove an object."""
-        self._call("delete", partial(self._delete, check_key(key)))
+        self._call("delete", partial(self._delete, check_key(key), self._machine.doing))
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects of a folder, page by page: not one moment in time."""
@@ -329,24 +339,24 @@ class SimulatedStore:
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
-    def _store(self, key: str, data: bytes) -> None:
+    def _store(self, key: str, data: bytes, doing: Call | None) -> None:
         self._objects.put(key, data)
-        self._note(key, bytes(data))
+        self._note(key, bytes(data), doing)
 
-    def _store_if_absent(self, key: str, data: bytes) -> bool:
+    def _store_if_absent(self, key: str, data: bytes, doing: Call | None) -> bool:
         if key in self._objects.disk.objects:
             return False
-        self._store(key, data)
+        self._store(key, data, doing)
         return True
 
-    def _delete(self, key: str) -> None:
+    def _delete(self, key: str, doing: Call | None) -> None:
         if key in self._objects.disk.objects:
             self._objects.delete(key)
-            self._note(key, None)
+            self._note(key, None, doing)
 
-    def _note(self, key: str, content: bytes | None) -> None:
+    def _note(self, key: str, content: bytes | None, doing: Call | None) -> None:
         history = self._machine.around.history
-        history.stored.append(Stored(history.next_tick(), key, content, self._machine.name))
+        history.at(self.location).stored.append(Stored(history.next_tick(), key, content, self._machine.name, doing))
 
     def _call(self, verb: str, effect: Callable[[], _T], *, writes: bool = False) -> _T:
         machine = self._machine

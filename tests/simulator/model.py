@@ -1,73 +1,83 @@
-"""What must be true of a finished run: judged from the raw log, and from what clients were told and saw.
+"""What must be true of a finished run: judged from the raw logs, and from what clients were told and saw.
 
 Written against the invariants of the design, not against the code; it knows nothing of sluice but what stands in the log.
-Every finding is a sentence; no sentence, no violation.
+Every finding is a sentence; no sentence, no violation. Here is what concerns each table for itself; beside it stand `rows.py`,
+`several.py` and `garbage.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from .history import Answer, Call, History
-from .log import Log, Transaction, Version, commit_key, read_log
-from .operations import Operation, State
+from .evidence import CHANGES_ROWS, Evidence, TableEvidence
+from .garbage import judge_garbage
+from .history import Answer, Call, History, Told
+from .log import commit_key
+from .rows import judge_rows
+from .several import judge_several
 
 __all__ = ["judge"]
 
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
 _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
-_CHANGES_ROWS = ("write", "plan", "leased")
+_EXPECTED = {
+    "rebring": ("NotATable", "InvalidRequest", "UnsupportedFeature"),
+    "vacuum": ("MissingObject", "VersionNotFound"),
+    "recover": ("TreeReplaced", "NotATable", "InvalidRequest: somebody else is recovering"),
+    "widen": ("SchemaMismatch",),
+}
+"""Errors that clients may meet because of what others do."""
 
 
-def judge(history: History, objects: Mapping[str, bytes], level: str) -> list[str]:
-    """Every way in which a run broke a promise; `level` is the table's isolation level."""
-    log = read_log(objects)
-    places = log.places()
-    found = [*history.trouble, *log.problems]
-    if log.versions:
-        judgement = _Judgement(history, log, places, level)
-        found += judgement.storage(objects)
-        found += judgement.coordination()
-        found += judgement.answers()
-        found += judgement.order()
-        found += judgement.belonging()
-        found += judgement.effects()
-        found += judgement.reads()
-        found += judgement.outcomes()
-        found += judgement.leases()
-        found += judgement.liveness()
+def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: Sequence[str], retention_s: float) -> list[str]:
+    """Every way in which a run broke a promise.
+
+    `objects` are what is left at each location, `levels` the tables' isolation levels; `retention_s` is for how long replaced files
+    are kept, in virtual seconds.
+    """
+    evidence = Evidence(history, objects, levels)
+    found = [*history.trouble]
+    for table in evidence.tables:
+        judgement = _Judgement(evidence, table)
+        problems = [*table.log.problems]
+        if table.log.versions:
+            for part in (
+                judgement.storage,
+                judgement.coordination,
+                judgement.order,
+                judgement.belonging,
+                judgement.outcomes,
+                judgement.leases,
+            ):
+                problems += part()
+        found += [f"{sentence} (table {table.told.number})" for sentence in problems]
+    if all(table.log.versions for table in evidence.tables):
+        answers = _Answers(evidence)
+        found += answers.told()
+        found += answers.liveness()
+        found += judge_rows(evidence)
+        found += judge_several(evidence)
+        found += judge_garbage(evidence, retention_s)
     return found
 
 
-def _difference(before: State, after: State) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
-    """The rows taken away and the rows added."""
-    gone = {uid: row for uid, row in before.items() if after.get(uid) != row}
-    new = {uid: row for uid, row in after.items() if before.get(uid) != row}
-    return gone, new
-
-
 class _Judgement:
-    def __init__(self, history: History, log: Log, places: dict[str, Transaction], level: str) -> None:
-        self._history, self._log, self._places, self._level = history, log, places, level
-        self._calls = {guid: call for call in history.calls for guid in call.filed}
-        self._last = log.versions[-1].number
-        rebrings = any(call.operation.kind == "rebring" for call in history.calls)
-        self._expected = ("NotATable", "InvalidRequest", "UnsupportedFeature") if rebrings else ("TableNotFound",)
+    """One table."""
+
+    def __init__(self, evidence: Evidence, table: TableEvidence) -> None:
+        self._evidence, self._history = evidence, evidence.history
+        self._table, self._told, self._log, self._places = table, table.told, table.log, table.places
 
     # -- the services ------------------------------------------------------------------------------------------------
 
-    def storage(self, objects: Mapping[str, bytes]) -> Iterator[str]:
-        """Published bytes never change (I5), versions are published in order (I6) once ratified, nothing referenced is deleted (I7)."""
+    def storage(self) -> Iterator[str]:
+        """Published bytes never change (I5), versions are published in order (I6), once ratified (I1); each has a later time."""
         first: dict[str, bytes] = {}
         commits = {commit_key(version.number): version.number for version in self._log.versions}
-        for stored in self._history.stored:
-            if stored.content is None:
-                if stored.key in commits or stored.key in self._log.referenced:
-                    yield f"I7: {stored.by} deleted {stored.key}"
-                continue
-            if stored.key not in commits:
+        for stored in self._told.stored:
+            if stored.content is None or stored.key not in commits:
                 continue
             number = commits[stored.key]
             if stored.key in first:
@@ -76,137 +86,109 @@ class _Judgement:
                 continue
             if number and commit_key(number - 1) not in first:
                 yield f"I6: {stored.by} published version {number} before version {number - 1}"
-            if self._version_at(self._history.heads, stored.tick) < number:
+            reached = max((int(value["version"]) for at, value in self._told.heads if at <= stored.tick), default=-1)
+            if reached < number and number not in self._table.recoveries:
                 yield f"I1: {stored.by} published version {number} before it was ratified"
             first[stored.key] = stored.content
-        for key in sorted(self._log.referenced - objects.keys()):
-            yield f"I7: {key} is named by the log and is not there"
         for one, other in pairwise(self._log.versions):
             if one.timestamp_ms >= other.timestamp_ms:
                 yield f"version {other.number} has the time {other.timestamp_ms}, version {one.number} {one.timestamp_ms}"
 
     def coordination(self) -> Iterator[str]:
         """The head and `published` only move up; what is published is in the log; in the end everything is."""
-        for name, values in (("head", self._history.heads), ("published", self._history.published)):
-            for (_, one), (_, other) in pairwise(values):
-                if other["version"] < one["version"] or _slot(other) < _slot(one):  # type: ignore[operator]
+        era = self._evidence.era
+        for name, values in (("head", self._told.heads), ("published", self._told.published)):
+            for (at, one), (then, other) in pairwise(values):
+                if era(at) == era(then) and (other["version"] < one["version"] or _slot(other) < _slot(one)):
                     yield f"{name} went back from {one} to {other}"
-        there = {stored.key: stored.tick for stored in reversed(self._history.stored) if stored.content is not None}
-        for tick, value in self._history.published:
-            number = int(str(value["version"]))
+        there = {stored.key: stored.tick for stored in reversed(self._told.stored) if stored.content is not None}
+        for tick, value in self._told.published:
+            number = int(value["version"])
             if number >= 0 and there.get(commit_key(number), tick + 1) > tick:
                 yield f"I6: `published` says {number} before that version is in the log"
-            if number > self._version_at(self._history.heads, tick):
+            if number > self._told.head_at(tick):
                 yield f"`published` says {number}, beyond the head"
-        for name, values in (("head", self._history.heads), ("published", self._history.published)):
-            if values and values[-1][1]["version"] != self._last:
-                yield f"in the end {name} says {values[-1][1]['version']}, and the log ends with version {self._last}"
+        for name, values in (("head", self._told.heads), ("published", self._told.published)):
+            if values and values[-1][1]["version"] != self._table.last:
+                yield f"in the end {name} says {values[-1][1]['version']}, and the log ends with version {self._table.last}"
 
-    @staticmethod
-    def _version_at(values: list[tuple[int, Mapping[str, object]]], tick: int) -> int:
-        return max((int(str(value["version"])) for at, value in values if at <= tick), default=-1)
-
-    # -- answers -----------------------------------------------------------------------------------------------------
-
-    def answers(self) -> Iterator[str]:
-        """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""
-        refused = {guid for _, _, _, guid, refusal in self._history.verdicts if refusal is not None}
-        for call in self._history.calls:
-            answer = call.answer
-            if answer is None:
-                yield f"liveness: {call}"
-            elif answer.kind == "error" and not answer.reason.startswith(self._expected):
-                yield f"unexpected: {call}"
-            elif answer.kind == "committed":
-                yield from self._acknowledged(call, answer)
-            elif answer.kind in _NOT_IN_THE_LOG:
-                again = call.operation.kind == "plan"  # an earlier or later attempt may have committed the same GUID
-                for guid in () if again and answer.kind != "refused" else call.filed:
-                    if guid in self._places:
-                        yield f"{guid} is in the log as version {self._places[guid].version}, and was told: {call}"
-                if answer.kind == "refused" and answer.transaction_id in self._history.slot_of.keys() - refused:
-                    yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
-
-    def liveness(self) -> Iterator[str]:
-        """Once nothing goes wrong any more every call ends soon, and is told what became of it."""
-        healed = self._history.healed_s
-        for call in self._history.calls:
-            took = call.ended_s - max(call.began_s, healed)
-            if took > _PATIENCE_S:
-                yield f"liveness: {call} took {took:.1f} s after the last fault"
-            if call.began_s > healed and call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0:
-                yield f"liveness: {call}, after the last fault"
-
-    def _acknowledged(self, call: Call, answer: Answer) -> Iterator[str]:
-        if answer.version > self._last:
-            yield f"lost: {call}, and the log ends with version {self._last}"
-            return
-        application = call.operation.application
-        if answer.repeated and application is not None:
-            wrote = {number for v in self._log.versions for app, number in v.applications.items() if app == _application(call)}
-            if not wrote or max(wrote) < application:
-                yield f"lost: {call} was told to be repeated, and its number was never written"
-            return
-        place = self._places.get(answer.transaction_id)
-        if place is None:
-            yield f"lost: {answer.transaction_id} of {call} is not in the log"
-        elif (place.version, place.ordinal) != (answer.version, answer.ordinal):
-            yield f"{answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
-        if not answer.repeated and answer.transaction_id not in call.filed and call.operation.kind != "rebring":
-            yield f"{call} was told of {answer.transaction_id}, which it did not file"
-        elsewhere = [guid for guid in call.filed if guid in self._places and guid != answer.transaction_id]
-        if elsewhere:
-            yield f"twice: {call}, and it is in the log as {elsewhere} too"
+    # -- decisions ---------------------------------------------------------------------------------------------------
 
     def order(self) -> Iterator[str]:
-        """Slots are decided in slot order, each once (I3)."""
-        decided = [(generation, slot) for _, generation, slot, _, _ in self._history.verdicts if slot >= 0]
+        """Slots are decided in slot order, each once (I3), each version is ratified once (I1), and the log holds what was ratified."""
+        era = self._evidence.era
+        decided = [(era(v.tick), v.generation, v.slot) for v in self._told.verdicts if v.slot >= 0]
         for slot, following in pairwise(decided):
             if slot >= following:
                 yield f"I3: slot {following} was decided after slot {slot}"
         placed = []
-        for guid, slots in self._history.slot_of.items():
-            if guid in self._places and len(slots) == 1 and guid not in self._history.direct:
-                _, generation, sequence = self._history.slots[slots[0]]
-                place = self._places[guid]
-                placed.append(((generation, sequence), (place.version, place.ordinal), guid))
+        for guid, slots in self._told.slot_of.items():
+            if guid in self._places and len(slots) == 1 and guid not in self._told.direct:
+                slot_told, place = self._told.slots[slots[0]], self._places[guid]
+                key = era(slot_told.tick), slot_told.generation, slot_told.sequence
+                placed.append((key, (place.version, place.ordinal), guid))
         for one, other in pairwise(sorted(placed)):
             if one[1] > other[1]:
                 yield f"I3: slot {one[0]} of {one[2]} became {one[1]}, slot {other[0]} of {other[2]} became {other[1]}"
+        ratified: dict[tuple[int, int, int], str] = {}
+        for verdict in self._told.verdicts:
+            if verdict.refusal is None and not verdict.repeats and verdict.ordinal >= 0:
+                key = era(verdict.tick), verdict.version, verdict.ordinal
+                if ratified.setdefault(key, verdict.guid) != verdict.guid:
+                    yield f"I1: {key[1:]} was ratified for {ratified[key]} and for {verdict.guid}"
+        for place in self._places.values():
+            if (
+                place.id not in (ratified.get((n, place.version, place.ordinal)) for n in (0, 1))
+                and place.version not in self._table.recoveries
+            ):
+                yield f"I1: {place} is in the log, and was not ratified as that"
 
     def outcomes(self) -> Iterator[str]:
         """Whoever asks in the end is told what the log says (I10)."""
-        for guid, answer in self._history.outcomes.items():
-            place = self._places.get(guid)
-            if answer.kind == "committed" and answer.repeated:
-                call = self._calls[guid]
-                wrote = self._log.versions[answer.version].applications.get(_application(call), -1)
+        number = self._told.number
+        read_only = {v.guid for v in self._told.verdicts if v.ordinal < 0 and v.refusal is None}
+        gone = {stored.key for stored in self._told.stored if stored.content is None}
+        for guid, answer in self._told.outcomes.items():
+            place, told = self._places.get(guid), answer.commits.get(number)
+            if guid in read_only and place is None:
+                continue
+            if answer.kind == "committed" and answer.repeated and told is not None:
+                call = self._evidence.calls[guid]
+                wrote = self._log.versions[told.version].applications.get(_application(call), -1)
                 if place is None and wrote < (call.operation.application or 0):
                     yield f"I10: the outcome of {guid} is {answer}, which says nothing of {call}"
             elif answer.kind == "committed":
-                if place is None or (place.version, place.ordinal) != (answer.version, answer.ordinal):
+                if told is None or place is None or (place.version, place.ordinal) != (told.version, told.ordinal):
                     yield f"I10: the outcome of {guid} is {answer}, and the log says {place}"
             elif place is not None:
-                yield f"I10: the outcome of {guid} is {answer}, and it is in the log as version {place.version}"
-            elif answer.kind == "unknown":
-                yield f"I10: nobody knows what became of {guid}, which had the slots {self._history.slot_of.get(guid)}"
+                if answer.kind != "unknown" or commit_key(place.version) not in gone:
+                    yield f"I10: the outcome of {guid} is {answer}, and it is in the log as version {place.version}"
+            elif answer.kind == "unknown" and not self._was_forgotten(guid):
+                yield f"I10: nobody knows what became of {guid}, which had the slots {self._told.slot_of.get(guid)}"
+
+    def _was_forgotten(self, guid: str) -> bool:
+        """Whether all that was known of it was lost with the coordinator's data."""
+        ticks = [self._told.slots[path].tick for path in self._told.slot_of.get(guid, ())]
+        ticks += [self._told.direct[guid]] if guid in self._told.direct else []
+        return self._history.lost_at is not None and max(ticks, default=0) <= self._history.lost_at
 
     def leases(self) -> Iterator[str]:
         """What depends on a lease is ratified while that stands (I9), and nobody changes what others hold a lease on."""
-        decided = {guid: tick for tick, _, _, guid, refusal in self._history.verdicts if refusal is None}
+        decided: dict[str, int] = {v.guid: v.tick for v in self._told.verdicts if v.refusal is None}
+        calls = self._evidence.calls
         for guid, place in self._places.items():
-            tick = decided.get(guid, -1)
-            standing = self._history.leases_at(tick)
-            own = self._history.depends.get(guid, ())
+            standing = self._told.leases_at(decided.get(guid, -1))
+            own = self._told.depends.get(guid, ())
             for path in own:
-                if path not in standing:
+                if path not in standing and path.startswith(f"{self._root()}/"):
                     yield f"I9: {place} depended on the lease {path}, which did not stand when it was ratified"
             others = [each for each in standing.values() if each.path not in own]
             stopped = [each.path for each in others if each.mode == "exclusive" or not own]
-            if stopped and guid in self._calls and self._calls[guid].operation.kind in _CHANGES_ROWS:
-                yield f"leases: {place} of {self._calls[guid]} was ratified while others held {stopped}"
+            if stopped and guid in calls and calls[guid].operation.kind in CHANGES_ROWS:
+                yield f"leases: {place} of {calls[guid]} was ratified while others held {stopped}"
 
-    # -- rows --------------------------------------------------------------------------------------------------------
+    def _root(self) -> str:
+        return next(iter(self._told.leases)).path.rpartition("/")[0] if self._told.leases else "-"
 
     def belonging(self) -> Iterator[str]:
         """Nothing is committed to a table that was given away, nor by who does not know that it was."""
@@ -218,82 +200,70 @@ class _Judgement:
             if one.gives_away and [t.operation for t in other.transactions] != ["ATTACH"]:
                 yield f"version {other.number} was committed to a table that was given away"
 
-    def effects(self) -> Iterator[str]:
-        """Every version holds what its transactions did, one after the other, to the rows of the one before."""
-        blind: list[set[int]] = []
-        for version in self._log.versions:
-            blind.append(set())
-            rows = dict(self._log.versions[version.number - 1].rows) if version.number else {}
-            for transaction in version.transactions:
-                if transaction.id not in self._calls or self._calls[transaction.id].operation.kind not in _CHANGES_ROWS:
-                    continue
-                operation = self._calls[transaction.id].operation
-                read = self._log.versions[transaction.read_version].rows if 0 <= transaction.read_version <= self._last else {}
-                gone, new = ({}, dict(operation.after({}))) if operation.blind else _difference(read, operation.after(read))
-                yield from self._serial(operation, transaction, rows, blind, (gone, new))
-                lacking = {uid for uid, row in gone.items() if rows.get(uid) != row}
-                doubled = new.keys() & rows.keys() - gone.keys()
-                if lacking or doubled:
-                    yield f"{operation} in version {version.number} takes rows {lacking} away, which are not there, or adds {doubled} twice"
-                rows = {**{uid: row for uid, row in rows.items() if uid not in gone}, **new}
-                blind[-1] |= new.keys() if operation.blind else set()
-            if rows != version.rows:
-                yield self._unlike(version, rows)
 
-    def _unlike(self, version: Version, rows: State) -> str:
-        lacks, has = _difference(rows, version.rows)
-        did = [str(self._calls.get(each.id, each.operation)) for each in version.transactions]
-        return f"version {version.number} ({did}) lacks the rows {lacks} and has {has} instead"
+class _Answers:
+    """What clients were told, of all tables."""
 
-    def _serial(
-        self,
-        operation: Operation,
-        transaction: Transaction,
-        rows: State,
-        blind: list[set[int]],
-        effect: tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]],
-    ) -> Iterator[str]:
-        """It did what it would have done alone on the rows before it; unseen blind appends may count as later."""
-        if operation.blind or self._level == "SnapshotIsolation":
-            return
-        unseen: set[int] = set()
-        if self._level == "WriteSerializable":
-            unseen = {uid for added in blind[transaction.read_version + 1 :] for uid in added}
-        base = {uid: row for uid, row in rows.items() if uid not in unseen}
-        alone = _difference(base, operation.after(base))
-        if alone != effect:
-            yield (
-                f"not serial: {operation}, which read version {transaction.read_version} and became version {transaction.version}, "
-                f"did {effect}; alone it would have done {alone}"
-            )
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._history = evidence, evidence.history
+        kinds: set[str] = {name for call in self._history.calls for name in (call.operation.kind, *(s.kind for s in call.operation.steps))}
+        self._expected = ("TableNotFound", *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
 
-    def reads(self) -> Iterator[str]:
-        """Every read shows a version as it is, and none older than its level promises."""
-        acknowledged = [(c.ended or 0, c.answer, c.table) for c in self._history.calls if c.answer and c.answer.kind == "committed"]
+    def told(self) -> Iterator[str]:
+        """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""
+        refused = {v.guid for table in self._evidence.tables for v in table.told.verdicts if v.refusal is not None}
         for call in self._history.calls:
-            read = call.read
-            if read is None:
-                continue
-            if read.version > self._last or read.rows != self._log.versions[read.version].rows:
-                yield f"{call} showed {read.rows} as version {read.version}"
-                continue
-            before = [(answer, table) for ended, answer, table in acknowledged if ended < call.began]
-            if read.level == "session":
-                before = [(answer, table) for answer, table in before if table == call.table]
-            elif read.level == "published":
-                before = [(answer, table) for answer, table in before if answer.published]
-            oldest = max((answer.version for answer, _ in before), default=-1)
-            if read.level == "serial":
-                oldest = max([oldest, *self._filed_before(call.began)])
-            if read.version < oldest:
-                yield f"{call} showed version {read.version}, and its level promises {oldest}"
+            answer = call.answer
+            if answer is None:
+                yield f"liveness: {call}"
+            elif answer.kind == "error" and not answer.reason.startswith(self._expected):
+                yield f"unexpected: {call}"
+            elif answer.kind == "committed":
+                for number, told in answer.commits.items():
+                    yield from self._acknowledged(call, answer, self._evidence.tables[number], told)
+            elif answer.kind in _NOT_IN_THE_LOG:
+                again = call.operation.kind == "plan"  # an earlier or later attempt may have committed the same GUID
+                final = answer.kind == "refused" and not answer.reason.startswith("LeaseHeld")
+                for guid in () if again and not final else call.filed:
+                    for table in self._evidence.tables:
+                        if guid in table.places:
+                            yield f"{guid} is in the log as version {table.places[guid].version}, and was told: {call}"
+                guid, ended = answer.transaction_id, call.ended or 0
+                if answer.kind == "refused" and guid not in refused and any(t.told.may_commit(guid, ended) for t in self._evidence.tables):
+                    yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
 
-    def _filed_before(self, tick: int) -> Iterator[int]:
-        """Versions of what stood in the queue at a time; a slot that came too late for its generation stands in none."""
-        for guid, place in self._places.items():
-            filed = [self._history.slots[slot][0] for slot in self._history.slot_of.get(guid, [])]
-            if filed and max(filed) < tick:
-                yield place.version
+    def _acknowledged(self, call: Call, answer: Answer, table: TableEvidence, told: Told) -> Iterator[str]:
+        if not told.published and self._evidence.was_lost(table, told.version, call.began):
+            return
+        if told.version > table.last:
+            yield f"lost: {call}, and the log ends with version {table.last}"
+            return
+        application = call.operation.application
+        if answer.repeated and application is not None:
+            wrote = {number for v in table.log.versions for app, number in v.applications.items() if app == _application(call)}
+            if not wrote or max(wrote) < application:
+                yield f"lost: {call} was told to be repeated, and its number was never written"
+            return
+        place = table.places.get(answer.transaction_id)
+        if place is None:
+            yield f"lost: {answer.transaction_id} of {call} is not in the log"
+        elif (place.version, place.ordinal) != (told.version, told.ordinal):
+            yield f"{answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
+        if not answer.repeated and answer.transaction_id not in call.filed and call.operation.kind != "rebring":
+            yield f"{call} was told of {answer.transaction_id}, which it did not file"
+        elsewhere = [guid for guid in call.filed if guid in table.places and guid != answer.transaction_id]
+        if elsewhere:
+            yield f"twice: {call}, and it is in the log as {elsewhere} too"
+
+    def liveness(self) -> Iterator[str]:
+        """Once nothing goes wrong any more every call ends soon, and is told what became of it."""
+        healed = self._history.healed_s
+        for call in self._history.calls:
+            took = call.ended_s - max(call.began_s, healed) - call.operation.options.get("wait_s", 0.0)
+            if took > _PATIENCE_S:
+                yield f"liveness: {call} took {took:.1f} s after the last fault"
+            if call.began_s > healed and call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0:
+                yield f"liveness: {call}, after the last fault"
 
 
 def _slot(value: Mapping[str, object]) -> tuple[int, int]:

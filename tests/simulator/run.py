@@ -1,38 +1,38 @@
-"""One simulated run: a seed becomes a table, machines, faults and a history; the model judges it.
+"""One simulated run: a seed becomes tables, machines, faults and a history; the model judges it.
 
 A safety phase with faults, as long as the weather says; from then on everything works, and whatever is undecided has to be
-decided and published within bounded virtual time.
+decided and published within bounded virtual time. In the end all clients but one are gone, and that one collects the garbage.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination, MemorySession
-from sluice.coordinator.tree import Change
+from sluice.coordinator.memory import MemorySession
 from sluice.storage.memory import MemoryDisk, MemoryStore
 
-from .client import Address, Program, create_table, outcomes_of
+from .client import Program, ask, collect
 from .dice import Dice
 from .environment import simulated_environment
 from .faults import Weather
-from .history import Answer, Call, History, LeaseTold
+from .history import Answer, Call, History, TableHistory
 from .machine import Machine, Surroundings
 from .model import judge
+from .opening import Address, create_table
 from .operations import Operation, operation
+from .recording import NotedCoordination
 from .scheduler import Scheduler, current
+from .settings import Conditions, conditions_of
 
 __all__ = ["Plan", "Result", "simulate"]
 
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
 _INCARNATIONS_MAX = 40
-_NO_CHANGES_OF_ROWS = ("CREATE TABLE", "ATTACH", "DETACH")
-_LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
+_EPOCH_MS = 1_700_000_000_000
+_LONG_S = 40 * 24 * 3600.0
+"""Longer than anything is retained."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Result:
     answers: dict[str, int]
     violations: list[str]
     history: History
-    objects: dict[str, bytes] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    conditions: Conditions
+    objects: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -69,101 +69,47 @@ class Result:
         return replace(self, history=History(), operations=[], objects={})
 
 
-class _Coordination(MemoryCoordination):
-    """The twin of the coordination service, which notes what takes effect."""
-
-    def __init__(self, history: History) -> None:
-        super().__init__()
-        self._history = history
-
-    def publish(self, changes: Sequence[Change]) -> None:
-        """Note changes, and show them to every session."""
-        for change in changes:
-            if change.after is not None:
-                self._note(change.path, change.after.data)
-            elif "/leases/" in change.path:
-                self._history.lease(change.path).gone = self._history.next_tick()
-        super().publish(changes)
-
-    def _note(self, path: str, data: bytes) -> None:
-        parts = path.split("/")[3:]  # "", "tables", the table
-        history = self._history
-        if parts == ["head"]:
-            history.heads.append((history.next_tick(), json.loads(data)))
-        elif parts == ["published"]:
-            history.published.append((history.next_tick(), json.loads(data)))
-        elif len(parts) == 3 and parts[0] == "slots":
-            guid, _, sequence = parts[2].removeprefix("i-").rpartition("-")
-            history.slots[path] = history.next_tick(), int(parts[1]), int(sequence)
-            history.slot_of.setdefault(guid, []).append(path)
-            self._file(history, json.loads(data))
-        elif parts == ["leases"] and data:
-            for name in json.loads(data)["granted"]:
-                lease = history.lease(f"{path}/{name}")
-                lease.granted = history.next_tick() if lease.granted is None else lease.granted
-        elif len(parts) == 2 and parts[0] == "leases":
-            history.leases.append(LeaseTold(path, json.loads(data)["mode"]))
-        elif len(parts) == 2 and parts[0] == "verdicts":
-            record = json.loads(data)
-            tick, generation = history.next_tick(), record["generation"]
-            history.verdicts += [(tick, generation, v["slot"], v["transaction_id"], v["refusal"]) for v in record["verdicts"]]
-            if record.get("direct"):
-                intent = json.loads(record["direct"])
-                history.direct[intent["transaction_id"]] = history.next_tick()
-                self._file(history, intent)
-
-    @staticmethod
-    def _file(history: History, intent: Mapping[str, Any]) -> None:
-        """Note whose call filed it; what brings a table in or gives it back is not what a call is about."""
-        if intent["operation"] in _NO_CHANGES_OF_ROWS:
-            return
-        guid = intent["transaction_id"]
-        history.depends[guid] = tuple(intent.get("leases", ()))
-        task = current()
-        owner = task.owner if task is not None else None
-        if isinstance(owner, Machine) and owner.doing is not None:
-            call = owner.doing
-            of = history.owners.setdefault(guid, (call.client, call.operation.number))  # others may file it again for a dead owner
-            if of == (call.client, call.operation.number) and guid not in call.filed:
-                call.filed.append(guid)
-
-
 class _World:
     """Everything of one run."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.dice = dice = Dice(plan.seed)
-        self.history = History()
+        self.conditions = conditions = conditions_of(dice)
         self.scheduler = Scheduler(_STEPS_MAX)
+        locations = [table.location for table in conditions.tables]
+        self.history = History([TableHistory(number, location) for number, location in enumerate(locations)])
+        self.history.clock = lambda: self.scheduler.now
         self.weather = Weather(dice, plan.faults)
-        self.coordination = _Coordination(self.history)
+        self.weather.until_s += conditions.extra_s
+        self.coordination = NotedCoordination(self.history)
         self.coordination.before = lambda call: self._machine_here().asked(call.verb) if current() else None
         self.coordination.after = lambda _: self._machine_here().reply(coordination=True) if current() else None
-        objects = MemoryStore("memory://simulated")
-        objects.disk = MemoryDisk(clock_ms=lambda: 1_700_000_000_000 + int(self.scheduler.now * 1000))
         self.around = Surroundings(
-            self.scheduler, dice, self.weather, self.history, objects, self._connect, self._restart, conditional_put=dice.roll(4, 1) < 0.6
+            self.scheduler,
+            dice,
+            self.weather,
+            self.history,
+            {location: self._disk_at(location) for location in locations},
+            self._connect,
+            self._restart,
+            conditional_put=dice.roll(4, 1) < 0.6,
+            calendar_rate=conditions.calendar_rate,
         )
-        self.level = dice.choice(_LEVELS, 4, 2)
-        self.properties = {
-            "delta.isolationLevel": self.level,
-            "delta.enableDeletionVectors": str(dice.roll(4, 3) < 0.75).lower(),
-            "delta.checkpointInterval": dice.choice(("4", "10", "100"), 4, 4),
-        }
-        if dice.roll(4, 6) < 0.15:
-            self.properties["delta.enableRowTracking"] = "true"
-        self.partition_by = ("k",) if dice.roll(4, 5) < 0.4 else ()
-        self.limits = _limits(dice)
         self.machines: list[Machine] = []
         self.programs = self._programs()
 
+    def _disk_at(self, location: str) -> MemoryStore:
+        objects = MemoryStore(location)
+        objects.disk = MemoryDisk(clock_ms=lambda: _EPOCH_MS + int(self.scheduler.now * self.conditions.calendar_rate * 1000))
+        return objects
+
     def _programs(self) -> list[tuple[list[Operation], float, float]]:
-        dice, weights = self.dice, _weights(self.dice)
+        dice, weights, tables = self.dice, self.conditions.weights, len(self.conditions.tables)
         programs = []
         for client in range(2 + int(3 * dice.roll(5, 1))):
             count = 5 + int(12 * dice.roll(5, 2, client))
-            operations = [operation(dice, weights, client, number) for number in range(count)]
+            operations = [operation(dice, weights, client, number, tables) for number in range(count)]
             kept = [each for each in operations if f"w{client}#{each.number}" not in self.plan.without]
             programs.append((kept, dice.choice((0.3, 3.0, 20.0, 60.0), 5, 3, client), dice.choice((0.02, 0.3, 4.0), 5, 4)))
         return programs
@@ -184,12 +130,20 @@ class _World:
         self.machines.append(made)
         return made
 
+    def addresses(self, machine: Machine) -> list[Address]:
+        """The tables as a machine reaches them."""
+        return [self.address(machine, table.location) for table in self.conditions.tables]
+
+    def address(self, machine: Machine, location: str) -> Address:
+        """A table as a machine reaches it."""
+        return Address.on(machine, self.conditions.limits, location)
+
     def start(self, number: int, incarnation: int, program: Program | None, delay: float) -> None:
         """Let a client begin, or go on where its former incarnation stopped."""
         machine = self.machine(number, incarnation)
         operations, timeout_s, think_s = self.programs[number]
-        address = Address.on(machine, self.limits)
-        fresh = Program(address, operations, timeout_s, think_s)
+        addresses = self.addresses(machine)
+        fresh = Program(addresses, operations, timeout_s, think_s)
         if program is not None:
             fresh.go_on_from(program)
         self.running[number] = fresh
@@ -197,7 +151,8 @@ class _World:
         def live() -> None:
             if machine.skew_ms == 0 and self.dice.roll(6, number) < 0.3:
                 machine.skew_ms = int(20_000 * (self.dice.roll(6, number, 1) - 0.5))
-            create_table(address, self.properties, self.partition_by)
+            for address, table in zip(addresses, self.conditions.tables, strict=True):
+                create_table(address, table)
             fresh.run()
 
         self.scheduler.spawn(machine, live, machine.name, delay=delay)
@@ -211,19 +166,32 @@ class _World:
     # -- the run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The safety phase, then the healed one, then the questions."""
+        """The safety phase, then the healed one, then the questions, then the garbage."""
         self.running: dict[int, Program] = {}
         self.scheduler.on_exhaustion = self._end_all
         for number in range(len(self.programs)):
             self.start(number, 0, None, 0.02 * self.dice.roll(6, 2, number))
         self.scheduler.at(self.weather.until_s, self._heal)
+        if self.conditions.loses_all:
+            self.coordination.after_heads = self._maybe_lose
         self._finish("the clients")
+        self.coordination.after_heads = None
         if self.history.trouble:
             return
         self.weather.until_s = -1.0
         asker = self.machine(len(self.programs))
-        self.scheduler.spawn(asker, lambda: self._ask(Address.on(asker, self.limits)), asker.name)
+        self.scheduler.spawn(asker, lambda: self._ask(self.addresses(asker)), asker.name)
         self._finish("the one who asks")
+        if not self.history.trouble and not self._given_back():
+            self._collect(self.machine(len(self.programs) + 1))
+
+    def _maybe_lose(self) -> None:
+        """When a head has moved, from some time on: a moment later, in the midst of its publication, all data are lost."""
+        lose_s = (0.1 + 0.5 * self.dice.roll(10, 1)) * (self.weather.until_s - self.conditions.extra_s)
+        all_there = all(table.published and table.published[-1][1]["version"] >= 0 for table in self.history.tables)
+        if self.scheduler.now >= lose_s and all_there:
+            self.coordination.after_heads = None
+            self.scheduler.at(self.scheduler.now + 0.06 * self.dice.roll(10, 2) ** 2, self.coordination.lose_everything)
 
     def _finish(self, who: str) -> None:
         waiting = self.scheduler.run()
@@ -248,64 +216,56 @@ class _World:
         for machine in self.machines:
             machine.heal()
 
-    def _ask(self, address: Address) -> None:
-        undecided = [g for c in self.history.calls for g in c.filed if c.answer is None or c.answer.kind not in ("committed", "refused")]
-        decided = [g for c in self.history.calls for g in c.filed if g not in undecided]
-        asked = list(dict.fromkeys(undecided + decided[-5:]))[:_ASKED_MAX]
+    def _ask(self, addresses: Sequence[Address]) -> None:
+        unclear = [c for c in self.history.calls if c.answer is None or c.answer.kind not in ("committed", "refused")]
+        undecided = {guid for call in unclear for guid in call.filed}
+        asked: list[list[str]] = []
+        for table in self.history.tables:
+            filed = list(dict.fromkeys(each for call in self.history.calls for each in call.filed if each in table.intents))
+            told = [each for each in filed if each not in undecided]
+            asked.append([*[each for each in filed if each in undecided], *told[-5:]][:_ASKED_MAX])
         call = Call("asker", Operation("read", 0), self.history.next_tick())
-        self.history.outcomes, call.read = outcomes_of(address, asked, 60.0)
-        call.answer, call.ended = Answer("read", call.read.version), self.history.next_tick()
+        call.reads = ask(addresses, asked, 60.0)
+        call.answer, call.ended = Answer("read"), self.history.next_tick()
         self.history.calls.append(call)
 
+    def _given_back(self) -> bool:
+        return any(call.operation.kind == "rebring" for call in self.history.calls)
 
-def _limits(dice: Dice) -> Limits:
-    return Limits(
-        inline_bytes_max=dice.choice((600, 1500, 4000, 64 * 1024), 8, 1),
-        batch_bytes_max=dice.choice((10_000, 140_000), 8, 2) if dice.choice((600, 1500, 4000, 64 * 1024), 8, 1) < 5000 else 512 * 1024,
-        fast_path=dice.roll(8, 3) < 0.6,
-        batch_slots_max=dice.choice((1, 2, 5, 512), 8, 4),
-        backlog_versions_max=dice.choice((1, 2, 8), 8, 5),
-        footprint_files_max=dice.choice((1, 3, 500), 8, 6),
-        patience_s=dice.choice((0.02, 0.1, 0.4), 8, 7),
-        patience_s_max=dice.choice((0.5, 10.0), 8, 8),
-        generation_slots_max=dice.choice((2, 4, 9, 1_000_000), 8, 9),
-        verdicts_kept=dice.choice((9, 12, 128), 8, 10),
-        publication_wait_s=dice.choice((0.3, 5.0, 60.0), 8, 11),
-    )
+    def _collect(self, collector: Machine) -> None:
+        """When all clients are gone and long after: what is left of them is garbage, and nothing else is."""
 
+        def work() -> None:
+            collector.clock.sleep(_LONG_S)
+            collect(self.addresses(collector))
 
-def _weights(dice: Dice) -> dict[str, float]:
-    base = {
-        "append": 6.0,
-        "delete": 3.0,
-        "update": 2.0,
-        "move": 0.7,
-        "overwrite": 1.0,
-        "upsert": 0.8,
-        "transaction": 1.0,
-        "plan": 1.0,
-        "compact": 1.0,
-        "leased": 0.8 if dice.roll(9, 2, 0) < 0.5 else 0.0,
-        "properties": 0.3,
-        "read": 3.0,
-        "checkpoint": 0.5,
-        "reopen": 0.4,
-        "rebring": 0.3 if dice.roll(9, 0) < 0.1 else 0.0,
-    }
-    if dice.choice(_LEVELS, 4, 2) == "SnapshotIsolation":
-        base["upsert"] = 0.0  # two that add one key at once may both do so there
-    return {kind: weight * (dice.roll(9, 1, n) * 2) for n, (kind, weight) in enumerate(base.items())}
+        for machine in self.machines:
+            for session in machine.sessions:
+                session.close()
+        self.scheduler.spawn(collector, work, collector.name)
+        self._finish("the collector")
+        for table in self.history.tables:
+            table.left = frozenset(self.around.objects[table.location].disk.objects)
 
 
 def simulate(plan: Plan) -> Result:
     """Run one seed and judge it."""
     world = _World(plan)
-    with simulated_environment(inline_vector_bytes=world.dice.choice((10, 512), 8, 12), prune_every=world.dice.choice((2, 32), 8, 13)):
+    conditions = world.conditions
+    with simulated_environment(
+        inline_vector_bytes=conditions.inline_vector_bytes,
+        prune_every=conditions.prune_every,
+        term_s=conditions.term_s,
+        address_of=world.address,
+    ):
         world.run()
     history = world.history
-    objects = {key: content for key, (content, _) in world.around.objects.disk.objects.items()}
-    violations = judge(history, objects, world.level)
-    MemoryStore("memory://simulated").forget()
+    stores = world.around.objects
+    objects = {at: {key: content for key, (content, _) in store.disk.objects.items()} for at, store in stores.items()}
+    levels = [table.level for table in conditions.tables]
+    violations = judge(history, objects, levels, conditions.retention_hours * 3600 / conditions.calendar_rate)
+    for store in stores.values():
+        store.forget()
     answers: dict[str, int] = {}
     for call in history.calls:
         kind = (call.answer or Answer("unanswered")).kind
@@ -319,6 +279,6 @@ def simulate(plan: Plan) -> Result:
         answers,
         violations,
         history,
+        conditions,
         objects,
-        {"limits": world.limits, "properties": world.properties, "partition_by": world.partition_by},
     )

@@ -15,6 +15,7 @@ real while it holds the baton waits for ever: locks that are held across calls h
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -22,6 +23,10 @@ from typing import Any, Protocol, TypeAlias
 from greenlet import getcurrent, greenlet
 
 __all__ = ["Crashed", "Event", "Lock", "Owner", "Scheduler", "Task", "TaskLocal", "current"]
+
+
+_STEPS_BETWEEN_COLLECTIONS = 500
+"""When garbage is collected, nothing but the seed decides: some things go when nobody refers to them any more."""
 
 
 class Crashed(BaseException):
@@ -191,6 +196,8 @@ class Scheduler:
                 continue
             self.now = max(self.now, time)
             self.steps += 1
+            if self.steps % _STEPS_BETWEEN_COLLECTIONS == 0:
+                gc.collect(1)
             if self.steps == self._steps_max:
                 self.exhausted = True
                 if self.on_exhaustion is not None:

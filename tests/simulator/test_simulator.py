@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .model import judge
-from .run import Plan, simulate
+from .run import Plan, Result, simulate
 
 SEEDS = 100
 PER_TEST = 10
@@ -27,11 +27,15 @@ def test_a_seed_is_one_history() -> None:
     """Everything that happens comes from the seed: calls, answers, GUIDs, bytes, times."""
     one, other = simulate(Plan(7)), simulate(Plan(7))
     assert [str(call) for call in one.history.calls] == [str(call) for call in other.history.calls]
-    assert [(s.tick, s.key, s.by) for s in one.history.stored] == [(s.tick, s.key, s.by) for s in other.history.stored]
+    assert _stored(one) == _stored(other)
     assert (one.steps, one.virtual_s, one.faults) == (other.steps, other.virtual_s, other.faults)
 
 
-@pytest.mark.parametrize("name", ["dice", "history", "log", "model", "operations"])
+def _stored(result: Result) -> list[tuple[int, str, str, bytes | None]]:
+    return [(stored.tick, stored.key, stored.by, stored.content) for table in result.history.tables for stored in table.stored]
+
+
+@pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "operations", "rows", "several"])
 def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
     imported = [
         node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
@@ -39,16 +43,22 @@ def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom))
     ]
     assert imported
-    assert not [module for module in imported if module and module.split(".")[0] in ("sluice", "machine", "client", "run", "environment")]
+    assert not [
+        module
+        for module in imported
+        if module and module.split(".")[0] in ("sluice", "machine", "client", "run", "environment", "recording")
+    ]
 
 
 def test_the_judge_sees_what_is_lost() -> None:
     """A history whose log lacks its last version is not let pass."""
     result = simulate(Plan(0))
-    level = result.settings["properties"]["delta.isolationLevel"]
-    assert judge(result.history, result.objects, level) == []
-    last = max(key for key in result.objects if key.startswith("_delta_log/0") and key.endswith(".json"))
-    found = judge(result.history, {key: content for key, content in result.objects.items() if key != last}, level)
+    levels = [table.level for table in result.conditions.tables]
+    assert judge(result.history, result.objects, levels, 1e6) == []
+    told = result.history.tables[0]
+    last = max(stored.key for stored in told.stored if stored.key.startswith("_delta_log/0") and stored.key.endswith(".json"))
+    told.stored = [stored for stored in told.stored if stored.key != last]
+    found = judge(result.history, result.objects, levels, 1e6)
     assert any(sentence.startswith("lost:") for sentence in found), found
 
 

@@ -131,6 +131,14 @@ class TableContext:
         node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
+    def vanished(self) -> CoordinatorUnavailable:
+        """What to raise where the table's nodes were there before, and are not any more."""
+        return CoordinatorUnavailable(
+            f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
+            "open the table again",
+            location=self.tree.location,
+        )
+
     def read_root_and_head(self) -> tuple[Node | None, Node | None]:
         """The table's own node and its head, in one round trip."""
         root, head = self._alive(lambda session: session.read_many([self.tree.root, self.tree.head]))

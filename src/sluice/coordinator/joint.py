@@ -83,6 +83,11 @@ class _Leg:
         return self.is_published or (self.claim is not None and self.head is not None and self.claim.is_decided(self.head))
 
     @property
+    def is_closed(self) -> bool:
+        """Whether its generation is over: when that is published, it shows whether it was decided or came too late."""
+        return self.claim is not None and self.head is not None and self.claim.generation < self.head.generation
+
+    @property
     def may_be_next(self) -> bool:
         """Whether it is the first undecided one here, and publication keeps up."""
         if self.claim is None or self.head is None or self.published is None:
@@ -169,7 +174,7 @@ class Joints:
                 point("after-claim")
                 return self._legs(generations, [str(r) for r in results[-len(intents) :]], transaction_id)
             except ReplyLost:
-                found = lead.after_lost_reply(transaction_id, lambda: self._find(transaction_id, sorted(intents)))
+                found = lead.after_lost_reply(transaction_id, lambda: self._filed(transaction_id, sorted(intents)))
                 if any(leg.claim is not None for leg in found):
                     point("after-claim")
                     return found
@@ -222,6 +227,14 @@ class Joints:
             context = self._neighbours.at(location).context
             state = context.read_head()
             found.append(self._leg(location, None if state is None else find_slot(context, transaction_id, state[0])))
+        return found
+
+    def _filed(self, transaction_id: str, locations: Sequence[str]) -> list[_Leg]:
+        """The slots that a request made whose reply was lost. Raises what refused the transaction, if that came first."""
+        found = self._find(transaction_id, locations)
+        if all(leg.claim is None for leg in found):
+            for leg in found:
+                leg.committer.verdicts.raise_refusal(transaction_id)
         return found
 
     # -- waiting -----------------------------------------------------------------------------------------------------
@@ -279,11 +292,12 @@ class Joints:
     def _act(self, legs: Sequence[_Leg], deadline: Deadline, *, ratified: bool, against: Refusal | None = None) -> bool:
         """Do what it is time for, one's own work at once and that of others after a patience; whether anything was done."""
         impatient = [leg for leg in legs if not leg.is_published and leg.patience.left_s == 0]
-        if ratified:
-            for leg in impatient:
-                leg.committer.publisher.publish_pending()
-                leg.patience.used()
-            return bool(impatient)
+        told_by_publication = [leg for leg in impatient if ratified or leg.is_closed]
+        for leg in told_by_publication:
+            leg.committer.publisher.publish_pending()
+            leg.patience.used()
+        if ratified or told_by_publication:
+            return bool(told_by_publication)
         open_ones = [leg for leg in legs if leg.claim is not None and not leg.is_decided and not leg.too_late and not leg.gone]
         if not open_ones or not (against is not None or impatient or all(leg.may_be_next for leg in open_ones)):
             return False

@@ -14,7 +14,7 @@ from ..storage.actions import CommitInfo, decode_commit
 from ..storage.errors import ObjectNotFound
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
-from ..storage.segment import latest_version
+from ..storage.segment import list_versions
 from .content import transactions_of
 
 __all__ = ["IncompleteJoint", "incomplete_joints"]
@@ -44,8 +44,8 @@ def incomplete_joints(stores: Mapping[str, ObjectStore], *, versions: int = _VER
     found: dict[str, set[str]] = {}
     ends: dict[str, tuple[int, int]] = {}
     for location, store in stores.items():
-        latest = latest_version(store)
-        ends[location] = (-1, -1) if latest is None else (max(0, latest - versions + 1), latest)
+        commits = list_versions(store).commits  # what lies before the first of them was cleaned up
+        ends[location] = (max(min(commits), max(commits) - versions + 1), max(commits)) if commits else (-1, -1)
         for transaction_id, joint in _joints(store, *ends[location]):
             told[transaction_id] = joint
             found.setdefault(transaction_id, set()).add(location)

@@ -37,8 +37,8 @@ class Publisher:
         looked_again_at: int | None = None
         while True:
             state = context.read_published()
-            invariant("I6", state is not None, "a table without its published node")
-            assert state is not None
+            if state is None:
+                raise context.vanished()
             published, node = state
             names = filter(None, map(VerdictName.parse, context.coordination.children(context.tree.verdicts) or ()))
             reached = (published.generation, published.slot, published.version)

@@ -42,7 +42,7 @@ class Attempt:
     `encoded` are its actions as filed; `actions` the same decoded, as far as somebody had to look at them, and adapted to
     the winners met so far; `notes` say in words what was adapted, the first of `noted` in all; `objects` are vectors that were
     made for it, and `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold
-    what was read.
+    what was read. `only_reads`: it is the share of a table that a transaction over several reads, and is there for what it read.
     """
 
     transaction_id: str
@@ -58,6 +58,7 @@ class Attempt:
     planned: Mapping[str, Rows] = field(default_factory=dict)
     strict: bool = False
     cleared: frozenset[str] = frozenset()
+    only_reads: bool = False
 
     @property
     def rebased(self) -> tuple[str, ...]:
@@ -76,6 +77,7 @@ class Attempt:
             level=IsolationLevel(intent.isolation),
             encoded=member.actions,
             now_ms=intent.claimed_ms,
+            only_reads=intent.only_reads,
         )
 
     def decoded(self) -> tuple[Action, ...]:
@@ -98,9 +100,8 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
     if _is_coarse(attempt.footprint, winner):
         attempt = _exact(attempt)
     mine = attempt.footprint
-    encounter = Encounter(
-        mine, winner, effective_level(mine, attempt.level, attempt.operation), strict=attempt.strict, cleared=attempt.cleared
-    )
+    level = attempt.level if attempt.only_reads else effective_level(mine, attempt.level, attempt.operation)
+    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared)
     finding = check(encounter, _BEFORE_ROWS)
     if finding is not None:
         return _telling_rows(finding, attempt, winner, lookup)

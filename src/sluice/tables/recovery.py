@@ -108,21 +108,27 @@ def recover(
         raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for not at all, or None for the longest anybody may need")
     patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
     context, store = address.context(), address.store()
-    if check_tree(context):
-        raise InvalidRequest(
-            f"the coordinator has the nodes of {address.location}: there is nothing to recover. If they are those of a former table, "
-            "use another location",
-            location=address.location,
-        )
+    _require_lost(context)
     if SLUICE_FEATURE not in (Snapshot.load(store).protocol.writer_features or ()):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     with _alone(context) as claim:
+        _require_lost(context)  # who was at it until a moment ago may have done it
         _await_quiet(store, context.clock, patience_s, told or _log.info)
-        head, snapshot = _seal(context, store)
+        head, snapshot = _seal(context, store, claim)
         make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
     incomplete = tuple(_incomplete(store, snapshot))
     half_done = tuple(_half_done(context, store, snapshot.version))
     return RecoveryReport(address.location, head.version, incomplete, half_done)
+
+
+def _require_lost(context: TableContext) -> None:
+    if check_tree(context):
+        location = context.tree.location
+        raise InvalidRequest(
+            f"the coordinator has the nodes of {location}: there is nothing to recover. If they are those of a former table, "
+            "use another location",
+            location=location,
+        )
 
 
 @contextmanager
@@ -164,8 +170,13 @@ def _await_quiet(store: ObjectStore, clock: Clock, patience_s: float, told: Call
     )
 
 
-def _seal(context: TableContext, store: ObjectStore) -> tuple[Head, Snapshot]:
-    """Write the version that former clients cannot publish any more; the head that follows, and the snapshot before it."""
+def _seal(context: TableContext, store: ObjectStore, claim: str) -> tuple[Head, Snapshot]:
+    """Write the version that former clients cannot publish any more; the head that follows, and the snapshot before it.
+
+    Before each put it is made sure that the claim stands: when it went another one may have rebuilt the nodes by now, and waited
+    for this one as for every former client.
+    """
+    session = context.coordination
     for _ in range(_PUTS_MAX):
         snapshot = Snapshot.load(store)
         version = snapshot.version + 1
@@ -181,6 +192,9 @@ def _seal(context: TableContext, store: ObjectStore) -> tuple[Head, Snapshot]:
             client=context.client,
         )
         content = render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, b"")], timestamp_ms)
+        session.barrier()
+        if session.read(claim) is None:
+            raise Unavailable(f"the claim to recover {store.location} is gone; repeat the recovery", location=store.location)
         if store.put_if_absent(commit_path(version), content):
             head = Head(
                 version=version,

@@ -141,6 +141,7 @@ def _attempt(access: Access, change: Change, tables: int = 1) -> Attempt:
         level=stricter(table_isolation(configuration), change.isolation),
         encoded=encode_all(change.actions),
         now_ms=context.clock.now_ms(),
+        only_reads=tables > 1 and not change.actions,
     )
 
 

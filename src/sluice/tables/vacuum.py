@@ -187,10 +187,16 @@ def _gone(
 
 
 def _busy(context: TableContext, session: CoordinationStore) -> frozenset[Owner]:
-    """The owners with a transaction that is filed and not published yet: an undecided slot, or a verdict beyond `published`."""
+    """The owners with a transaction that is filed and not published yet: an undecided slot, or a verdict beyond `published`.
+
+    A slot that came too late for its generation is never decided, and its owner is not there any more to file it again.
+    """
     tree = context.tree
     ids: set[str] = set()
+    head = context.read_head()
     for generation in session.children(tree.generations) or ():
+        if head is not None and generation.isdigit() and int(generation) < head[0].generation:
+            continue  # what was decided in it has a verdict
         slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
         ids.update(slot.transaction_id for slot in slots if slot is not None)
     names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]

@@ -1,0 +1,263 @@
+"""How a client does each kind of operation, by sluice's own API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+import sluice
+from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
+from sluice.coordinator.outcomes import Commit
+from sluice.storage.errors import Unavailable
+from sluice.tables import creation
+from sluice.tables.several import JointTransaction
+from sluice.tables.table import Table
+from sluice.tables.transaction import Transaction
+from sluice.tables.views import TableSnapshot
+
+from .history import Call, Read
+from .opening import SCHEMA, rows_as_arrow, rows_of
+from .operations import State, Step
+
+if TYPE_CHECKING:
+    from .client import Program
+
+__all__ = ["DO", "Commits"]
+
+_T = TypeVar("_T")
+Commits: TypeAlias = "Mapping[int, Commit] | None"
+"""The commit of each table, by its number; none where nothing was changed; None for what commits nothing."""
+
+
+def _of(table: int, commit: Commit | None) -> dict[int, Commit]:
+    return {} if commit is None else {table: commit}
+
+
+def _is_wide(table: Table) -> bool:
+    return "w" in table.schema.names
+
+
+def _write(program: Program, call: Call) -> Commits:
+    operation = call.operation
+    table = program.table(operation.table)
+    application = None if operation.application is None else (f"app-{program.machine.number}", operation.application)
+    if operation.options["begun"] or len(operation.steps) > 1:
+        begun = table.begin(transaction=application)
+        for step in operation.steps:
+            _do_step(begun, step, wide=_is_wide(table))
+        try:
+            return _of(operation.table, begun.commit())
+        except OutcomeUnknown as unknown:
+            return _of(operation.table, _again(program, begun.commit, unknown))
+    return _of(operation.table, _one_step(table, next(iter(operation.steps)), application))
+
+
+def _one_step(table: Table, step: Step, application: tuple[str, int] | None) -> Commit | None:
+    rows = rows_as_arrow(step.rows, wide=_is_wide(table))
+    match step.kind:
+        case "append" | "widen":
+            return table.append(rows, transaction=application, merge_schema=step.kind == "widen")
+        case "overwrite":
+            return table.overwrite(rows, step.where, transaction=application)
+        case "delete":
+            return table.delete(step.where)
+        case "upsert":
+            return table.upsert(rows, on=["uid"])
+        case _:
+            return table.update(_assignment(step), step.where)
+
+
+def _do_step(begun: Transaction, step: Step, *, wide: bool) -> None:
+    rows = rows_as_arrow(step.rows, wide=wide)
+    match step.kind:
+        case "append" | "widen":
+            begun.append(rows, merge_schema=step.kind == "widen")
+        case "overwrite":
+            begun.overwrite(rows, step.where)
+        case "delete":
+            begun.delete(step.where)
+        case "upsert":
+            begun.upsert(rows, on=["uid"])
+        case _:
+            begun.update(_assignment(step), step.where)
+
+
+def _assignment(step: Step) -> dict[str, str]:
+    return {"v": f"v + {step.amount}"} if step.kind == "update" else {"k": f"(k + {step.amount}) % 3"}
+
+
+def _again(program: Program, commit: Callable[[], _T], unknown: OutcomeUnknown) -> _T:
+    """Call `commit` again, sometimes: it finds out, or is as unknown as before."""
+    if program.machine.draw() < 0.5:
+        raise unknown
+    try:
+        return commit()
+    except Unavailable:
+        raise unknown from None
+
+
+# -- several tables ------------------------------------------------------------------------------------------------------
+
+
+def _joint(program: Program, call: Call) -> Commits:
+    operation = call.operation
+    tables = {number: program.table(number) for number in operation.tables}
+    application = None if operation.application is None else (f"app-{program.machine.number}", operation.application)
+    begun = JointTransaction(
+        tables=list(tables.values()) if operation.options["named"] else (),
+        transaction=application,
+        timeout_s=program.timeout_s,
+        ack="ratified" if operation.options["ratified"] else "published",
+    )
+    for step in operation.steps:
+        _do_joint_step(begun, tables, step, call)
+    call.read_versions = {number: begun.read_versions[table.location] for number, table in tables.items()}
+    try:
+        info = begun.commit()
+    except OutcomeUnknown as unknown:
+        info = _again(program, begun.commit, unknown)
+    return {number: info[table] for number, table in tables.items() if table.location in info}
+
+
+def _do_joint_step(begun: JointTransaction, tables: Mapping[int, Table], step: Step, call: Call) -> None:
+    seen: State = {}
+    if step.source is not None and step.looks_for is not None:
+        seen, _ = rows_of(begun.scan(tables[step.source], where=step.looks_for.sql))
+        call.scans.append(seen)
+    table = tables[step.table]
+    rows: State = {u: (k, len(seen), w) for u, (k, _, w) in step.rows.items()} if step.kind == "copy" else step.rows
+    arrow = rows_as_arrow(rows, wide=_is_wide(table))
+    match step.kind:
+        case "append" | "copy" | "widen":
+            begun.append(table, arrow, merge_schema=step.kind == "widen")
+        case "overwrite":
+            begun.overwrite(table, arrow, step.where)
+        case "delete":
+            begun.delete(table, step.where)
+        case "upsert":
+            begun.upsert(table, arrow, on=["uid"])
+        case "update" | "move":
+            begun.update(table, _assignment(step), step.where)
+        case _:
+            assert step.kind == "scan"
+
+
+def _together(program: Program, call: Call) -> Commits:
+    numbers = call.operation.options["tables"]
+    shown = sluice.read_together([program.table(number) for number in numbers], timeout_s=program.timeout_s)
+    for number, snapshot in zip(numbers, shown, strict=True):
+        _note_read(program, call, number, "together", snapshot, snapshot.to_arrow())
+    return None
+
+
+# -- one table -----------------------------------------------------------------------------------------------------------
+
+
+def _leased(program: Program, call: Call) -> Commits:
+    """A change under a lease on all of the table; what it costs others, they wait for."""
+    options, machine = call.operation.options, program.machine
+    commits: list[Commits] = []
+    try:
+        with program.table(call.operation.table).lease(options["mode"], wait_s=0.5 + 5.0 * machine.draw()):
+            machine.clock.sleep(2.0 * machine.draw() ** 4)
+            machine.lose_lease(call.operation.number)
+            commits.append(_write(program, call))
+    except LeaseLost:
+        if not commits:
+            raise
+    return commits[0]  # what was committed under a lease stands, though the lease was lost afterwards
+
+
+def _plan(program: Program, call: Call) -> Commits:
+    operation = call.operation
+    table = program.table(operation.table)
+    if operation.number not in program.plans:
+        plan = table.plan_write(SCHEMA, merge_schema=True)
+        program.plans[operation.number] = plan, plan.write(rows_as_arrow(operation.steps[0].rows))
+    plan, files = program.plans[operation.number]
+    return _of(operation.table, table.commit_write(plan, files))
+
+
+def _compact(program: Program, call: Call) -> Commits:
+    return _of(call.operation.table, program.table(call.operation.table).compact(call.operation.options["mode"]))
+
+
+def _properties(program: Program, call: Call) -> Commits:
+    settings = {"simulated.by": str(call.operation.number), "delta.checkpointInterval": "7"}
+    return _of(call.operation.table, program.table(call.operation.table).set_properties(settings))
+
+
+def _read(program: Program, call: Call) -> Commits:
+    operation = call.operation
+    level = operation.options["level"]
+    shown = program.table(operation.table).snapshot(consistency=level)
+    _note_read(program, call, operation.table, level, shown, shown.to_arrow())
+    return None
+
+
+def _pinned(program: Program, call: Call) -> Commits:
+    """A long read: its version is pinned, and read when others have collected garbage."""
+    operation, machine = call.operation, program.machine
+    history = machine.around.history
+    table = program.table(operation.table)
+    latest = table.snapshot().version
+    shown = table.snapshot(max(0, latest - operation.options["back"]))
+    with shown.pin() as pin:
+        history.at(table.location).pins[pin._path].acknowledged = history.next_tick()
+        machine.clock.sleep(8.0 * machine.draw() ** 2)
+        _note_read(program, call, operation.table, "pinned", shown, shown.to_arrow())
+    return None
+
+
+def _note_read(program: Program, call: Call, number: int, level: str, shown: TableSnapshot, rows: pa.Table) -> None:
+    state, twice = rows_of(rows)
+    if twice:
+        program.machine.around.history.trouble.append(f"{call}: rows are there twice in version {shown.version}")
+    call.reads.append(Read(number, level, shown.version, state))
+
+
+def _vacuum(program: Program, call: Call) -> Commits:
+    forced = call.operation.options["forced"]
+    program.table(call.operation.table).vacuum(0 if forced else None, force=forced)
+    return None
+
+
+def _checkpoint(program: Program, call: Call) -> Commits:
+    program.table(call.operation.table).checkpoint()
+    return None
+
+
+def _reopen(program: Program, call: Call) -> Commits:
+    table = program.tables.pop(call.operation.table, None)
+    if table is not None:
+        table.close()
+    return None
+
+
+def _rebring(program: Program, call: Call) -> Commits:
+    """Give the table back to other engines, and bring it in again."""
+    number = call.operation.table
+    table = program.table(number)
+    del program.tables[number]
+    table.detach()
+    _, commit = creation.attach(program.addresses[number])
+    return _of(number, commit)
+
+
+DO: dict[str, Callable[[Program, Call], Commits]] = {
+    "write": _write,
+    "joint": _joint,
+    "together": _together,
+    "leased": _leased,
+    "plan": _plan,
+    "compact": _compact,
+    "properties": _properties,
+    "read": _read,
+    "pinned": _pinned,
+    "vacuum": _vacuum,
+    "checkpoint": _checkpoint,
+    "reopen": _reopen,
+    "rebring": _rebring,
+}

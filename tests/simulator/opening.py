@@ -1,0 +1,134 @@
+"""How a simulated machine reaches tables: their addresses, and opening, creating and rebuilding them when services are away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+import sluice
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.presence import Presence
+from sluice.coordinator.records import ClientName
+from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
+from sluice.storage.objects import ObjectStore
+from sluice.tables import creation
+from sluice.tables.access import Access, TableAddress
+
+from .machine import Machine
+from .operations import State
+
+__all__ = ["SCHEMA", "WIDE_SCHEMA", "Address", "Settings", "create_table", "opened", "rebuilt", "rows_as_arrow", "rows_of"]
+
+SCHEMA = pa.schema([pa.field("uid", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("v", pa.int64())])
+WIDE_SCHEMA = pa.schema([*SCHEMA, pa.field("w", pa.int64())])
+_RETRIES = 120
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A table of the run: where it is, its properties, and what it is partitioned by."""
+
+    location: str
+    properties: dict[str, str]
+    partition_by: Sequence[str]
+
+    @property
+    def level(self) -> str:
+        """Its isolation level."""
+        return self.properties["delta.isolationLevel"]
+
+
+class Address(TableAddress):
+    """A table's address on one machine."""
+
+    __slots__ = ("limits", "machine")
+
+    machine: Machine
+    limits: Limits
+
+    def store(self) -> ObjectStore:
+        """The object store as the machine reaches it."""
+        return self.machine.store_at(self.location)
+
+    def context(self, limits: Limits | None = None) -> TableContext:
+        """What the commit path works with on the machine."""
+        machine = self.machine
+        if machine.presence is None:
+            machine.presence = Presence(machine.connect, application=machine.name, clock=machine.clock)
+        return TableContext(
+            self.store(),
+            TableTree(self.location),
+            machine.connect,
+            machine.clock,
+            limits or self.limits,
+            ClientName("simulated", 1000 + machine.number, machine.name),
+            presence=machine.presence,
+            stores=machine.store_at,
+        )
+
+    @staticmethod
+    def on(machine: Machine, limits: Limits, location: str) -> Address:
+        """The address of a table of the run."""
+        address = Address(location, "memory://simulated")
+        object.__setattr__(address, "machine", machine)
+        object.__setattr__(address, "limits", limits)
+        return address
+
+
+def rows_as_arrow(rows: State, *, wide: bool = False) -> pa.Table:
+    """Rows as the client writes them: with the column that came later where `wide`, or where a row has a value there."""
+    schema = WIDE_SCHEMA if wide or any(row[2] is not None for row in rows.values()) else SCHEMA
+    columns = [pa.array([row[n] for row in rows.values()], pa.int64()) for n in range(len(schema) - 1)]
+    return pa.table([pa.array(list(rows), pa.int64()), *columns], schema=schema)
+
+
+def rows_of(shown: pa.Table) -> tuple[State, bool]:
+    """What a client is shown, and whether a row is there twice."""
+    uids = shown["uid"].to_pylist()
+    ws = shown["w"].to_pylist() if "w" in shown.column_names else [None] * len(uids)
+    values = zip(shown["k"].to_pylist(), shown["v"].to_pylist(), ws, strict=True)
+    return dict(zip(uids, values, strict=True)), len(uids) != len(set(uids))
+
+
+def create_table(address: Address, settings: Settings) -> None:
+    """Create the table, unless somebody did; again when a service was away."""
+    for _ in range(_RETRIES):
+        try:
+            creation.create(address, SCHEMA, list(settings.partition_by), settings.properties)
+            return
+        except (TableExists, sluice.NotCommitted):
+            return  # somebody else was first; it may have been given back since
+        except InvalidRequest:
+            if address.machine.around.history.lost_at is None:
+                raise
+            return
+        except (Unavailable, OutcomeUnknown):
+            address.machine.clock.sleep(1.0)
+
+
+def opened(address: Address) -> Access:
+    """The table, brought in again when somebody gave it back and died."""
+    try:
+        return Access.coordinated(address, address.limits)
+    except NotATable:
+        if address.machine.around.history.lost_at is not None:
+            raise
+        creation.attach(address)
+        return Access.coordinated(address, address.limits)
+
+
+def rebuilt(address: Address, wait_s: float) -> None:
+    """Rebuild the nodes of a table after the coordinator's data were lost, unless somebody did or is at it. Raises Unavailable."""
+    history = address.machine.around.history
+    number = history.at(address.location).number
+    try:
+        sluice.recover(address.location, wait_s=wait_s)
+    except InvalidRequest as refused:
+        if "nothing to recover" not in refused.message:
+            raise
+    history.recovered.add(number)

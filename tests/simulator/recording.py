@@ -1,0 +1,124 @@
+"""The twin of the coordination service, which notes what takes effect: from the raw nodes, into a history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from sluice.coordinator.memory import MemoryCoordination
+from sluice.coordinator.tree import Change, Tree
+
+from .history import History, LeaseTold, PinTold, PresenceTold, SlotTold, TableHistory, Verdict
+from .machine import Machine
+from .scheduler import current
+
+__all__ = ["NotedCoordination"]
+
+_NOT_OF_A_CALL = ("CREATE TABLE", "ATTACH", "DETACH", "RECOVER", "VACUUM START", "VACUUM END")
+"""What is committed beside what a call is about."""
+
+
+class NotedCoordination(MemoryCoordination):
+    """The service; `after_heads` is called when a head has moved."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+        self.after_heads: Callable[[], None] | None = None
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        """Note the changes of one request, and show them to every session."""
+        tick = self._history.next_tick() if changes else 0
+        moved = False
+        for change in changes:
+            data = None if change.after is None else change.after.data
+            top, _, rest = change.path.lstrip("/").partition("/")
+            if top == "tables" and "/" in rest:
+                name, _, inside = rest.partition("/")
+                self._note(self._history.at(unquote(name)), tick, change.path, inside, data)
+                moved = moved or inside == "head"
+            elif rest and top in ("clients", "open"):
+                self._present(tick, rest, data, new=change.before is None)
+            elif rest and top == "graves" and data is not None:
+                self._history.graves[rest] = tick
+        super().publish(changes)
+        if moved and self.after_heads is not None:
+            self.after_heads()
+
+    def lose_everything(self) -> None:
+        """Every server comes back with an empty disk."""
+        with self.lock:
+            for session in list(self._sessions.values()):
+                session.expire()
+            self.tree = Tree()
+        self._history.lost_at = tick = self._history.next_tick()
+        for each in self._history.present.values():
+            if each.stood(tick):
+                each.gone.append(tick)
+
+    def _present(self, tick: int, name: str, data: bytes | None, *, new: bool) -> None:
+        told = self._history.present.setdefault(name, PresenceTold())
+        if data is None:
+            told.gone.append(tick)
+        elif new:
+            told.made.append(tick)
+
+    def _note(self, table: TableHistory, tick: int, path: str, inside: str, data: bytes | None) -> None:
+        parts = inside.split("/")
+        match parts, data:
+            case ["leases", _], None:
+                table.lease(path).gone = tick
+            case ["pins", _], None:
+                table.pins[path].gone = tick
+            case ["slots", _, _], None:
+                table.slots[path].gone = tick
+            case _, None:
+                return
+            case ["head"], _:
+                table.heads.append((tick, json.loads(data)))
+            case ["published"], _:
+                table.published.append((tick, json.loads(data)))
+            case ["slots", generation, name], _:
+                guid, _, sequence = name.removeprefix("i-").rpartition("-")
+                table.slots[path] = SlotTold(tick, int(generation), int(sequence), guid)
+                table.slot_of.setdefault(guid, []).append(path)
+                self._file(table, json.loads(data))
+            case ["leases"], data if data:
+                for granted in json.loads(data)["granted"]:
+                    lease = table.lease(f"{path}/{granted}")
+                    lease.granted = tick if lease.granted is None else lease.granted
+            case ["leases", _], _:
+                table.leases.append(LeaseTold(path, json.loads(data)["mode"]))
+            case ["pins", _], _:
+                table.pins[path] = PinTold(json.loads(data)["version"], tick)
+            case ["verdicts", _], _:
+                self._decide(table, tick, json.loads(data))
+
+    def _decide(self, table: TableHistory, tick: int, record: Mapping[str, Any]) -> None:
+        generation = record["generation"]
+        table.verdicts += [
+            Verdict(tick, generation, v["slot"], v["transaction_id"], v["refusal"], v["version"], v["ordinal"], v["repeats"])
+            for v in record["verdicts"]
+        ]
+        if record.get("direct"):
+            intent = json.loads(record["direct"])
+            table.direct[intent["transaction_id"]] = tick
+            self._file(table, intent)
+
+    def _file(self, table: TableHistory, intent: Mapping[str, Any]) -> None:
+        """Note whose call filed it; what brings a table in or tells of garbage is not what a call is about."""
+        guid = intent["transaction_id"]
+        table.intents[guid] = intent
+        if intent["operation"] in _NOT_OF_A_CALL:
+            return
+        table.depends[guid] = tuple(intent.get("leases", ()))
+        task = current()
+        owner = task.owner if task is not None else None
+        if isinstance(owner, Machine) and owner.doing is not None:
+            call = owner.doing
+            # others may file it again for a dead owner
+            of = self._history.owners.setdefault(guid, (call.client, call.operation.number))
+            if of == (call.client, call.operation.number) and guid not in call.filed:
+                call.filed.append(guid)

@@ -1,0 +1,173 @@
+"""What clients do to each other in orders that nobody thinks of: each was found by the simulator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.clock import SystemClock
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.joint_check import incomplete_joints
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import Call, MemoryCoordination
+from sluice.coordinator.tree import Tree
+from sluice.storage.memory import MemoryStore
+from sluice.storage.paths import commit_path
+from sluice.tables import recovery
+
+from .conftest import FLIGHTS, Place, flights
+from .elsewhere import Writer, disk_of
+
+IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    name = f"rare-{os.urandom(8).hex()}"
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
+
+
+def service_of(place: Place) -> MemoryCoordination:
+    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+
+
+def lose_everything(place: Place) -> None:
+    """Every server of the coordinator comes back with an empty disk."""
+    service = service_of(place)
+    with service.lock:
+        for session in list(service._sessions.values()):
+            session.expire()
+        service.tree = Tree()
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place, vectors: str) -> None:
+    """A share that changes nothing is there for what was read: it is no reorganisation, which may overlook added rows."""
+    read = place.create(properties={"delta.isolationLevel": "Serializable", "delta.enableDeletionVectors": vectors})
+    written = sluice.Table.create(f"{place.location}-written", FLIGHTS, coordinator=place.coordinator)
+    tx = sluice.transaction(tables=[read, written])
+    count = tx.scan(read, where="month = 1").num_rows
+    tx.append(written, flights(("JFK", 1, count)))
+    place.open().append(flights(("JFK", 1, 7)))
+    with pytest.raises(sluice.ConcurrentModification, match=read.location):
+        tx.commit()
+    assert written.snapshot().to_arrow().num_rows == 0
+    MemoryStore(written.location).forget()
+
+
+def test_a_plan_that_another_process_committed_meanwhile_is_committed(place: Place) -> None:
+    """It is closed by then, and cannot be filed any more: that is no reason to tell its other owner to begin it again."""
+    place.create()
+    table, other = Writer(place, IMPATIENT).table, place.open()
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 1)))
+    made: list[sluice.Commit | None] = []
+
+    def overtake(call: Call) -> None:
+        if call.verb == "apply" and not made and any("/slots/" in op.path for op in call.ops):
+            made.append(None)
+            made[0] = other.commit_write(plan, files)
+
+    service = service_of(place)
+    service.before = overtake
+    told = table.commit_write(plan, files)
+    service.before = None
+    [first] = made
+    assert first is not None
+    assert told is not None
+    assert (told.version, told.transaction_id, told.repeated) == (first.version, first.transaction_id, True)
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
+def test_a_slot_that_came_too_late_keeps_no_garbage_of_the_dead(place: Place) -> None:
+    """It is never decided, and nobody is left to file it again."""
+    place.create()
+    table = place.open()
+    writer = Writer(place, IMPATIENT)
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    context = writer.access.ours.context
+    head = writer.access.head()
+    context.coordination.create(context.tree.slot_prefix(head.generation, begun.id), b"{}", sequential=True)
+    busy = Writer(place, IMPATIENT.but(generation_slots_max=1)).table
+    for _ in range(3):
+        busy.append(flights(("JFK", 1, 1)))
+    late = begun.id
+    context.coordination.create(context.tree.slot_prefix(head.generation, late), b"{}", sequential=True)
+    assert table.vacuum().garbage == (), "it is alive"
+    writer.dies()
+    assert len(table.vacuum().garbage) == 1
+
+
+# -- the coordinator's data are lost -------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_a_verdict_when_all_is_lost_is_not_told_of_a_bug(place: Place) -> None:
+    place.create()
+    table = sluice.Table(Writer(place, IMPATIENT).access, timeout_s=1.0)
+    service = service_of(place)
+
+    def lose(call: Call) -> None:
+        if call.verb == "apply" and any("/slots/" in op.path for op in call.ops):
+            service.after = None
+            lose_everything(place)
+
+    service.after = lose
+    with pytest.raises(sluice.OutcomeUnknown):
+        table.append(flights(("LGA", 1, 9)))
+
+
+def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked before the other was done, and came to its turn after that: another version would be one that nobody ratified."""
+    place.create()
+    place.open().append(flights(("JFK", 1, 1)))
+    lose_everything(place)
+    alone = recovery._alone
+
+    def overtaken(context: TableContext) -> AbstractContextManager[str]:
+        monkeypatch.setattr(recovery, "_alone", alone)
+        assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 2
+        return alone(context)
+
+    monkeypatch.setattr(recovery, "_alone", overtaken)
+    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+    assert place.open().version == 2
+    assert commit_path(3) not in disk_of(place).objects
+
+
+def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.create()
+    place.open()
+    lose_everything(place)
+
+    def sleep(_: object, seconds: float) -> None:
+        if seconds == 5.0:
+            for session in list(service_of(place)._sessions.values()):
+                session.expire()
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with pytest.raises(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, wait_s=5.0)
+    assert commit_path(1) not in disk_of(place).objects
+    monkeypatch.undo()
+    assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 1
+
+
+def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place) -> None:
+    tables = [place.create(), sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)]
+    with sluice.transaction() as tx:
+        for table in tables:
+            tx.append(table, flights(("JFK", 1, 1)))
+    tables[0].append(pa.table(flights(("JFK", 1, 2))))
+    tables[0].checkpoint()
+    for version in (0, 1):
+        del disk_of(place).objects[commit_path(version)]
+    assert incomplete_joints({table.location: MemoryStore(table.location) for table in tables}) == []
+    MemoryStore(tables[1].location).forget()
