@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +21,15 @@ import pytest
 from rich.console import Console
 
 from sluice.demo import flights
+from sluice.demo.bookings import book
+from sluice.demo.inventory import take_inventory
 from sluice.demo.processes import Report
 from sluice.demo.progress import Board, Progress
 from sluice.demo.proof import difference, log_faults, prove
-from sluice.demo.workspace import DemoOptions, workspace
+from sluice.demo.workspace import DemoOptions, Workspace, workspace
 from sluice.storage.errors import InvalidRequest
 from sluice.tables.history import HistoryEntry
+from sluice.tables.table import Table
 
 ROWS = 2_000
 LIMIT_S = 240
@@ -50,7 +55,9 @@ def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> 
     status, lines = run(tmp_path, "--no-spark", "--store", store)
     assert status == 0, "\n".join(lines)
     assert lines[-1].startswith("demo: ok: ")
-    assert sum(line.startswith("✓") for line in lines) == 8
+    assert sum(line.startswith("✓") for line in lines) == 9
+    assert any(line.startswith("✓ transactions over two tables") for line in lines)
+    assert any(line.startswith("✓ who holds a lease is not disturbed") for line in lines)
     assert not any("✗" in line for line in lines)
     assert list(tmp_path.iterdir()) == []
 
@@ -257,6 +264,31 @@ def test_the_proof_finds_deletes_that_wrote_files() -> None:
     wrong: Any = SimpleNamespace(history=[entry(7, metrics={"numAddedFiles": "1"})], table=table)
     [finding] = prove(wrong, [statement])
     assert not finding.holds
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Workspace:
+    """Where the bookings are, with a coordinator in memory."""
+    locations = tuple(str(tmp_path / name) for name in ("seats", "bookings"))
+    here: Any = SimpleNamespace(coordinator=f"memory://{uuid.uuid4().hex}", storage_options={}, beside=locations)
+    place: Workspace = here
+    return place
+
+
+def test_bookings_wait_while_somebody_holds_the_seats(beside: Workspace) -> None:
+    assert book(beside).holds
+    found = take_inventory(beside)
+    assert found.holds, found.detail
+    assert found.detail.startswith("5 versions were made under it")
+    assert "4 bookings waited" in found.detail
+
+
+def test_a_lease_that_keeps_nobody_out_is_found(beside: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert book(beside).holds
+    monkeypatch.setattr(Table, "lease", lambda *_, **__: nullcontext())
+    found = take_inventory(beside)
+    assert not found.holds
+    assert "got in between" in found.detail
 
 
 def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

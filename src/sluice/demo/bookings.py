@@ -13,7 +13,7 @@ from ..tables.table import Table
 from .proof import Finding
 from .workspace import Workspace
 
-__all__ = ["book"]
+__all__ = ["book", "book_one"]
 
 _SCHEMA = pa.schema([pa.field("flight", pa.int64(), nullable=False), pa.field("seats", pa.int64(), nullable=False)])
 _FLIGHTS = 4
@@ -76,7 +76,7 @@ def _passenger(place: Workspace, number: int) -> tuple[int, int]:
         flight = (number + turn) % _FLIGHTS
         for _ in range(_ATTEMPTS):
             try:
-                _book_one(place, flight)
+                book_one(place, flight)
             except ConcurrentModification:
                 lost += 1
             else:
@@ -85,7 +85,8 @@ def _passenger(place: Workspace, number: int) -> tuple[int, int]:
     return booked, lost
 
 
-def _book_one(place: Workspace, flight: int) -> None:
+def book_one(place: Workspace, flight: int) -> None:
+    """One seat of a flight becomes a booking. Raises ConcurrentModification when somebody else was faster."""
     seats, bookings = place.beside
     with JointTransaction(place.coordinator, storage_options=place.storage_options, tables=place.beside) as transaction:
         transaction.update(seats, {"seats": "seats - 1"}, f"flight = {flight} AND seats > 0")

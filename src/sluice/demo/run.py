@@ -10,7 +10,8 @@
 All six write at the same time, each in a process of its own, from the moment that all are ready. When nobody brings new
 rows any more, the corrections job ends its last round, then the cancelled flights that are left are deleted. At last two
 transactions at once delete an airline's flights, one half each, of the same files; and what the table holds is compared with
-the file. Beside it, seats become bookings: transactions over two tables, with somebody who counts both.
+the file. Beside it, seats become bookings: transactions over two tables, with somebody who counts both; and somebody takes stock
+of the seats under a lease, while bookings wait.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..tables.table import Table
 from .bookings import book
 from .engines import require_engines
 from .flights import AIRPORTS, PARTITION_BY, PROPERTIES, SCHEMA, STREAM, loader, read_flights, split, stream_flights
+from .inventory import take_inventory
 from .job import Assignment, Input
 from .processes import JobFailed, JobProcess, Report
 from .progress import Board, Progress
@@ -73,7 +75,7 @@ def _run(options: DemoOptions, place: Workspace, console: Console) -> str:
         _work(jobs, place, board, time_limit_s=options.time_limit_s)
         evidence = _evidence(options, place, table, board, withdraw(place))
         failed = []
-        for finding in (*prove(evidence), book(place)):
+        for finding in (*prove(evidence), book(place), take_inventory(place)):
             mark = "[green]✓[/]" if finding.holds else "[red]✗[/]"
             console.print(mark, f"{finding.statement}: {finding.detail}", highlight=False, soft_wrap=True)
             failed += [] if finding.holds else [finding.statement]
