@@ -52,6 +52,7 @@ WIRE: Final = {
 _SMALL: Final = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
 _STATS_STRUCT: Final = "stats_parsed"
 _BATCH_ROWS: Final = 65_536
+_WHOLE_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -74,12 +75,12 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint, *, with_files: b
         if part.path.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json"):
             _split(decode_commit(store.get(part.key), name=part.key), content)
         else:
-            _read_parquet(store, part.key, content, with_files)
+            _read_parquet(store, part.key, part.size, content, with_files)
     sidecars = [each for each in content.actions if isinstance(each, Sidecar)]
     for sidecar in sidecars if with_files else ():
         key = sidecar_path(sidecar.path)
         try:
-            _read_parquet(store, key, content, with_files)
+            _read_parquet(store, key, sidecar.size_in_bytes, content, with_files)
         except ObjectNotFound as cause:
             raise MissingObject(
                 f"{key} is not there, but checkpoint {checkpoint.parts[0].key} refers to it; restore it from a copy",
@@ -109,12 +110,14 @@ def _split(actions: Iterable[Action], content: _Content) -> None:
     content.tombstones.append(remove_rows(removes))
 
 
-def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: bool) -> None:
-    source = store.open_input(key)
+def _read_parquet(store: ObjectStore, key: str, size: int, content: _Content, with_files: bool) -> None:
+    """Read one file; a small one is fetched whole, in one request, and read without the help of other threads."""
+    large = size > _WHOLE_BYTES
+    source = store.open_input(key) if large else pa.BufferReader(store.get(key))
     try:
-        with source, pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True) as file:
+        with source, pq.ParquetFile(source, pre_buffer=large, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
-                _read_group(file, group, key, content, with_files)
+                _read_group(file, group, key, content, with_files, threads=large)
     except (pa.ArrowException, OSError) as cause:
         raise CorruptLogFile(
             f"checkpoint {key} cannot be read: {cause}; the file is truncated or damaged: restore it from a copy",
@@ -124,10 +127,10 @@ def _read_parquet(store: ObjectStore, key: str, content: _Content, with_files: b
         ) from cause
 
 
-def _read_group(file: pq.ParquetFile, group: int, key: str, content: _Content, with_files: bool) -> None:
+def _read_group(file: pq.ParquetFile, group: int, key: str, content: _Content, with_files: bool, *, threads: bool) -> None:
     wanted = _wanted(file.metadata.row_group(group), with_files)
     # Some writers put a million rows into one group: batches keep what is decoded at once small.
-    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted) if wanted else ():
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=threads) if wanted else ():
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             # Each row of a checkpoint has one of its columns set.
             rows = column.drop_null() if column.null_count else column
