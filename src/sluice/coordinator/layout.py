@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 __all__ = ["CLIENTS", "GRAVES", "OPEN", "RECOVERING", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
@@ -82,6 +83,11 @@ def newest_first(names: Iterable[str]) -> list[VerdictName]:
     return sorted((v for v in map(VerdictName.parse, names) if v is not None), reverse=True)
 
 
+@lru_cache(maxsize=1024)
+def _root(location: str) -> str:
+    return f"{TABLES}/{quote(location, safe='')}"
+
+
 @dataclass(frozen=True, slots=True)
 class TableTree:
     """The nodes of one table, by its normalised location."""
@@ -91,7 +97,7 @@ class TableTree:
     @property
     def root(self) -> str:
         """The table's node; the location is percent-encoded into one name."""
-        return f"{TABLES}/{quote(self.location, safe='')}"
+        return _root(self.location)
 
     def incarnation(self, identity: str) -> str:
         """What only the tree of this identity has."""

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -197,7 +197,7 @@ class Grants:
 
     def encode(self) -> bytes:
         """As JSON."""
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @staticmethod
     def decode(data: bytes) -> Grants | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -291,7 +291,7 @@ class BatchRecord:
 
     def encode(self) -> bytes:
         """As JSON."""
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @staticmethod
     def decode(data: bytes) -> BatchRecord:

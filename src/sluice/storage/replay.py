@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
 from .records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Txn
@@ -15,12 +16,16 @@ from .records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metad
 __all__ = ["ReplayState"]
 
 
+_NO_FILES: Final = FILES_SCHEMA.empty_table()
+_NO_TOMBSTONES: Final = TOMBSTONES_SCHEMA.empty_table()
+
+
 def _no_files() -> LayeredTable[AddFile]:
-    return LayeredTable(FILES_SCHEMA.empty_table(), add_rows)
+    return LayeredTable(_NO_FILES, add_rows)
 
 
 def _no_tombstones() -> LayeredTable[RemoveFile]:
-    return LayeredTable(TOMBSTONES_SCHEMA.empty_table(), remove_rows)
+    return LayeredTable(_NO_TOMBSTONES, remove_rows)
 
 
 @dataclass(frozen=True, slots=True)

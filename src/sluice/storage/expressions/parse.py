@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
@@ -49,9 +50,11 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
     return _Translator(schema).widened(_only(_trees(text, "predicate")))
 
 
-def _trees(text: str, noun: str) -> list[Any]:
+@lru_cache(maxsize=256)
+def _trees(text: str, noun: str) -> tuple[Any, ...]:
+    """What was parsed; nobody changes it. Raises PredicateError."""
     try:
-        return sqlglot.parse(text, dialect=_Dialect)
+        return tuple(sqlglot.parse(text, dialect=_Dialect))
     except sqlglot.errors.SqlglotError as error:
         where: dict[str, Any] = next(iter(getattr(error, "errors", ())), {})
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
@@ -65,7 +68,7 @@ def _trees(text: str, noun: str) -> list[Any]:
         ) from None
 
 
-def _only(trees: list[Any]) -> Any:
+def _only(trees: Sequence[Any]) -> Any:
     if len(trees) != 1 or trees[0] is None:
         raise PredicateError("it must be exactly one expression")
     return trees[0]
