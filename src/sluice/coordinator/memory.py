@@ -64,6 +64,7 @@ class MemoryCoordination:
         self._script = Script()
         self._sessions: dict[int, MemorySession] = {}
         self._last_session = 0
+        self._last_call = 0
         self.lock = RLock()
         self.outbox: deque[Watch] = deque()
         self._delivering = Lock()
@@ -95,7 +96,8 @@ class MemoryCoordination:
         """Count the call and find its fault. Without the lock: the hook may take its time."""
         with self.lock:
             self.calls[verb] += 1
-            call = Call(self.calls.total(), session_id, verb, path, tuple(ops))
+            self._last_call += 1
+            call = Call(self._last_call, session_id, verb, path, tuple(ops))
             scripted = self._script.take(call)
         asked = self.before(call) if self.before else None
         return call, asked or scripted

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any, BinaryIO, Literal
 
 from .errors import ObjectNotFound, StorageFull, StorageUnavailable
@@ -260,10 +261,10 @@ class MemoryStore:
         with self.disk.call("list", check_folder(prefix)), self.disk.lock:
             found = [
                 ObjectInfo(key, len(data), modified_ms)
-                for key, (data, modified_ms) in sorted(self.disk.objects.items())
-                if key.startswith(prefix) and key >= start and (recursive or "/" not in key[len(prefix) :])
+                for key, (data, modified_ms) in self.disk.objects.items()
+                if key >= start and key.startswith(prefix) and (recursive or "/" not in key[len(prefix) :])
             ]
-        return iter(found)
+        return iter(sorted(found, key=attrgetter("key")))
 
 
 class _Sink(io.BytesIO):
