@@ -78,6 +78,11 @@ def _perhaps(transaction_id: str) -> bool:
     return bool(transaction_id)
 
 
+def _nothing_on_record(transaction_id: str) -> None:
+    """Where nobody looks for verdicts none is found."""
+    _ = transaction_id
+
+
 def require_time(transaction_id: str, deadline: Deadline, is_decided: Callable[[str], bool] | None = None) -> None:
     """Raise OutcomeUnknown for a transaction that has no slot, when the time for it is over.
 
@@ -105,14 +110,20 @@ def in_doubt(transaction_id: str) -> OutcomeUnknown:
 
 
 def claim_slot(
-    context: TableContext, intent: Intent, head: Head, deadline: Deadline, is_decided: Callable[[str], bool] = _perhaps
+    context: TableContext,
+    intent: Intent,
+    head: Head,
+    deadline: Deadline,
+    is_decided: Callable[[str], bool] = _perhaps,
+    raise_refusal: Callable[[str], None] = _nothing_on_record,
 ) -> Claim:
     """File the intent under a new slot of the head's generation.
 
     A lost reply is never answered by sending again blindly: a barrier settles whether the first request took effect,
-    then the GUID is looked for. Raises OutcomeUnknown when the deadline is over, CoordinatorUnavailable when it is and the
-    coordinator was away; `stage` tells whether it may be filed, for which `is_decided` looks for a verdict on it. Raises
-    TransactionExpired when its owner was taken for dead.
+    then the GUID is looked for among the slots and, by `raise_refusal`, in the verdicts: what was refused stays so. Raises
+    OutcomeUnknown when the deadline is over, CoordinatorUnavailable when it is and the coordinator was away; `stage` tells
+    whether it may be filed, for which `is_decided` looks for a verdict on it. Raises TransactionExpired when its owner was
+    taken for dead.
     """
     point("before-claim")
     doubt: Callable[[str], bool] | None = None
@@ -123,13 +134,11 @@ def claim_slot(
             point("after-claim")
             return _claim(intent.transaction_id, head.generation, path)
         except ReplyLost:
-            # not in an earlier generation: a slot that came too late there is why the intent is filed again here
-            mine = partial(find_slot, context, intent.transaction_id, head, oldest=head.generation)
-            found = context.after_lost_reply(intent.transaction_id, mine)
+            found = context.after_lost_reply(intent.transaction_id, partial(_filed, context, intent.transaction_id, head, raise_refusal))
             if found is not None:
                 point("after-claim")
                 return found
-            # either it never took effect, or it was decided and cleaned up already: the decision will look for that
+            # either it never took effect, or it was committed and cleaned up already: the decision will look for that
             intent, doubt = replace(intent, filed_again=True), is_decided
         except ApplyRefused as refused:
             if not context.after_refusal(refused, intent.transaction_id):
@@ -138,6 +147,17 @@ def claim_slot(
             if deadline.over:
                 raise (in_doubt(intent.transaction_id) if doubt else too_late(intent.transaction_id, str(error))) from error
             context.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _filed(context: TableContext, transaction_id: str, head: Head, raise_refusal: Callable[[str], None]) -> Claim | None:
+    """The slot that a request made whose reply was lost. Raises what refused the transaction, if that came first.
+
+    Not one in an earlier generation: a slot that came too late there is why the intent is filed again here.
+    """
+    found = find_slot(context, transaction_id, head, oldest=head.generation)
+    if found is None:
+        raise_refusal(transaction_id)
+    return found
 
 
 def too_late(transaction_id: str, trouble: str) -> CoordinatorUnavailable:

@@ -80,7 +80,7 @@ class Committer:
             commit, intent = None, replace(intent, filed_again=True)  # if it took effect, the decision finds it in the log
         if commit is None:
             self.leases.require_free(intent)
-            claim = claim_slot(self.context, intent, head, deadline, self.verdicts.knows)
+            claim = claim_slot(self.context, intent, head, deadline, self.verdicts.knows, self.verdicts.raise_refusal)
             commit = self._await(claim, intent, deadline, ack)
         if not commit.published:
             self.background.note(commit.version)

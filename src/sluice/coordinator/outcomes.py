@@ -169,6 +169,12 @@ class Verdicts:
                 return verdict.refusal
         return None
 
+    def raise_refusal(self, transaction_id: str) -> None:
+        """Raise what a transaction was refused for, where a verdict record still tells."""
+        refusal = self.refusal_of(transaction_id)
+        if refusal is not None:
+            raise refusal_error(refusal, transaction_id)
+
     def _names(self) -> Iterator[VerdictName]:
         names = self._context.coordination.children(self._context.tree.verdicts) or ()
         return filter(None, map(VerdictName.parse, names))
