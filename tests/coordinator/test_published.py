@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.records import Published
-from sluice.coordinator.store import Write
+from sluice.coordinator.store import Delete, Write
 from sluice.storage.errors import ObjectNotFound
-from sluice.storage.paths import commit_path
+from sluice.storage.paths import commit_path, staged_path
 
 from .world import DIRECT, QUICK, World, append_intent, rewrite_intent
 
@@ -77,3 +80,55 @@ def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None
     assert client.head().version - published[0].version == 2
     world.objects.disk.faults.clear()
     client.append("last.parquet")
+
+
+@pytest.mark.timeout(20)
+def test_published_is_raised_though_one_of_the_slots_is_gone(world: World) -> None:
+    """The multi that raises it removes the slots too: where one is gone already, the rest is done one by one."""
+    client, other = world.client(), world.client()
+    intents = [append_intent(client.head()) for _ in range(2)]
+    for intent in intents:
+        claim_slot(client.context, intent, client.head(), Deadline.after(20, SystemClock()))
+
+    def withdraw(call: Call) -> None:
+        gone = [op.path for op in call.ops if isinstance(op, Delete)]
+        if gone and any(op.path == world.tree.published for op in call.ops):
+            world.coordination.before = None
+            other.session.delete(gone[0])
+
+    world.coordination.before = withdraw
+    outcome = client.committer.outcome(intents[1].transaction_id, Deadline.after(20, SystemClock()))
+    assert outcome.commit is not None
+    assert outcome.commit.published
+    published = client.context.read_published()
+    assert published is not None
+    assert published[0].version == client.head().version
+    assert other.session.children(world.tree.slots(0)) == []
+
+
+def test_a_publisher_who_is_late_finds_what_was_staged_gone(world: World) -> None:
+    """The version was published, and its staged actions were collected, between two looks of his."""
+    dying, late, fast = (world.client() for _ in range(3))
+    intent = append_intent(dying.head(), "x.parquet")
+    key = staged_path(intent.transaction_id)
+    world.objects.put(key, intent.actions.encode())
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    dying.commit(replace(intent, actions="", staged=key), ack="ratified")
+    assert not dying.committer.background.drain(5.0)
+    dying.session.close()
+    world.objects.disk.faults.clear()
+
+    def collect(call: Call) -> None:
+        if call.session_id == late.session.session_id and any(world.tree.slots(0) in path for path in (call.path, *_paths(call))):
+            world.coordination.after = None
+            fast.committer.publisher.publish_pending()
+            world.objects.delete(key)
+
+    world.coordination.after = collect
+    assert late.committer.publisher.publish_pending().version == 0
+    assert world.coordination.after is None
+    assert world.files() == {"x.parquet"}
+
+
+def _paths(call: Call) -> list[str]:
+    return [op.path for op in call.ops]

@@ -277,6 +277,17 @@ _LOST: Final = (
         tests=(f"{_ONCE}test_limits_by_which_a_record_could_go_before_its_version_is_published_are_none",),
     ),
     Mutation(
+        "trees-are-made-once",
+        "I12",
+        "who makes the tree of a table and hears no answer takes it for made",
+        edit(
+            f"{COORDINATOR}bootstrap.py",
+            "            coordination.barrier()  # it took effect or it did not: then it is done now\n            continue\n",
+            "            coordination.barrier()\n",
+        ),
+        tests=(f"{_LATE}test_a_tree_is_made_although_an_answer_is_lost",),
+    ),
+    Mutation(
         "lost-session-is-replaced",
         "I12",
         "a session that expired fails whoever reads",
@@ -408,6 +419,31 @@ _PUBLISHING: Final = (
         ),
         tests=(f"{_PROTOCOL}test_no_right_to_publish_is_no_failure_of_what_is_ratified",),
         seeds=SEEDS,
+    ),
+    Mutation(
+        "gaps-are-looked-at-again",
+        "I12",
+        "a publisher that slept while others published and pruned takes what it finds for a broken invariant",
+        edit(_PUBLISHER, " and looked_again_at != node.version:", " and False:"),
+        tests=(f"{_OVERTAKEN}test_a_publisher_that_slept_while_others_published_and_pruned",),
+    ),
+    Mutation(
+        "published-though-a-slot-is-gone",
+        "I8",
+        "a slot that was removed by hand keeps a version from being published",
+        edit(_PUBLISHER, "            self._raise_one_by_one(write, gone)\n", "            return False\n"),
+        tests=("tests/coordinator/test_published.py::test_published_is_raised_though_one_of_the_slots_is_gone",),
+    ),
+    Mutation(
+        "late-publishers-find-it-published",
+        "I12",
+        "a publisher who is late takes staged actions that were collected for lost ones",
+        edit(
+            f"{COORDINATOR}ratified.py",
+            "            if state is not None and state[0].version >= plan.version:\n                return None\n",
+            "",
+        ),
+        tests=("tests/coordinator/test_published.py::test_a_publisher_who_is_late_finds_what_was_staged_gone",),
     ),
     Mutation(
         "patience-decides",
@@ -552,6 +588,20 @@ _READING: Final = (
         edit(f"{TABLES}access.py", "        self.ours.context.barrier()\n        return self.head()", "        return self.head()"),
         tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
         seeds=SEEDS,
+    ),
+    Mutation(
+        "sessions-show-their-own",
+        "reads",
+        "`session` shows a snapshot that is older than what was committed here",
+        edit(
+            f"{TABLES}access.py",
+            "        if mine <= known.version:\n            return known\n",
+            "        if True:\n            return known\n",
+        ),
+        tests=(
+            "tests/tables/test_consistency.py::test_session_shows_what_others_wrote_before_my_own",
+            "tests/tables/test_consistency.py::test_session_shows_my_writes_that_are_not_published",
+        ),
     ),
     Mutation(
         "serial-settles-the-queue",

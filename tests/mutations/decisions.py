@@ -155,6 +155,24 @@ _WINDOW: Final = (
         tests=("tests/coordinator/test_lost_and_late.py::test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again",),
     ),
     Mutation(
+        "brought-in-again-when-attached",
+        "serial",
+        "a table that is about to be attached again is written before",
+        edit(f"{COORDINATOR}bootstrap.py", "slot=head.slot, detached=True)", "slot=head.slot, detached=False)"),
+        tests=("tests/coordinator/test_lost_and_late.py::test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again",),
+    ),
+    Mutation(
+        "stricter-levels-count",
+        "serial",
+        "a transaction that asks for a stricter level than the table's is compared at the table's",
+        edit(
+            f"{TABLES}transactions.py",
+            "        level=stricter(table_isolation(configuration), change.isolation),",
+            "        level=table_isolation(configuration),",
+        ),
+        tests=("tests/tables/test_transaction.py::test_isolation_may_be_stricter_than_the_tables",),
+    ),
+    Mutation(
         "times-increase",
         "order",
         "a version has the time of its transactions, which may be earlier than the last one's",

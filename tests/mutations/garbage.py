@@ -118,6 +118,20 @@ _COLLECTED: Final = (
         tests=("tests/tables/test_collecting_order.py::test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays[filed]",),
     ),
     Mutation(
+        "looking-only-buries-nobody",
+        "I7",
+        "who only looks for garbage takes clients for dead for good",
+        edit(f"{TABLES}vacuum.py", "        elif dry_run or bury(", "        elif bury("),
+        tests=("tests/tables/test_collecting_order.py::test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody",),
+    ),
+    Mutation(
+        "looking-only-closes-no-plan",
+        "I7",
+        "who only looks for garbage closes plans",
+        edit(f"{TABLES}vacuum.py", "    for owner in () if dry_run else old_plans:", "    for owner in old_plans:"),
+        tests=("tests/tables/test_collecting_order.py::test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody",),
+    ),
+    Mutation(
         "latest-is-read-last",
         "I7",
         "what was committed while garbage was looked for is taken for garbage",

@@ -22,7 +22,7 @@ from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import staged_path
 from sluice.tables import vacuum
 
-from .conftest import Place, flights, rows_of
+from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, Writer, disk_of, later
 from .test_vacuum import aged_by, grown
 
@@ -92,6 +92,21 @@ def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place
     assert table.vacuum().garbage == ()
     assert keys(place) == before
     assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+
+
+def test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody(place: Place) -> None:
+    """A writer whose session expired is told to be dead, and comes back."""
+    table, writer = filled(place), Writer(place)
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    plan = writer.table.plan_write(FLIGHTS)
+    files = plan.write(flights(("LGA", 1, 10)))
+    writer.dies()
+    later(place, 400 * DAY_MS)
+    assert table.vacuum(dry_run=True).counts == {"orphan": 2}
+    assert begun.commit() is not None
+    assert table.commit_write(plan, files) is not None
+    assert table.refresh().snapshot().to_arrow().num_rows == 4
 
 
 def test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_slot(place: Place) -> None:
