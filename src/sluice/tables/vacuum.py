@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from ..coordinator.clock import Deadline
 from ..coordinator.context import TableContext
 from ..coordinator.errors import SessionLost
 from ..coordinator.identity import Owner, owner_of
@@ -133,7 +134,8 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     found = candidates(listed, shown, first.partition_columns)
     owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
     plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
-    gone, busy = _owners(access.ours.context, owners, plans_before_ms, dry_run=dry_run)
+    refused = frozenset[str]() if dry_run else _refused_late(access)
+    gone, busy = _owners(access.ours.context, owners, plans_before_ms, refused, dry_run=dry_run)
     last = access.read(consistency="latest")
     shown.add_files(last)
     shown.add_tombstones(last, cutoff_ms)
@@ -146,7 +148,7 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
 
 
 def _owners(
-    context: TableContext, owners: set[Owner], plans_before_ms: int, *, dry_run: bool
+    context: TableContext, owners: set[Owner], plans_before_ms: int, refused: frozenset[str], *, dry_run: bool
 ) -> tuple[dict[Owner, int | None], frozenset[Owner]]:
     """Those owners that are gone (from which term on they are not), and those that are busy, looked for in this order.
 
@@ -156,7 +158,7 @@ def _owners(
         session = context.coordination
         try:
             session.barrier()
-            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session)
+            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session, refused)
         except SessionLost:
             if attempt == _SESSIONS_MAX - 1:
                 raise
@@ -186,19 +188,34 @@ def _gone(
     return gone
 
 
-def _busy(context: TableContext, session: CoordinationStore) -> frozenset[Owner]:
+def _refused_late(access: Access) -> frozenset[str]:
+    """See what became of the slots that came too late for their generation; those transactions that are refused.
+
+    Anybody who asks files such a transaction again where it can be decided, so that it is needed until somebody did. One that
+    cannot be read, or is one of several tables, is refused where it stands.
+    """
+    committer = access.ours
+    session, tree, head = committer.context.coordination, committer.context.tree, access.head()
+    refused: set[str] = set()
+    for generation in (number for number in session.children(tree.generations) or () if int(number) < head.generation):
+        for slot in map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ()):
+            if slot is not None:
+                deadline = Deadline.after(DEFAULT_TIMEOUT_S, committer.context.clock)
+                outcome = committer.outcome(slot.transaction_id, deadline)
+                refused |= {slot.transaction_id} if outcome.error is not None else set()
+    return frozenset(refused)
+
+
+def _busy(context: TableContext, session: CoordinationStore, refused: frozenset[str]) -> frozenset[Owner]:
     """The owners with a transaction that is filed and not published yet: an undecided slot, or a verdict beyond `published`.
 
-    A slot that came too late for its generation is never decided, and its owner is not there any more to file it again.
+    `refused` are transactions of which a slot stands that will never be decided.
     """
     tree = context.tree
     ids: set[str] = set()
-    head = context.read_head()
     for generation in session.children(tree.generations) or ():
-        if head is not None and generation.isdigit() and int(generation) < head[0].generation:
-            continue  # what was decided in it has a verdict
         slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
-        ids.update(slot.transaction_id for slot in slots if slot is not None)
+        ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)
     names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
     state = context.read_published()
     reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
