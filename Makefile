@@ -3,6 +3,7 @@
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories
 # make test-delta           Delta Lake on Spark reads what sluice wrote, and takes over what it gave back (fetches its jars)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
+# make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
 # make check                formatting, lint, types, the direction of the imports
@@ -25,10 +26,11 @@ SYSTEMS = sluice,delta-rs,pyiceberg
 SEEDS = 1000
 MINUTES = 5
 SEED =
+WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-long test-delta simulate chaos mutate check bench-commits bench-engine java clean
+.PHONY: help demo test test-long test-delta simulate explore chaos mutate check bench-commits bench-engine java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -66,6 +68,11 @@ test-delta: java $(READY) $(DELTA_READY)
 # Standard output ends with one JSON object; a seed that fails is shrunk, and prints the command that shows it again.
 simulate: $(READY)
 	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) $(ARGS)
+
+# Minutes of one core; standard output ends with one JSON object, and a violation comes with the command that shows it again.
+explore: MINUTES = 10
+explore: $(READY)
+	@$(BIN)/python -m tests.explore --only "$(WORLDS)" --minutes $(MINUTES) --model $(ARGS)
 
 # Standard output ends with one JSON object; without SEED any is taken, and told.
 chaos: java $(READY)

@@ -1,0 +1,163 @@
+"""What clients of small worlds do under leases, to several tables at once, and to the garbage of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sluice.coordinator.clock import Deadline
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.lease_queue import LeaseHome, Wanted
+from sluice.coordinator.lease_records import EXCLUSIVE, Place
+from sluice.coordinator.leases import acquire, paths_of
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.presence import Presence
+from sluice.coordinator.records import ClientName, Footprint
+from sluice.storage.actions import Txn
+from sluice.storage.errors import SluiceError, Unavailable
+from sluice.tables.access import Access, TableAddress
+from sluice.tables.vacuum import vacuum
+
+from .programs import TIME_S, Program, added, append_intent, committer_of, context_of, head_of, intent_of, telling
+from .seat import Seat
+
+__all__ = ["Address", "application", "collector", "inquirer", "joint_appender", "leased_appender", "staging_appender"]
+
+
+def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits | None = None) -> Program:
+    """Appends a file under a lease on the whole table, and lets go of it."""
+
+    def aside(work: Callable[[], None], name: str) -> None:
+        if name == "sluice-let-go":  # the other one only notes that a lease is lost, which nothing here asks
+            work()
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table, limits)
+        home = LeaseHome(seat.connect, "small", seat, ClientName("small", seat.actor.index, seat.name), aside)
+        try:
+            lease = acquire(home, [Wanted(Place.of_table(TableTree(table)), mode)], wait_s=TIME_S)
+        except SluiceError as none:
+            seat.tell("lease", table, type(none).__name__)
+            return
+        head = head_of(committer)
+        intent = append_intent(committer.context, head, path, leases=paths_of([lease]))
+        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+        lease.release()
+
+    return program
+
+
+def joint_appender(tables: Sequence[str], path: str, limits: Limits | None = None) -> Program:
+    """Appends a file to several tables, in all of them or in none."""
+
+    def program(seat: Seat) -> None:
+        committers = {table: committer_of(seat, table, limits) for table in tables}
+        lead = committers[tables[0]]
+        transaction = lead.context.new_transaction_id()
+        intents = {
+            table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in committers.items()
+        }
+        try:
+            commits = lead.joints.commit(list(committers.values()), intents, Deadline.after(TIME_S, seat))
+        except OutcomeUnknown:
+            seat.tell("unknown", tables[0], transaction)
+        except NotCommitted as refused:
+            for table in tables:
+                seat.tell("refused", table, transaction, str(refused.details.get("rule", type(refused).__name__)))
+        except Unavailable as trouble:
+            seat.tell("failed", tables[0], transaction, type(trouble).__name__)
+        else:
+            for table, done in commits.items():
+                seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
+
+    return program
+
+
+def application(table: str, path: str, number: int, limits: Limits | None = None) -> Program:
+    """Appends a file as an application's transaction of that number, as two incarnations of one job may do."""
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table, limits)
+        head = head_of(committer)
+        footprint = Footprint(blind_append=True, app_versions={"app": number})
+        intent = intent_of(committer.context, head, [Txn("app", number), added(path)], footprint, validated_through=0)
+        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+
+    return program
+
+
+def inquirer(table: str, transaction_id: str, limits: Limits | None = None) -> Program:
+    """Asks for the outcome of a transaction of somebody else, whenever that is."""
+
+    def program(seat: Seat) -> None:
+        try:
+            outcome = committer_of(seat, table, limits).outcome(transaction_id, Deadline.after(TIME_S, seat))
+        except (OutcomeUnknown, Unavailable) as trouble:
+            seat.tell("asking", table, type(trouble).__name__)
+            return
+        if outcome.commit is not None:
+            done = outcome.commit
+            seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
+        elif outcome.error is not None:
+            seat.tell("refused", table, transaction_id, str(outcome.error.details.get("rule", "")))
+
+    return program
+
+
+def _present(seat: Seat, table: str, limits: Limits | None) -> TableContext:
+    return context_of(seat, table, limits, presence=Presence(seat.connect, application=seat.name, clock=seat))
+
+
+def staging_appender(table: str, limits: Limits | None = None) -> Program:
+    """Writes a data file, and commits it afterwards: between the two nobody but its presence knows of it."""
+
+    def program(seat: Seat) -> None:
+        context = _present(seat, table, limits)
+        committer = committer_of(seat, table, limits, context=context)
+        transaction = context.new_transaction_id()
+        path = f"part-{transaction}.parquet"
+        context.objects.put(path, b"rows")
+        head = head_of(committer)
+        intent = append_intent(context, head, path, transaction_id=transaction)
+        telling(seat, table, transaction, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+
+    return program
+
+
+class Address(TableAddress):
+    """A table's address as a seat has it."""
+
+    __slots__ = ("seat",)
+
+    seat: Seat
+
+    @staticmethod
+    def at(seat: Seat, table: str) -> Address:
+        """The address of a table for a seat."""
+        address = Address(table, "memory://small")
+        object.__setattr__(address, "seat", seat)
+        return address
+
+    def store(self) -> Any:
+        """The object store as the seat reaches it."""
+        return self.seat.store(self.location)
+
+    def context(self, limits: Limits | None = None) -> TableContext:
+        """What the commit path works with."""
+        return _present(self.seat, self.location, limits)
+
+
+def collector(table: str, limits: Limits | None = None) -> Program:
+    """Deletes what belongs to nobody any more."""
+
+    def program(seat: Seat) -> None:
+        try:
+            report = vacuum(Access.coordinated(Address.at(seat, table), limits))
+        except (NotCommitted, OutcomeUnknown, Unavailable) as trouble:
+            seat.tell("vacuum", table, type(trouble).__name__)
+        else:
+            seat.tell("vacuum", table, len(report.garbage))
+
+    return program

@@ -1,0 +1,175 @@
+"""What the clients of small worlds do, by sluice's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sluice.coordinator.clock import Deadline
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.outcomes import Commit, Outcome
+from sluice.coordinator.records import ClientName, Footprint, Head, Intent, digest
+from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
+from sluice.storage.errors import Unavailable
+
+from .seat import Seat
+
+__all__ = [
+    "TIME_S",
+    "Program",
+    "added",
+    "append_intent",
+    "appender",
+    "asker",
+    "committer_of",
+    "context_of",
+    "deleter",
+    "head_of",
+    "intent_of",
+    "publisher",
+    "settler",
+    "telling",
+]
+
+Program = Callable[[Seat], object]
+
+TIME_S = 60.0
+
+
+def context_of(seat: Seat, table: str, limits: Limits | None = None, **more: Any) -> TableContext:
+    """A table as a client sees it."""
+    client = ClientName("small", seat.actor.index, seat.name)
+    return TableContext(seat.store(table), TableTree(table), seat.connect, seat, limits or seat.limits, client, stores=seat.store, **more)
+
+
+def committer_of(seat: Seat, table: str, limits: Limits | None = None, *, context: TableContext | None = None) -> Committer:
+    """A client's committer."""
+    return Committer(context or context_of(seat, table, limits))
+
+
+def head_of(committer: Committer) -> Head:
+    """The head as this client sees it."""
+    state = committer.context.read_head()
+    assert state is not None
+    return state[0]
+
+
+def intent_of(context: TableContext, head: Head, actions: Sequence[Action], footprint: Footprint, **changes: Any) -> Intent:
+    """A transaction made on a head."""
+    text = encode_all(actions)
+    made = Intent(
+        transaction_id=context.new_transaction_id(),
+        operation="WRITE",
+        read_version=head.version,
+        validated_through=head.version,
+        claimed_ms=context.clock.now_ms(),
+        footprint=footprint,
+        actions=text.decode(),
+        actions_digest=digest(text),
+        client=context.client,
+    )
+    return replace(made, **changes)
+
+
+def added(path: str) -> AddFile:
+    """A data file of one row."""
+    return AddFile(path, {}, 1, 1, True, stats='{"numRecords":1}')
+
+
+def append_intent(context: TableContext, head: Head, path: str, **changes: Any) -> Intent:
+    """A blind append of one file."""
+    return intent_of(context, head, [added(path)], Footprint(blind_append=True), **changes)
+
+
+def telling(seat: Seat, table: str, transaction_id: str, commit: Callable[[], Commit]) -> Commit | None:
+    """Do it, and note what the caller was told."""
+    try:
+        done = commit()
+    except OutcomeUnknown:
+        seat.tell("unknown", table, transaction_id)
+    except NotCommitted as refused:
+        seat.tell("refused", table, transaction_id, str(refused.details.get("rule", type(refused).__name__)))
+    except Unavailable as trouble:
+        seat.tell("failed", table, transaction_id, type(trouble).__name__)
+    else:
+        seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
+        return done
+    return None
+
+
+def appender(table: str, *paths: str, limits: Limits | None = None, ack: str = "published") -> Program:
+    """Appends files one after the other, blindly."""
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table, limits)
+        for path in paths:
+            head = head_of(committer)
+            intent = append_intent(committer.context, head, path)
+            deadline = Deadline.after(TIME_S, seat)
+            telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, deadline, ack=ack))  # noqa: B023
+
+    return program
+
+
+def deleter(table: str, old: str, new: str, limits: Limits | None = None) -> Program:
+    """Replaces one file of version 0 by another, having read it there."""
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table, limits)
+        head = head_of(committer)
+        actions: list[Action] = [RemoveFile(old, True, deletion_timestamp=1), added(new)]
+        intent = intent_of(
+            committer.context,
+            replace(head, version=0),
+            actions,
+            Footprint(read_files=(old,), removes=(old,), partition_types={"p": "string"}),
+        )
+        telling(seat, table, intent.transaction_id, lambda: committer.commit(intent, head, Deadline.after(TIME_S, seat)))
+
+    return program
+
+
+def settler(table: str, limits: Limits | None = None) -> Program:
+    """Sees to it that whatever is queued is decided, whoever filed it."""
+
+    def program(seat: Seat) -> None:
+        try:
+            committer_of(seat, table, limits).settle_queue(Deadline.after(TIME_S, seat))
+        except (OutcomeUnknown, Unavailable) as trouble:
+            seat.tell("settling", table, type(trouble).__name__)
+
+    return program
+
+
+def publisher(table: str, times: int = 1, limits: Limits | None = None) -> Program:
+    """Publishes what is ratified, as any client may at any time."""
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table, limits)
+        for _ in range(times):
+            try:
+                committer.publisher.publish_pending()
+            except Unavailable as trouble:
+                seat.tell("publishing", table, type(trouble).__name__)
+
+    return program
+
+
+def asker(filed: Sequence[tuple[str, str]], tables: Sequence[str]) -> Program:
+    """Asks what became of these transactions, each in its table, and sees everything published."""
+
+    def program(seat: Seat) -> None:
+        committers = {table: committer_of(seat, table) for table in tables}
+        for table, transaction in filed:
+            outcome: Outcome = committers[table].outcome(transaction, Deadline.after(TIME_S, seat))
+            repeated = outcome.commit is not None and outcome.commit.repeated
+            seat.tell("asked", table, transaction, "repeated" if repeated else outcome.state)
+        for committer in committers.values():
+            committer.publisher.publish_pending()
+
+    return program

@@ -1,0 +1,309 @@
+"""The small worlds, as data."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from sluice.coordinator.bootstrap import make_tree
+from sluice.coordinator.clock import Deadline
+from sluice.coordinator.committer import Committer
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.layout import TableTree
+from sluice.coordinator.lease_records import Place
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.memory import MemoryCoordination
+from sluice.coordinator.records import Footprint, Head
+from sluice.storage.memory import MemoryStore
+from sluice.storage.objects import ObjectStore
+from sluice.tables import creation
+from sluice.tables.access import TableAddress
+
+from .actor import Actor
+from .judge import Judge
+from .more_programs import application, collector, inquirer, joint_appender, leased_appender, staging_appender
+from .programs import Program, added, appender, asker, deleter, head_of, intent_of, publisher, settler
+from .search import Search
+from .seat import EPOCH_MS, Seat
+from .services import Services
+
+__all__ = ["WORLDS", "World", "search_of"]
+
+A: Final = "memory://small-a"
+B: Final = "memory://small-b"
+SCHEMA: Final = pa.schema([pa.field("k", pa.int64())])
+QUEUE: Final = Limits(fast_path=False, patience_s=1.0, patience_s_max=4.0, publication_wait_s=30.0)
+AT_ONCE: Final = QUEUE.but(fast_path=True)
+ROTATING: Final = QUEUE.but(generation_slots_max=1)
+FORGETFUL: Final = QUEUE.but(backlog_versions_max=1, verdicts_kept=2)
+
+
+@dataclass(frozen=True)
+class World:
+    """One small world: who is in it, what can go wrong, and how far it is looked into.
+
+    `faults` is how many things go wrong at most, `kinds` which, to which `victims` (None: everybody). `early` is how often a
+    client loses its patience although others could go on. `switches` bounds how often a client that could go on is interrupted
+    (-1: no bound).
+    """
+
+    name: str
+    about: str
+    clients: Sequence[tuple[str, Program]]
+    faults: int = 0
+    kinds: frozenset[str] = frozenset()
+    early: int = 0
+    switches: int = -1
+    victims: tuple[str, ...] | None = None
+    tables: tuple[str, ...] = (A,)
+    files: tuple[str, ...] = ()
+    conditional_put: bool = True
+    prune_every: int = 32
+    limits: Limits = QUEUE
+    leased: bool = False
+    created: bool = False
+    """Whether the table is a whole one, with data files that are objects."""
+    weight: float = 1.0
+    """Its share of the time, beside others."""
+
+    @property
+    def bounds(self) -> str:
+        """How far things may go wrong in it."""
+        wrong = f"{self.faults} of {', '.join(sorted(self.kinds))}" if self.faults else "no fault"
+        return f"{wrong}; {self.early} early" if self.early else wrong
+
+
+class _StillClock:
+    """No time passes while a world is set up."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return EPOCH_MS - 1000
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Nothing."""
+
+    def event(self) -> threading.Event:
+        """An event."""
+        return threading.Event()
+
+
+class _PlainAddress(TableAddress):
+    """Where a whole table is made while a world is set up."""
+
+    __slots__ = ("made",)
+
+    made: TableContext
+
+    @staticmethod
+    def of_context(context: TableContext) -> _PlainAddress:
+        """The address that leads to this context."""
+        address = _PlainAddress(context.tree.location, "memory://small")
+        object.__setattr__(address, "made", context)
+        return address
+
+    def store(self) -> ObjectStore:
+        """The object store."""
+        return self.made.objects
+
+    def context(self, limits: Limits | None = None) -> TableContext:
+        """What the commit path works with."""
+        return self.made
+
+
+def _set_up(world: World) -> Services:
+    coordination = MemoryCoordination()
+    session = coordination.connect()
+    objects: dict[tuple[str, str], bytes] = {}
+    for table in world.tables:
+        store = MemoryStore(table)
+        store.forget()
+        store = MemoryStore(table)
+        context = TableContext(store, TableTree(table), lambda: session, _StillClock(), QUEUE)
+        if world.created:
+            creation.create(_PlainAddress.of_context(context), SCHEMA, [], {})
+        else:
+            make_tree(context, Head())
+        if world.files:
+            committer = Committer(context)
+            intent = intent_of(context, Head(), [added(path) for path in world.files], Footprint(blind_append=True))
+            committer.commit(intent, head_of(committer), Deadline.after(60.0, context.clock))
+        objects |= {(table, key): content for key, (content, _) in store.disk.objects.items()}
+        store.forget()
+    return Services.of(coordination.tree, objects, behind="behind" in world.kinds)
+
+
+def _quiet_in(world: World, services: Services) -> frozenset[str]:
+    """The nodes that nobody changes: what tells a tree from another, and the leases where nobody takes one."""
+    if "behind" in world.kinds:
+        return frozenset()
+    paths = set()
+    for table in world.tables:
+        tree = TableTree(table)
+        paths.add(tree.root)
+        paths |= set() if world.leased else {Place.of_table(tree).leases}
+    return frozenset(paths)
+
+
+def search_of(world: World, *, switches: int | None = None) -> Search:
+    """The search through a world, with another bound of interruptions if that is given; `in_a_small_world` has to be around it."""
+
+    def seat(actor: Actor, run: object) -> Seat:
+        return Seat(actor, run, world.limits, conditional_put=world.conditional_put)  # type: ignore[arg-type]
+
+    services = _set_up(world)
+    actors = [Actor(name, index, program, seat) for index, (name, program) in enumerate(world.clients)]
+
+    def asking(filed: tuple[tuple[str, str], ...]) -> Actor:
+        return Actor("asker", len(actors), asker(filed, world.tables), seat)
+
+    names = [name for name, _ in world.clients]
+    victims = frozenset(range(len(names)) if world.victims is None else [names.index(name) for name in world.victims])
+    return Search(
+        services=services,
+        actors=actors,
+        judge=Judge(world.tables, files=world.created, pruned=world.prune_every < 32),
+        faults=world.faults,
+        kinds=world.kinds,
+        early=world.early,
+        switches=world.switches if switches is None else switches,
+        quiet=_quiet_in(world, services),
+        asker=asking,
+        victims=victims,
+    )
+
+
+LOST: Final = frozenset({"request-lost", "reply-lost"})
+EXPIRED: Final = frozenset({"expired", "expired-before", "expired-after"})
+CRASH: Final = frozenset({"crash"})
+BEHIND: Final = frozenset({"behind"})
+PUTS: Final = frozenset({"put-lost", "put-unanswered", "put-late"})
+FIRST_OF_W0: Final = str(uuid.UUID(int=1 << 64 | 1, version=4))
+"""The GUID of the first client's first transaction."""
+
+_TWO: Final = (("w0", appender(A, "x")), ("w1", appender(A, "y")))
+_TWO_AT_ONCE: Final = (("w0", appender(A, "x", limits=AT_ONCE)), ("w1", appender(A, "y", limits=AT_ONCE)))
+_MIXED: Final = (("w0", appender(A, "x", limits=AT_ONCE)), ("w1", appender(A, "y")))
+_HELPER: Final = ("h", settler(A))
+_PUBLISHER: Final = ("p", publisher(A))
+
+_ALL = [
+    World("direct", "two appends on the fast path", _TWO_AT_ONCE, early=1),
+    World("queue", "two appends through the queue", _TWO, early=2),
+    World("mixed", "one on the fast path, one through the queue", _MIXED, early=2),
+    World("three", "three appends, one on the fast path", (*_MIXED, ("w2", appender(A, "z"))), early=0),
+    World(
+        "deleters",
+        "two that replace one file, and a helper",
+        (("w0", deleter(A, "f", "x")), ("w1", deleter(A, "f", "y")), _HELPER),
+        files=("f",),
+    ),
+    World(
+        "ahead",
+        "two that replace a file each, so that versions are ratified before others are published",
+        (("w0", deleter(A, "f", "x")), ("w1", deleter(A, "g", "y"))),
+        files=("f", "g"),
+        early=1,
+    ),
+    World("helper", "two appends and a helper", (*_TWO, _HELPER), early=1),
+    World(
+        "batch",
+        "two acknowledged when ratified, and a publisher",
+        (("w0", appender(A, "x", ack="ratified")), ("w1", appender(A, "y", ack="ratified")), _PUBLISHER),
+        early=1,
+    ),
+    World(
+        "publishers",
+        "one append, and two that publish and one that helps",
+        (("w0", appender(A, "x")), _PUBLISHER, ("q", publisher(A)), _HELPER),
+        early=0,
+    ),
+    World("crash", "two appends and a helper; one or two die", (*_TWO, _HELPER), faults=1, kinds=CRASH, early=0),
+    World("lost", "two appends; requests and replies are lost", _TWO, faults=2, kinds=LOST, early=1),
+    World("lost-direct", "two on the fast path; requests and replies are lost", _TWO_AT_ONCE, faults=2, kinds=LOST, early=1),
+    World("expired", "two appends; sessions expire", _TWO, faults=2, kinds=EXPIRED, early=1),
+    World("behind", "two appends; servers are behind", _MIXED, faults=2, kinds=BEHIND, early=0),
+    World("puts", "two appends; writes of the log are lost, unanswered or late", _TWO, faults=2, kinds=PUTS, early=1),
+    World("puts-plainly", "the same on a store without conditional PUT", _TWO, faults=2, kinds=PUTS, early=1, conditional_put=False),
+    World("rotation", "generations of one slot; one dies", _TWO, limits=ROTATING, faults=1, kinds=CRASH | LOST, early=1),
+    World(
+        "lease",
+        "one appends under a lease, one without; sessions expire",
+        (("w0", leased_appender(A, "x")), ("w1", appender(A, "y"))),
+        faults=1,
+        kinds=EXPIRED,
+        leased=True,
+    ),
+    World(
+        "leases",
+        "two append under leases",
+        (("w0", leased_appender(A, "x")), ("w1", leased_appender(A, "y"))),
+        faults=1,
+        kinds=EXPIRED,
+        leased=True,
+    ),
+    World(
+        "lease-lost",
+        "one under a lease, one whose message is lost, one who asks what became of that",
+        (("w0", appender(A, "y")), ("w1", leased_appender(A, "x")), ("a", inquirer(A, FIRST_OF_W0))),
+        faults=1,
+        kinds=LOST,
+        victims=("w0",),
+        leased=True,
+    ),
+    World(
+        "joint",
+        "one over two tables, one of a single table",
+        (("w0", joint_appender((A, B), "x")), ("w1", appender(B, "y"))),
+        tables=(A, B),
+        faults=1,
+        kinds=CRASH | LOST,
+    ),
+    World("joints", "two over two tables", (("w0", joint_appender((A, B), "x")), ("w1", joint_appender((A, B), "y"))), tables=(A, B)),
+    World(
+        "applications",
+        "two incarnations of one job",
+        (("w0", application(A, "x", 1)), ("w1", application(A, "y", 1))),
+        files=("f",),
+        faults=1,
+        kinds=CRASH | LOST,
+        early=1,
+    ),
+    World(
+        "asked",
+        "one append, and somebody who asks for its outcome",
+        (("w0", appender(A, "x")), ("a", inquirer(A, FIRST_OF_W0))),
+        faults=2,
+        kinds=CRASH | LOST,
+        early=1,
+    ),
+    World(
+        "pruning",
+        "records are pruned while others look for theirs",
+        (("w0", appender(A, "x")), ("w1", appender(A, "y", "z"))),
+        limits=FORGETFUL,
+        prune_every=1,
+        faults=1,
+        kinds=LOST,
+    ),
+    World(
+        "collector",
+        "one writes a file and commits it later, one collects garbage; sessions expire",
+        (("w0", staging_appender(A)), ("v", collector(A))),
+        created=True,
+        faults=1,
+        kinds=EXPIRED | CRASH,
+        victims=("w0",),
+    ),
+]
+
+WORLDS: Final = {world.name: world for world in _ALL}
