@@ -70,7 +70,9 @@ def recover_command(location: str, coordinator: str | None, storage_options: dic
         return
     click.echo(f"recovered: {report.location} goes on from version {report.version}")
     for half in report.half_done:
-        click.echo(f"transaction {half.transaction_id} (version {half.version}) is missing in {', '.join(half.missing_in)}")
+        where = [f"is missing in {', '.join(half.missing_in)}"] if half.missing_in else []
+        where += [f"may be missing in {', '.join(half.unknown_in)}, which could not be looked at"] if half.unknown_in else []
+        click.echo(f"transaction {half.transaction_id} (version {half.version}) {'; it '.join(where)}")
     if report.incomplete:
         click.echo("not in the table (never filed, undecided, or not published):")
         rows = [{**asdict(each), "time": time_text(each.modified_ms), "staged": "yes" if each.staged else ""} for each in report.incomplete]

@@ -16,14 +16,16 @@ import pytest
 
 import sluice
 from sluice.coordinator.clock import SystemClock
+from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, MemoryCoordination
 from sluice.coordinator.tree import Tree
-from sluice.storage.location import normalise
+from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.tables import recovery
+from sluice.tables.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import Writer, disk_of
@@ -361,7 +363,54 @@ def test_a_transaction_over_two_tables_of_which_one_log_lacks_its_part_is_told(p
     disk.objects[commit_path(2)] = (b"\n".join([orjson.dumps(told), *rest]) + b"\n", modified_ms)
     lose_everything(place)
     [half] = recovered(place).half_done
-    assert (half.transaction_id, half.version, half.missing_in) == (transaction["id"], 2, ("memory://nowhere",))
+    assert (half.transaction_id, half.version) == (transaction["id"], 2)
+    assert (half.missing_in, half.unknown_in) == (("memory://nowhere",), ())
+
+
+def test_a_loss_between_the_publications_of_two_tables_is_told_by_the_one_that_has_it(place: Place) -> None:
+    """All that is real: a transaction over two tables, ratified, and published in one of them when all data are lost."""
+    other = Place(place.location + "-other", place.coordinator)
+    tables = [filled(place), filled(other)]
+    disk_of(other).fail_before("put_if_absent", commit_path(2), times=1_000)
+    here = [sluice.Table.open(t.location, coordinator=place.coordinator, limits=Limits(publication_wait_s=0.2)) for t in tables]
+    with sluice.transaction(tables=here) as tx:
+        for table in here:
+            tx.append(table, flights(("LGA", 1, 9)))
+    assert [tx.commit_info[table].published for table in here] == [True, False]
+    lose_everything(place)
+    disk_of(other).faults.clear()
+    [half] = recovered(place).half_done
+    assert half == HalfDone(tx.id, 2, (tables[1].location,))
+    assert [each.transaction_id for each in recovered(other).incomplete] == [tx.id]
+    stores = {table.location: open_store(table.location) for table in tables}
+    [found] = incomplete_joints(stores)
+    assert (found.transaction_id, found.missing) == (tx.id, {tables[1].location: 2})
+
+
+@pytest.mark.parametrize("trouble", ["denied", "cleaned up", "no such place"])
+def test_another_table_that_cannot_be_looked_at_is_said_so(place: Place, trouble: str) -> None:
+    other = Place(place.location + "-other", place.coordinator)
+    tables = [filled(place), filled(other)]
+    with sluice.transaction(tables=tables) as tx:
+        for table in tables:
+            tx.append(table, flights(("LGA", 1, 9)))
+    lose_everything(place)
+    elsewhere = tables[1].location
+    if trouble == "denied":
+        disk_of(other).fail_before("get", commit_path(2), times=1_000)
+    elif trouble == "cleaned up":
+        for version in range(3):
+            disk_of(other).objects.pop(commit_path(version))
+        disk_of(other).objects[commit_path(9)] = disk_of(place).objects[commit_path(0)]
+    else:
+        info, *rest = disk_of(place).objects[commit_path(2)][0].splitlines()
+        disk_of(place).objects[commit_path(2)] = (
+            b"\n".join([info.replace(elsewhere.encode(), b"nonsense://x"), *rest]) + b"\n",
+            disk_of(place).objects[commit_path(2)][1],
+        )
+        elsewhere = "nonsense://x"
+    [half] = recovered(place).half_done
+    assert half == HalfDone(tx.id, 2, (), (elsewhere,))
 
 
 def test_every_engine_reads_a_recovered_table(tmp_path: object) -> None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,11 +29,12 @@ from ..coordinator.bootstrap import check_tree, make_tree
 from ..coordinator.clock import Clock
 from ..coordinator.content import Member, render, winner_of
 from ..coordinator.context import TableContext
+from ..coordinator.errors import CoordinatorUnavailable, SessionLost
 from ..coordinator.footprint import Footprint
 from ..coordinator.identity import id_in
 from ..coordinator.layout import RECOVERING
 from ..coordinator.records import Head, Intent, VersionPlan, digest
-from ..coordinator.store import ANY_VERSION, Check, NodeExists, NoNode, ReplyLost
+from ..coordinator.store import ANY_VERSION, Check, CoordinationStore, NodeExists, NoNode, ReplyLost
 from ..storage.actions import decode_commit
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
 from ..storage.features import SLUICE_FEATURE
@@ -53,6 +55,8 @@ LONGEST_SESSION_S: Final = 60.0
 LONGEST_PUT_S: Final = 480.0
 """How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
 _LOOKS: Final = 8
+_LETTING_GO_MAX: Final = 60
+_PAUSE_S: Final = 1.0
 _PUTS_MAX: Final = 100
 
 
@@ -72,11 +76,12 @@ class Incomplete:
 
 @dataclass(frozen=True, slots=True)
 class HalfDone:
-    """A transaction over several tables that is in this log and missing in others; those that cannot be looked at count as missing."""
+    """A transaction over several tables that is in this log and missing in others, or may be: their logs cannot be looked at."""
 
     transaction_id: str
     version: int
     missing_in: tuple[str, ...]
+    unknown_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +142,40 @@ def _alone(context: TableContext) -> Iterator[str]:
     session = context.coordination
     path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
     session.ensure_path(RECOVERING)
-    body = orjson.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms()})
+    told = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms()}
+    body = orjson.dumps({**told, "id": uuid.uuid4().hex})
     try:
         session.create(path, body, ephemeral=True)
-    except ReplyLost as lost:
+    except (ReplyLost, NodeExists) as trouble:
         session.barrier()
-        raise Unavailable("the coordinator's reply was lost; repeat the recovery", location=context.tree.location) from lost
-    except NodeExists as there:
         node = session.read(path)
-        raise InvalidRequest(
-            f"somebody else is recovering {context.tree.location}: {'' if node is None else node.data.decode()}; wait for them",
-            location=context.tree.location,
-        ) from there
+        if node is None:
+            location = context.tree.location
+            raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); repeat it", location=location) from trouble
+        if node.data != body:  # unless it is the reply that was lost
+            raise InvalidRequest(
+                f"somebody else is recovering {context.tree.location}: {node.data.decode()}; wait for them",
+                location=context.tree.location,
+            ) from trouble
     try:
         yield path
     finally:
-        with suppress(NoNode, ReplyLost):
-            session.delete(path)
+        _let_go(session, path, body, context.clock)
+
+
+def _let_go(session: CoordinationStore, path: str, body: bytes, clock: Clock) -> None:
+    """Remove the claim, whatever gets lost on the way: while this process lives nobody else would be let in."""
+    for _ in range(_LETTING_GO_MAX):
+        try:
+            session.barrier()
+            node = session.read(path)
+            if node is not None and node.data == body:
+                session.delete(path)
+            return
+        except (NoNode, SessionLost):
+            return
+        except (ReplyLost, CoordinatorUnavailable):
+            clock.sleep(_PAUSE_S)
 
 
 def _await_quiet(store: ObjectStore, clock: Clock, patience_s: float, told: Callable[[str], object]) -> None:
@@ -248,21 +270,26 @@ def _half_done(context: TableContext, store: ObjectStore, last: int) -> Iterator
             joint = each.get("joint")
             if version > last or not isinstance(joint, Mapping):
                 continue
-            missing = [str(place) for place, at in sorted(joint.items()) if not _has(context, str(place), at, str(each.get("id")))]
-            if missing:
-                yield HalfDone(str(each.get("id")), version, tuple(missing))
+            has = {str(place): _has(context, str(place), at, str(each.get("id"))) for place, at in sorted(joint.items())}
+            missing, unknown = (tuple(place for place, answer in has.items() if answer is which) for which in (False, None))
+            if missing or unknown:
+                yield HalfDone(str(each.get("id")), version, missing, unknown)
 
 
-def _has(context: TableContext, location: str, version: object, transaction_id: str) -> bool:
+def _has(context: TableContext, location: str, version: object, transaction_id: str) -> bool | None:
+    """Whether another table's log has a transaction; None when that cannot be told from here."""
     if location == context.tree.location:
         return True
     if type(version) is not int:
         return False
     try:
-        content = context.stores(location).get(commit_path(version))
+        store = context.stores(location)
+        try:
+            content = store.get(commit_path(version))
+        except ObjectNotFound:
+            cleaned_up = version < min(list_versions(store).commits, default=version)
+            return None if cleaned_up else False
         return winner_of(version, decode_commit(content, name=commit_path(version))).ordinal_of(transaction_id) is not None
-    except ObjectNotFound:
-        return False
     except SluiceError as trouble:
         _log.warning("%s could not be looked at: %s", location, trouble)
-        return False
+        return None
