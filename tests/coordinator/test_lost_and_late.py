@@ -89,6 +89,29 @@ def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
         MemoryStore(place).forget()
 
 
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server_behind(is_published: bool) -> None:
+    """A session never goes back, but the next one may be with a server that has not heard of what the former one showed."""
+    world = World()
+    writer, reader = world.client(), world.client()
+    for _ in range(3):
+        writer.append()
+    if not is_published:
+        world.objects.disk.throttle("put_if_absent", times=10_000)
+    intent = append_intent(writer.head())
+    version = writer.commit(intent, ack="published" if is_published else "ratified").version
+    assert reader.head().version == version
+    reader.session.expire()
+    reader.session = world.coordination.connect()
+    reader.session.lag = 6
+    stale = reader.session.read(world.tree.head)
+    assert stale is not None
+    assert Head.decode(stale.data).version < version
+    assert [info.get("txnId") for info in (reader.committer.log.info(version),)] == [intent.transaction_id]
+    world.objects.disk.faults.clear()
+    assert writer.committer.background.drain(5)
+
+
 def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
     """The request that files it in the new generation is lost: the slot in the old one is no sign that it arrived."""
     world = World()

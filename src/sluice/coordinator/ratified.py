@@ -154,6 +154,7 @@ class RatifiedLog:
             content = self._unpublished(version)
             if content is not None:
                 return content
+            context.barrier()  # published meanwhile, or the session that showed the version is over, and this one's server behind
         raise LogGap(f"version {version} of {context.objects.location} is neither published nor in the coordinator's tree", version=version)
 
     def _object(self, version: int) -> bytes:
