@@ -30,6 +30,7 @@ from sluice.storage import checkpoint_writer, file_writer, vectors
 from sluice.tables import recovery
 from sluice.tables.access import TableAddress
 
+from .decoding import decoded_once
 from .machine import Machine
 from .scheduler import Crashed, Event, Lock, Scheduler, Task, TaskLocal, current
 
@@ -277,7 +278,7 @@ def simulated_environment(
     for module, name, _, simulated in replaced:
         setattr(module, name, simulated)
     try:
-        with _garbage_collected_by_the_scheduler():
+        with _garbage_collected_by_the_scheduler(), decoded_once():
             yield
     finally:
         for module, name, real, _ in replaced:
