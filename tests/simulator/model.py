@@ -20,6 +20,9 @@ from .several import judge_several
 __all__ = ["judge"]
 
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
+_LOOKS = 2
+"""How often a recovery waits: once more when somebody who was on the way published."""
+_LOST = ("NotATable", "TreeReplaced")
 _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
 _EXPECTED = {
@@ -222,15 +225,20 @@ class _Answers:
                 for number, told in answer.commits.items():
                     yield from self._acknowledged(call, answer, self._evidence.tables[number], told)
             elif answer.kind in _NOT_IN_THE_LOG:
-                again = call.operation.kind == "plan"  # an earlier or later attempt may have committed the same GUID
-                final = answer.kind == "refused" and not answer.reason.startswith("LeaseHeld")
-                for guid in () if again and not final else call.filed:
+                for guid in call.filed if self._says_no(call, answer) else ():
                     for table in self._evidence.tables:
                         if guid in table.places:
                             yield f"{guid} is in the log as version {table.places[guid].version}, and was told: {call}"
                 guid, ended = answer.transaction_id, call.ended or 0
                 if answer.kind == "refused" and guid not in refused and any(t.told.may_commit(guid, ended) for t in self._evidence.tables):
                     yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
+
+    def _says_no(self, call: Call, answer: Answer) -> bool:
+        """Whether an answer says that it is certainly not in the log."""
+        if answer.kind == "error" and self._history.lost_at is not None:
+            return not answer.reason.startswith(_LOST)  # whoever hears that the table is lost hears nothing of what was filed
+        # an earlier or later attempt may have committed the same plan
+        return call.operation.kind != "plan" or (answer.kind == "refused" and not answer.reason.startswith("LeaseHeld"))
 
     def _acknowledged(self, call: Call, answer: Answer, table: TableEvidence, told: Told) -> Iterator[str]:
         if not told.published and self._evidence.was_lost(table, told.version, call.began):
@@ -259,7 +267,7 @@ class _Answers:
         """Once nothing goes wrong any more every call ends soon, and is told what became of it."""
         healed = self._history.healed_s
         for call in self._history.calls:
-            took = call.ended_s - max(call.began_s, healed) - call.operation.options.get("wait_s", 0.0)
+            took = call.ended_s - max(call.began_s, healed) - _LOOKS * call.operation.options.get("wait_s", 0.0)
             if took > _PATIENCE_S:
                 yield f"liveness: {call} took {took:.1f} s after the last fault"
             if call.began_s > healed and call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0:

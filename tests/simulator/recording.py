@@ -42,7 +42,7 @@ class NotedCoordination(MemoryCoordination):
             elif rest and top in ("clients", "open"):
                 self._present(tick, rest, data, new=change.before is None)
             elif rest and top == "graves" and data is not None:
-                self._history.graves[rest] = tick
+                self._history.graves.setdefault(rest, tick)
         super().publish(changes)
         if moved and self.after_heads is not None:
             self.after_heads()
@@ -57,6 +57,8 @@ class NotedCoordination(MemoryCoordination):
         for each in self._history.present.values():
             if each.stood(tick):
                 each.gone.append(tick)
+        for slot in (slot for table in self._history.tables for slot in table.slots.values()):
+            slot.gone = tick if slot.gone is None else slot.gone
 
     def _present(self, tick: int, name: str, data: bytes | None, *, new: bool) -> None:
         told = self._history.present.setdefault(name, PresenceTold())

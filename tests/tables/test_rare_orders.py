@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,9 +13,13 @@ import pytest
 import sluice
 from sluice.coordinator.clock import SystemClock
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.joint import Joints
 from sluice.coordinator.joint_check import incomplete_joints
+from sluice.coordinator.joint_resolve import closed
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination
+from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.outcomes import refusal_error
+from sluice.coordinator.store import Delete
 from sluice.coordinator.tree import Tree
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
@@ -170,4 +175,79 @@ def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place)
     for version in (0, 1):
         del disk_of(place).objects[commit_path(version)]
     assert incomplete_joints({table.location: MemoryStore(table.location) for table in tables}) == []
+    MemoryStore(tables[1].location).forget()
+
+
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Place, fault: Fault, verb: str) -> None:
+    """The process goes on, and with it the claim would: nobody could ever recover the table."""
+    place.create()
+    lose_everything(place)
+    service_of(place).inject(fault, verb=verb, path="/recovering/")
+    with suppress(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+    lose_tree_only(place)
+    assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version > 0
+
+
+def lose_tree_only(place: Place) -> None:
+    """The table's nodes are gone, and everybody's session stands."""
+    tree = service_of(place).tree
+    for path in sorted((path for path in tree._entries if path.startswith("/tables/")), reverse=True):
+        tree.execute([Delete(path)], session=0)
+
+
+# -- a number makes a transaction over several tables happen once ---------------------------------------------------------
+
+
+def beside(place: Place) -> sluice.Table:
+    return sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)
+
+
+def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> None:
+    """What it would write the second time, on what it made itself the first time, may be more: here, in another table too."""
+    tables = [place.create(), beside(place)]
+
+    def run() -> sluice.CommitInfo:
+        with sluice.transaction(transaction=("job", 7)) as tx:
+            if tx.scan(tables[0]).num_rows:
+                tx.append(tables[1], flights(("JFK", 2, 2)))
+            tx.append(tables[0], flights(("JFK", 1, 1)))
+        return tx.commit_info
+
+    first, again = run(), run()
+    assert {at: (commit.version, commit.repeated) for at, commit in first.items()} == {tables[0].location: (1, False)}
+    assert {at: (commit.version, commit.repeated) for at, commit in again.items()} == {tables[0].location: (1, True)}
+    assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 0]
+    MemoryStore(tables[1].location).forget()
+
+
+def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhile(place: Place) -> None:
+    """The same number was committed by another process after it was filed, and before it is filed again: its slots were renewed."""
+    tables = [place.create(), beside(place)]
+
+    def run() -> sluice.JointTransaction:
+        tx = sluice.transaction(tables=tables, transaction=("job", 7))
+        for table in tables:
+            tx.append(table, flights(("JFK", 1, 1)))
+        return tx
+
+    mine, other = run(), run()
+    done: list[sluice.CommitInfo] = []
+    original = Joints.commit
+
+    def closed_meanwhile(joints: Joints, *args: Any, **kwargs: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Joints, "commit", original)
+            if not done:
+                done.append(other.commit())
+                raise refusal_error(closed(tables[0].location), mine.id)
+            return joints.commit(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Joints, "commit", closed_meanwhile)
+        told = mine.commit()
+    assert {at: commit.version for at, commit in told.items()} == {at: commit.version for at, commit in done[0].items()}
+    assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 1]
     MemoryStore(tables[1].location).forget()

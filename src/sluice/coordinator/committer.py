@@ -20,14 +20,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from ..storage.errors import InvalidRequest, Unavailable, invariant
+from ..storage.errors import InvalidRequest, Unavailable
 from .background import Background
 from .claims import Claim, claim_slot, find_slot, move_slot, require_time, undecided
 from .clock import Deadline, Event
 from .context import TableContext
 from .direct import ratify_directly
-from .errors import NotCommitted, OutcomeUnknown
+from .errors import NotCommitted, OutcomeUnknown, TransactionExpired
 from .faults import point
+from .identity import another_id
 from .joint import Joints
 from .layout import VerdictName
 from .lease_guard import LeaseGuard
@@ -44,6 +45,7 @@ __all__ = ["Committer"]
 
 _log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
+_ATTEMPTS_LOOKED_AT = 8
 _TROUBLE = (Unavailable, InvalidRequest)
 """What a filed transaction waits out: services that are away, and what this client is not allowed to (others may be)."""
 
@@ -80,13 +82,31 @@ class Committer:
             commit, intent = None, replace(intent, filed_again=True)  # if it took effect, the decision finds it in the log
         if commit is None:
             self.leases.require_free(intent)
-            claim = claim_slot(self.context, intent, head, deadline, self.verdicts.knows, self.verdicts.raise_refusal)
-            commit = self._await(claim, intent, deadline, ack)
+            commit = self._by_its_slot(intent, head, deadline, ack)
         if not commit.published:
             self.background.note(commit.version)
         self.last_committed = max(self.last_committed, commit.version)
         point("before-ack")
         return commit
+
+    def _by_its_slot(self, intent: Intent, head: Head, deadline: Deadline, ack: str) -> Commit:
+        try:
+            claim = claim_slot(self.context, intent, head, deadline, self.verdicts.knows, self.verdicts.raise_refusal)
+        except TransactionExpired:
+            commit = self._by_another(intent.transaction_id)
+            if commit is None:
+                raise
+            return self.see_published(commit)
+        return self._await(claim, intent, deadline, ack)
+
+    def _by_another(self, transaction_id: str) -> Commit | None:
+        """The commit of a plan that another process committed, and closed then: under this id, or one it was filed under again."""
+        for _ in range(_ATTEMPTS_LOOKED_AT):
+            found = self.verdicts.search(transaction_id)
+            if found.error is None:
+                return None if found.commit is None else replace(found.commit, repeated=True)
+            transaction_id = another_id(transaction_id)
+        return None
 
     def _directly(self, intent: Intent, ack: str) -> Commit | None:
         """Commit on the fast path where the last commit was alone in its batch; None: the intent has to queue."""
@@ -244,14 +264,14 @@ class Committer:
 
     def _published(self, wake: Event) -> tuple[Published, Node]:
         state = self.context.read_published(wake.set)
-        invariant("I10", state is not None, "the table's tree vanished under a filed intent")
-        assert state is not None
+        if state is None:
+            raise self.context.vanished()
         return state
 
     def _head(self, wake: Event | None) -> tuple[Head, Node]:
         state = self.context.read_head(None if wake is None else wake.set)
-        invariant("I10", state is not None, "the table's tree vanished under a filed intent")
-        assert state is not None
+        if state is None:
+            raise self.context.vanished()
         return state
 
     def _came_too_late(self, claim: Claim, published: Published) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ..storage.errors import InvalidRequest, InvariantBroken, Unavailable
+from ..storage.errors import InvalidRequest, InvariantBroken, NotATable, Unavailable
 from .claims import Claim, find_slot, in_doubt, require_time, too_late
 from .clock import Deadline, Event
 from .errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
@@ -192,7 +192,7 @@ class Joints:
     def _generation(self, location: str) -> int:
         state = self._neighbours.at(location).context.read_head()
         if state is None:
-            raise InvalidRequest(f"the coordinator knows no table at {location} (any more)", location=location)
+            raise NotATable(f"the coordinator knows no table at {location} (any more)", location=location)
         return state[0].generation
 
     def _filing(self, intents: Mapping[str, Intent], generations: Mapping[str, int], *, filed_again: bool) -> list[Op]:

@@ -13,11 +13,14 @@ from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, NotCommit
 from ..coordinator.joint import naming
 from ..coordinator.joint_resolve import CLOSED
 from ..coordinator.outcomes import Commit
-from ..coordinator.records import Intent
+from ..coordinator.rebase import Attempt
+from ..coordinator.records import Head, Intent
+from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from .access import Access
-from .locking import await_lease
-from .transactions import Change, intent_of, prepared
+from .locking import await_turn
+from .scopes import scope_of_change
+from .transactions import Change, intent_of, prepared, repeated_application_transaction
 
 __all__ = ["commit_together", "require_one_coordinator"]
 
@@ -53,26 +56,38 @@ def commit_together(
     """Validate, file and see committed in all tables or in none. Raises what `commit_change` raises; conflicts name the table.
 
     Where a refusal turns out to be none, and after waiting for somebody's lease, it is filed again under a new transaction id,
-    which `filing` is told before.
+    which `filing` is told before. What an application's transaction of this number wrote before is not written again: then these
+    are the commits, of those tables that were written.
     """
-    with bounding(timeout_s, changes[0][0].ours.context.clock) as deadline:
-        return _committed(changes, ack, deadline, filing)
+    turn = Turn()
+    try:
+        with bounding(timeout_s, changes[0][0].ours.context.clock) as deadline:
+            return _committed(changes, ack, deadline, filing, turn)
+    finally:
+        turn.leave()
 
 
 def _committed(
-    changes: Sequence[tuple[Access, Change]], ack: str, deadline: Deadline, filing: Callable[[str], object]
+    changes: Sequence[tuple[Access, Change]], ack: str, deadline: Deadline, filing: Callable[[str], object], turn: Turn
 ) -> Mapping[str, Commit]:
     committers = _on_one_session([access.ours for access, _ in changes])
-    by_location = {access.address.location: access for access, _ in changes}
+    by_location = {access.address.location: (access, change) for access, change in changes}
     lead = committers[0]
     looks = _LOOKS_MAX
     while True:
         looks -= 1
-        intents = {access.address.location: _intent(access, change, len(changes)) for access, change in changes}
+        seen = {access.address.location: _prepared(access, change, len(changes)) for access, change in changes}
+        repeated = _repeated(changes, seen, ack)
+        if repeated:
+            return repeated
+        intents = {
+            access.address.location: _intent(access, change, *seen[access.address.location], len(changes)) for access, change in changes
+        }
         try:
             return lead.joints.commit(committers, intents, deadline, ack=ack)
         except LeaseHeld as held:
-            await_lease(by_location[_table_of(held)], held, deadline)
+            access, change = by_location[_table_of(held)]
+            await_turn(turn, access, scope_of_change(change), held, deadline)
             looks += 1
             if not held.filed:
                 continue
@@ -87,9 +102,25 @@ def _committed(
         changes = [(access, replace(change, transaction_id=another)) for access, change in changes]
 
 
-def _intent(access: Access, change: Change, tables: int) -> Intent:
+def _prepared(access: Access, change: Change, tables: int) -> tuple[Attempt, Head]:
     with naming(access.address.location):
-        attempt, head = prepared(access, change, tables=tables)
+        return prepared(access, change, tables=tables)
+
+
+def _repeated(changes: Sequence[tuple[Access, Change]], seen: Mapping[str, tuple[Attempt, Head]], ack: str) -> Mapping[str, Commit]:
+    """The commits since each table was read that wrote what the application numbers the same."""
+    found: dict[str, Commit] = {}
+    for access, change in changes:
+        attempt, head = seen[access.address.location]
+        after = change.snapshot.version if change.snapshot else -1
+        commit = repeated_application_transaction(access, attempt.footprint.app_versions, ack, after=after, upto=head.version)
+        if commit is not None:
+            found[access.address.location] = commit
+    return found
+
+
+def _intent(access: Access, change: Change, attempt: Attempt, head: Head, tables: int) -> Intent:
+    with naming(access.address.location):
         return intent_of(access, change, attempt, head, tables=tables)
 
 

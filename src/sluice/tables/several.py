@@ -24,7 +24,7 @@ from .ending import OpenTransaction
 from .joint_commit import commit_together, require_one_coordinator
 from .locking import LeaseOn
 from .once import application_transaction
-from .retrying import scope_of_reads
+from .scopes import scope_of_reads
 from .table import Table
 from .transaction import Transaction
 from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change
@@ -273,7 +273,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 commit = commit_change(access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
             return CommitInfo({_at(access): commit})
         commits = commit_together(changes, ack=self._ack, timeout_s=limit, filing=self._filed_under)
-        return CommitInfo({location: commits[location] for location in written})
+        return CommitInfo({location: commits[location] for location in written if location in commits})
 
     def _concluded(self, answer: CommitInfo) -> None:
         self._info = answer
@@ -305,11 +305,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return self._parts[_at(access)].read_version
 
     def _repeated(self) -> CommitInfo | None:
-        """The commits that wrote the application's transaction in all tables."""
+        """The commits that wrote the application's transaction, in those tables that it wrote then.
+
+        One of them is enough to know: all were written, or none. What it would write now, on what it made itself, may be more.
+        """
         if self._application is None:
             return None
         found = {location: commit for location, part in self._parts.items() if (commit := part.repeated()) is not None}
-        return CommitInfo(found) if found and len(found) == len(self._parts) else None
+        return CommitInfo(found) if found else None
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id
