@@ -16,12 +16,13 @@ from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.memory import Call, Fault, MemoryCoordination, MemorySession
 from sluice.coordinator.store import Create
 from sluice.storage.paths import commit_path
 from sluice.tables.access import CONSISTENCIES, Access, TableAddress
 
 from .conftest import Place, flights, rows_of
+from .elsewhere import Writer
 
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.2, publication_wait_s=0.5)
 QUEUED = Limits(patience_s=0.05, patience_s_max=0.2, fast_path=False)
@@ -303,3 +304,26 @@ def test_every_level_reads_the_same_when_all_is_quiet(place: Place, level: str) 
     table = place.open(consistency=level)
     assert table.version == table.refresh().version == table.snapshot().version == 1
     assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
+
+
+def test_a_session_that_ends_between_the_barrier_and_the_look(place: Place) -> None:
+    """The barrier was the former session's; the server of the next one has not heard of what was acknowledged."""
+    place.create()
+    reader = Writer(place)
+    writer = another_client(place)
+    for number in range(4):
+        writer.append(flights(("JFK", 1, number)))
+    service(place).inject(Fault.EXPIRED_BEFORE, session=reader.session, verb="read_many")
+    connect_again = service(place).connect
+
+    def behind() -> MemorySession:
+        session = connect_again()
+        session.lag = 6
+        return session
+
+    reader.service.connect = behind  # type: ignore[method-assign]
+    try:
+        assert reader.table.snapshot().version == 4
+    finally:
+        del reader.service.connect
+    assert reader.session.lag == 6

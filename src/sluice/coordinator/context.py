@@ -148,6 +148,18 @@ class TableContext:
         """What is read after this shows every change acknowledged to anybody before it."""
         self._alive(lambda session: session.barrier())
 
+    def up_to_date(self, look: Callable[[], _T]) -> _T:
+        """What `look` finds, not older than what anybody was told before this call.
+
+        A barrier counts for its own session: where that ends before the look does, the next one's server may be behind.
+        """
+        while True:
+            session = self.coordination.session_id
+            self.barrier()
+            found = look()
+            if self.coordination.session_id == session:
+                return found
+
     def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
         return self._alive(lambda session: session.read(path, watch))
 

@@ -208,8 +208,7 @@ class Access:
         One round trip more than `head`, which a server that is behind may answer: only reads need it, for a write that was
         made on an old state is compared with what came since.
         """
-        self.ours.context.barrier()
-        return self.head()
+        return self.ours.context.up_to_date(self.head)
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
         """The snapshot a reader gets, by a level of `check_consistency` (None: the table's); `version` asks for that one.
