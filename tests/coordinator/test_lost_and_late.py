@@ -214,3 +214,23 @@ def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_g
     assert all(len(table.log()) == 1 for table in world.tables.values())
     for committer in dead.committers.values():
         committer.background.drain(5.0)
+
+
+class Moving(Client):
+    """A client whose next session is with a server that is behind."""
+
+    def _connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+            self.session.lag = 6
+        return self.session
+
+
+def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> None:
+    world = World()
+    writer, asking = world.client(), Moving(world)
+    for _ in range(3):
+        transaction_id = writer.append().transaction_id
+    world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
+    assert asking.committer.outcome(transaction_id, soon()).state == "committed"
+    assert asking.session.lag == 6

@@ -153,12 +153,15 @@ class Committer:
         sees to it that "unknown" is not the answer of a server that is behind. With `against` it is refused for that where it is
         undecided: only its owner may do so.
         """
+        session = self.context.coordination.session_id
         self.context.coordination.barrier()
         state = self.context.read_head()
         claim = None if state is None else find_slot(self.context, transaction_id, state[0])
         node = None if claim is None else self.context.coordination.read(claim.path(self.context.tree))
         if claim is None or node is None:
             found = self.verdicts.search(transaction_id, after=after)
+            if found.state == "unknown" and self.context.coordination.session_id != session:  # the barrier was another session's
+                return self.outcome(transaction_id, deadline, after=after, against=against)
             return found if found.commit is None else Outcome.committed(self.see_published(found.commit))
         try:
             intent = Intent.decode(node.data)
