@@ -22,9 +22,11 @@ import sluice
 from sluice.coordinator import leases as of_coordinator
 from sluice.coordinator.connect import connect
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.lease_list import list_leases
+from sluice.coordinator.lease_records import Place as LeasedPlace
 from sluice.coordinator.memory import MemorySession
 from sluice.coordinator.pins import EVERYTHING, pinned_versions, pins_of
-from sluice.tables.retrying import scope_of_reads
+from sluice.tables.scopes import scope_of_reads
 from sluice.tables.transactions import Reads
 
 from .conftest import FLIGHTS, Place, flights, rows_of
@@ -77,6 +79,110 @@ def test_others_wait_until_the_lease_is_released(place: Place) -> None:
         assert commit is not None
         assert commit.version == 4
     assert [delay for *_, delay in rows_of(table.refresh().snapshot().to_arrow())] == [3, 1, 4, 2]
+
+
+def queue_of(place: Place) -> list[tuple[str, bool]]:
+    """Who holds or waits for the table, in the order of asking: the mode, and whether it is held."""
+    entries = list_leases(connect(place.coordinator), LeasedPlace.of_table(context_of(place.open()).tree))
+    return [(each.mode, each.held) for each in entries]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_commit_that_waits_has_its_turn_before_leases_that_were_asked_for_later(place: Place) -> None:
+    """Holders who follow one another without a gap, and a commit among them: it comes when those before it are done."""
+    table = place.create()
+    for turn in range(8):
+        first = table.lease(where="origin = 'JFK'")
+        with ThreadPoolExecutor(2) as pool:
+            writing = pool.submit(place.open().append, flights(("JFK", 1, turn)))
+            until(lambda: queue_of(place) == [("exclusive", True), ("commit", False)])
+            leasing = pool.submit(place.open().lease, "exclusive", None)
+            until(lambda: queue_of(place) == [("exclusive", True), ("commit", False), ("exclusive", False)])
+            first.release()
+            next_one = leasing.result(10)
+            assert table.refresh().snapshot().to_arrow().num_rows == turn + 1, "the later one was granted before the commit was made"
+            assert writing.result(10) is not None
+            next_one.release()
+    assert queue_of(place) == []
+
+
+def test_all_commits_that_wait_go_on_together(place: Place) -> None:
+    table = place.create()
+    lease = table.lease("shared")
+    with ThreadPoolExecutor(5) as pool:
+        writing = [pool.submit(place.open().append, flights(("JFK", 1, n))) for n in range(5)]
+        until(lambda: queue_of(place) == [("shared", True)] + [("commit", False)] * 5)
+        assert place.open().snapshot().to_arrow().num_rows == 0
+        lease.release()
+        assert all(each.result(10) is not None for each in writing)
+    assert queue_of(place) == []
+    assert table.refresh().snapshot().to_arrow().num_rows == 5
+
+
+def test_what_waits_in_other_partitions_is_in_nobodys_way(place: Place) -> None:
+    table = place.create()
+    lease = table.lease(where="origin = 'JFK'")
+    with elsewhere(lambda: place.open().append(flights(("JFK", 1, 1)))) as writing:
+        until(lambda: queue_of(place)[1:] == [("commit", False)])
+        with by_another(lambda: place.open().lease(where="origin = 'LGA'", wait_s=0)):
+            by_another(lambda: place.open().append(flights(("EWR", 1, 1))))
+        lease.release()
+        assert writing.result(10) is not None
+
+
+def test_a_holder_may_take_more_though_commits_wait_for_it(place: Place) -> None:
+    """The commit waits for the holder, so that the holder does not wait for the commit."""
+    table = place.create()
+    with table.lease(where="origin = 'JFK'"), elsewhere(lambda: place.open().append(flights(("JFK", 1, 1)))) as writing:
+        until(lambda: queue_of(place)[1:] == [("commit", False)])
+        with table.lease(wait_s=0):
+            assert not writing.done()
+            table.append(flights(("JFK", 1, 2)))
+        table.append(flights(("JFK", 1, 3)))
+        for held in of_coordinator.held_by_this_thread():
+            held.release()
+        assert writing.result(10) is not None
+    assert [delay for *_, delay in rows_of(table.refresh().snapshot().to_arrow())] == [1, 2, 3]
+
+
+def test_a_commit_that_gives_up_leaves_nothing_behind(place: Place) -> None:
+    table = place.create()
+    with table.lease(name="long job"):
+        with pytest.raises(sluice.LeaseHeld, match=r"^somebody else has an exclusive lease 'long job'") as held:
+            by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, 1))))
+        assert held.value.facts["name"] == "long job"
+        assert queue_of(place) == [("exclusive", True)]
+
+
+@pytest.mark.zookeeper
+def test_a_commit_beside_holders_who_never_pause_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
+    place = Place(str(tmp_path / "t"), zookeeper_address)
+    table, stop = place.create(), threading.Event()
+
+    def hold(_: int) -> int:
+        mine, granted = place.open(), 0
+        while not stop.is_set():
+            with mine.lease():
+                granted += 1
+                time.sleep(0.02)
+        return granted
+
+    with ThreadPoolExecutor(4) as pool:
+        holding = [pool.submit(hold, n) for n in range(4)]
+        try:
+            for n in range(10):
+                table.append(flights(("JFK", 1, n)), timeout_s=30)
+        finally:
+            stop.set()
+        granted = sum(each.result(30) for each in holding)
+    assert table.refresh().snapshot().to_arrow().num_rows == 10
+    assert granted > 10
 
 
 OPERATIONS: dict[str, Callable[[sluice.Table], object]] = {

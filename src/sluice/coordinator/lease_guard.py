@@ -13,7 +13,7 @@ from typing import Final
 
 from ..storage.errors import NotATable, Unavailable
 from .context import TableContext
-from .lease_records import EXCLUSIVE, Grants, LeaseName, LeaseNode, Place
+from .lease_records import EXCLUSIVE, PASSING, Grants, LeaseName, LeaseNode, Place
 from .lease_scopes import reads_in, scopes_meet, writes_in
 from .outcomes import refusal_error
 from .records import Intent, Refusal
@@ -81,7 +81,7 @@ class LeaseView:
 
     def _stops(self, intent: Intent, lease: Granted) -> bool:
         theirs = lease.request
-        if lease.path in intent.leases:
+        if lease.path in intent.leases or theirs.mode == PASSING:
             return False
         if theirs.mode == EXCLUSIVE:
             return writes_in(intent.footprint, theirs) or reads_in(intent.footprint, theirs)

@@ -25,6 +25,7 @@ __all__ = [
     "EXCLUSIVE",
     "MODES",
     "NAMES",
+    "PASSING",
     "SHARED",
     "WAITS",
     "Broken",
@@ -40,6 +41,8 @@ WAITS: Final = "/waits"
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 MODES: Final = (SHARED, EXCLUSIVE)
+PASSING: Final = "commit"
+"""The place in the queue of a commit that waits for a lease: it keeps out leases, and no commits."""
 
 _PREFIX: Final = "l-"
 _DIGITS: Final = 10
@@ -165,10 +168,10 @@ class LeaseNode:
 
 
 def _mode(value: object) -> str:
-    """ "shared" or "exclusive". Raises MalformedRecord."""
+    """ "shared", "exclusive" or "commit". Raises MalformedRecord."""
     mode = typed(value, str, "lease.mode")
-    if mode not in MODES:
-        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join(MODES)}", kind="lease.mode")
+    if mode not in (*MODES, PASSING):
+        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join((*MODES, PASSING))}", kind="lease.mode")
     return mode
 
 

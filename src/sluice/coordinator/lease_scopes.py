@@ -16,7 +16,7 @@ from ..storage.expressions import build
 from ..storage.single_file import FileCheck, FileFacts
 from .boxes import satisfiable
 from .footprint import Footprint
-from .lease_records import SHARED, LeaseNode
+from .lease_records import PASSING, SHARED, LeaseNode, Place
 from .read_scope import condition, schema_of
 
 __all__ = ["clash", "reads_in", "scopes_meet", "writes_in"]
@@ -26,8 +26,13 @@ _Types = tuple[tuple[str, str], ...]
 
 
 def clash(mine: LeaseNode, theirs: LeaseNode, their_path: str) -> bool:
-    """Whether a request has to wait for one that came before it (whose node is `their_path`)."""
-    if mine.mode == theirs.mode == SHARED or their_path in mine.holds:
+    """Whether a request has to wait for one that came before it (whose node is `their_path`).
+
+    Who holds a lease of that place may be what a commit there waits for: such a commit is not waited for.
+    """
+    if (mine.mode == theirs.mode and mine.mode in (SHARED, PASSING)) or their_path in mine.holds:
+        return False
+    if theirs.mode == PASSING and any(Place.of_node(held) == Place.of_node(their_path) for held in mine.holds):
         return False
     return scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -17,13 +16,12 @@ from typing import Final
 
 from ..storage.errors import Unavailable
 from .clock import Deadline, Timeout
-from .deadlocks import find_cycle
-from .errors import DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
+from .errors import LeaseLost, SessionLost
 from .lease_queue import LeaseHome, LeaseRequest, Wanted, breaker, let_go
-from .lease_records import WAITS, LeaseNode, Place, WaitNode
-from .store import CoordinationStore, NoNode, ReplyLost
+from .lease_records import LeaseNode, Place
+from .store import CoordinationStore
 
-__all__ = ["Lease", "acquire", "await_release", "held_by_this_thread", "paths_of"]
+__all__ = ["Lease", "acquire", "held_by_this_thread", "paths_of"]
 
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
@@ -206,51 +204,3 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
     _stack().append(lease)
     home.aside(lease.keep, "sluice-lease")
     return lease
-
-
-def await_release(home: LeaseHome, held: LeaseHeld, deadline: Deadline) -> None:
-    """Wait until the lease that stopped a commit is gone, or its holder's session is (I8).
-
-    Raises `held` when the deadline passes first, DeadlockDetected when its holder waits for a lease that this thread holds.
-    """
-    path = str(held.facts.get("lease", ""))
-    if Place.of_node(path) is None:
-        raise held
-    store = home.connect()
-    holds = paths_of(held_by_this_thread(home.coordinator))
-    wait = WaitNode(uuid.uuid4().hex, holds=holds, waits_for=(path,)) if holds else None
-    wake = home.clock.event()
-    try:
-        if wait is not None:
-            _publish(store, wait)
-            circle = find_cycle(store, wait)
-            if circle:
-                raise DeadlockDetected(
-                    f"{held.message}; and its holder waits for a lease held here ({'; '.join(circle)}): let go of it and repeat",
-                    facts={"circle": list(circle)},
-                ) from held
-        # The look without a watch first: a watch on what is gone would stay for as long as the session.
-        while store.read(path) is not None and store.read(path, wake.set) is not None:
-            if deadline.over:
-                raise held
-            wake.wait(min(_LOOK_AGAIN_S, deadline.left_s))
-            wake.clear()
-    except SessionLost:
-        return  # the caller looks again, in a session that lives
-    finally:
-        if wait is not None:
-            let_go(home, store, [wait.path])
-
-
-def _publish(store: CoordinationStore, wait: WaitNode) -> None:
-    while True:
-        try:
-            store.create(wait.path, wait.encode(), ephemeral=True)
-        except NoNode:
-            store.ensure_path(WAITS)
-        except ReplyLost:
-            store.barrier()
-            if store.read(wait.path) is not None:
-                return
-        else:
-            return

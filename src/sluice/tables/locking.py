@@ -12,9 +12,10 @@ from ..coordinator.clock import Deadline, Timeout
 from ..coordinator.connect import connect
 from ..coordinator.errors import LeaseHeld
 from ..coordinator.lease_queue import LeaseHome, Wanted
-from ..coordinator.lease_records import EXCLUSIVE, MODES, Place
-from ..coordinator.leases import Lease, acquire, await_release, held_by_this_thread, paths_of
+from ..coordinator.lease_records import EXCLUSIVE, MODES, PASSING, Place
+from ..coordinator.leases import Lease, acquire, held_by_this_thread, paths_of
 from ..coordinator.pins import Pin, pin
+from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, parse_schema
@@ -22,7 +23,7 @@ from ..storage.snapshot import Snapshot
 from .access import Access, this_client
 from .horizon import require_above_horizon
 
-__all__ = ["Leasable", "LeaseOn", "await_lease", "lease", "lease_on", "lease_paths", "leases", "pin_version", "table_lease"]
+__all__ = ["Leasable", "LeaseOn", "await_turn", "lease", "lease_on", "lease_paths", "leases", "pin_version", "table_lease"]
 
 _NAME_CHARACTERS_MAX: Final = 200
 
@@ -114,9 +115,13 @@ def lease_paths(access: Access) -> tuple[str, ...]:
     return () if not held else paths_of([each for each in held if each.home.coordinator == _key(access.address.coordinator)])
 
 
-def await_lease(access: Access, held: LeaseHeld, deadline: Deadline) -> None:
-    """Wait outside the queue until the lease that stopped a commit is released. Raises `held` when the deadline passes first."""
-    await_release(_home(access), held, deadline)
+def await_turn(turn: Turn, access: Access, scope: str | None, held: LeaseHeld, deadline: Deadline) -> None:
+    """Wait outside the queue of commits for the turn of one that a lease stopped; `scope` covers what it touches.
+
+    Raises `held` when the deadline passes first.
+    """
+    types = _partition_types(access.current()) if scope is not None else ()
+    turn.wait(_home(access), Wanted(Place.of_table(access.ours.context.tree), PASSING, scope or "", types), held, deadline)
 
 
 def pin_version(access: Access, version: int) -> Pin:

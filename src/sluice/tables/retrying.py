@@ -15,21 +15,17 @@ from ..coordinator.clock import Timeout
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
 from ..coordinator.lease_records import EXCLUSIVE
 from ..storage.errors import InvalidRequest, InvariantBroken
-from ..storage.predicate import Predicate
-from ..storage.schema import parse_schema
-from ..storage.snapshot import Snapshot
 from .ending import OpenTransaction
 from .locking import LeaseOn, leases
+from .scopes import scope_of_reads
 from .transaction import Transaction
-from .transactions import Reads
 
-__all__ = ["ATTEMPTS", "Transactional", "repeated", "scope_of_reads", "transact"]
+__all__ = ["ATTEMPTS", "Transactional", "repeated", "transact"]
 
 _log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 10
 _LOSSES_BEFORE_LEASE: Final = 3
-_SCOPE_CHARACTERS_MAX: Final = 8 * 1024
 
 T = TypeVar("T")
 Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
@@ -104,18 +100,3 @@ def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: 
             held.enter_context(leases(wanted, wait_s=timeout_s))
     except DeadlockDetected as circle:
         _log.info("%s, and goes on without a lease: %s", name, circle)
-
-
-def scope_of_reads(snapshot: Snapshot, reads: Reads | None) -> str | None:
-    """A condition over partition columns that covers what was read; None for the whole table."""
-    if reads is None or reads.whole_table or not reads.predicates or not snapshot.partition_columns:
-        return None
-    schema = parse_schema(snapshot.metadata.schema_string)
-    scope: Predicate | None = None
-    for sql in reads.predicates:
-        inside = Predicate.parse(sql, schema).split(snapshot.partition_columns)[0] if sql else None
-        if inside is None:
-            return None
-        scope = inside if scope is None else scope.or_(inside)
-    text = None if scope is None else scope.to_sql()
-    return text if text is not None and len(text) <= _SCOPE_CHARACTERS_MAX else None

@@ -17,6 +17,7 @@ from ..coordinator.outcomes import Commit, refusal_error
 from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
 from ..coordinator.records import Head, Intent, digest
+from ..coordinator.turns import Turn
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, encode_all
 from ..storage.errors import LogGap
 from ..storage.metadata_change import describe, describe_protocol
@@ -27,8 +28,9 @@ from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .footprints import bounded, footprint_of
-from .locking import await_lease, lease_paths
+from .locking import await_turn, lease_paths
 from .looking_into import holding_nothing_read
+from .scopes import scope_of_change
 
 __all__ = [
     "Change",
@@ -169,11 +171,15 @@ def commit_change(
     transaction id when it was none; never for a change whose outcome is asked for by its id (`once`). `filing` is told the
     new id before that. A lease of somebody else that covers the change is waited for in the same way, outside the queue.
     """
-    with bounding(timeout_s, access.ours.context.clock) as deadline:
-        return _committed(access, change, ack, deadline, filing)
+    turn = Turn()
+    try:
+        with bounding(timeout_s, access.ours.context.clock) as deadline:
+            return _committed(access, change, ack, deadline, filing, turn)
+    finally:
+        turn.leave()
 
 
-def _committed(access: Access, change: Change, ack: str, deadline: Deadline, filing: Callable[[str], object] | None) -> Commit:
+def _committed(access: Access, change: Change, ack: str, deadline: Deadline, filing: Callable[[str], object] | None, turn: Turn) -> Commit:
     looks = 1 if change.once else _LOOKS_MAX
     while True:
         looks -= 1
@@ -187,7 +193,7 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
         except LeaseHeld as held:
             if held.filed and change.once:
                 raise
-            await_lease(access, held, deadline)
+            await_turn(turn, access, scope_of_change(change), held, deadline)
             looks += 1
             if not held.filed:
                 continue
