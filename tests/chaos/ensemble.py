@@ -36,6 +36,7 @@ class Ensemble:
             settings = Path(each["folder"], "zoo.cfg")
             settings.write_text(re.sub(r"syncLimit=\d+", f"syncLimit={_SYNC_LIMIT}", settings.read_text()))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._killed: set[int] = set()
         self.ports: list[int] = [each["client_port"] for each in self._plans]
 
     @property
@@ -61,6 +62,7 @@ class Ensemble:
 
     def start_server(self, number: int) -> None:
         """Start a server, unless it runs."""
+        self._killed.discard(number)
         if number in self._processes and self._processes[number].poll() is None:
             return
         plan = self._plans[number]
@@ -76,9 +78,17 @@ class Ensemble:
 
     def kill(self, number: int) -> None:
         """SIGKILL, and see it gone."""
+        self._killed.add(number)
         process = self._processes[number]
         process.kill()
         process.wait()
+
+    def look(self) -> int:
+        """Start those again that ended by themselves, as what watches over servers does; how many there were."""
+        ended = [number for number, process in self._processes.items() if number not in self._killed and process.poll() is not None]
+        for number in ended:
+            self.start_server(number)
+        return len(ended)
 
     def pause(self, number: int) -> None:
         """SIGSTOP."""

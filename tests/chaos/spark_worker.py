@@ -6,6 +6,7 @@ The stream takes files from a folder, as they come, and appends them with its ba
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ _SETTINGS = {
 _SCHEMA = "id string, part string, value long"
 _PART = "spark"
 _DRAIN_ATTEMPTS = 10
+_TRANSACTION = re.compile(r"\btransaction ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
 
 
 class SparkWorker:
@@ -74,7 +76,9 @@ class SparkWorker:
             self._append(frame)
         except Exception as error:  # noqa: BLE001 - Spark raises what it likes; what it stands for is written down
             known = original(error)
-            diary.note("end", op=operation, answer=_answer(known), error=f"{type(known).__name__}: {known or error}"[:400])
+            told = f"{type(known).__name__}: {known or error}"[:400]
+            named = _TRANSACTION.search(told)
+            diary.note("end", op=operation, answer=_answer(known), error=told, id=named[1] if named and known is not None else "")
         else:
             diary.note("end", op=operation, answer="committed")
 

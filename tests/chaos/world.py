@@ -235,6 +235,7 @@ class World:
         for fault in schedule:
             heapq.heappush(due, (fault.at_s, next(counter), lambda fault=fault: self._begin(fault, due, counter)))  # type: ignore[misc]
         while (now := time.monotonic() - began) < seconds or due:
+            self.faults["server ended by itself"] += self.ensemble.look()
             for person in self.staff.look():
                 told(f"{person.assignment.process} ended by itself")
                 self.hire(person.assignment.name)
