@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree
+from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
@@ -234,3 +234,16 @@ def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> Non
     world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
     assert asking.committer.outcome(transaction_id, soon()).state == "committed"
     assert asking.session.lag == 6
+
+
+def test_a_table_is_not_taken_for_unknown_on_the_word_of_a_server_behind() -> None:
+    """It was created a moment ago, and the session is new."""
+    world = World()
+    client = world.client()
+    client.append()
+    client.session.expire()
+    client.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    assert check_tree(client.context)
+    client.session.expire()
+    client.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    assert require_head(client.context).version == 0

@@ -186,7 +186,7 @@ class _Judgement:
                 if path not in standing and path.startswith(f"{self._root()}/"):
                     yield f"I9: {place} depended on the lease {path}, which did not stand when it was ratified"
             others = [each for each in standing.values() if each.path not in own]
-            stopped = [each.path for each in others if each.mode == "exclusive" or not own]
+            stopped = [each.path for each in others if each.mode == "exclusive" or (each.mode == "shared" and not own)]
             if stopped and guid in calls and calls[guid].operation.kind in CHANGES_ROWS:
                 yield f"leases: {place} of {calls[guid]} was ratified while others held {stopped}"
 

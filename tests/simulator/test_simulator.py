@@ -12,7 +12,7 @@ import pytest
 from .model import judge
 from .run import Plan, Result, simulate
 
-SEEDS = 100
+SEEDS = 300
 PER_TEST = 10
 FOLDER = Path(__file__).resolve().parent
 

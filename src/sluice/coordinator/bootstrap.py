@@ -62,6 +62,9 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
 def check_tree(context: TableContext) -> bool:
     """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
     node = context.coordination.read(context.tree.root)
+    if node is None:  # or the server of a new session is behind
+        context.barrier()
+        node = context.coordination.read(context.tree.root)
     if node is not None:
         require_protocol(node, context.tree.location)
     return node is not None
@@ -94,6 +97,9 @@ def require_head(context: TableContext) -> Head:
     Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
     """
     root, head = context.read_root_and_head()
+    if root is None or head is None:  # or the server of a new session is behind
+        context.barrier()
+        root, head = context.read_root_and_head()
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
