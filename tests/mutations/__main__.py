@@ -3,9 +3,10 @@
     python -m tests.mutations [--only name,...] [--all] [--workers 2]
     python -m tests.mutations --list | --table
 
-For each mutation the evidence expected to notice is run, the cheapest first, up to the first that does; with --all all of it,
-and the simulator beside it for every mutation. One line for each, one JSON object on the last line. Ends with 1 when a mutation
-survived that is not accepted in the catalogue, with 2 when one could not be tried, or the tree fails its evidence without any.
+For each mutation the evidence expected to notice is run, the cheapest first, up to the first that does; with --all all of it, and
+for every mutation some seeds of the simulator and some small worlds beside it. One line for each, one JSON object on the last
+line. Ends with 1 when a mutation survived that is not accepted in the catalogue, with 2 when one could not be tried, or the tree
+fails its evidence without any.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from .catalogue import MUTATIONS, table
 from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, end_all, evidence_for, ran
-from .mutation import FEW_SEEDS, Mutation
+from .mutation import FEW_SEEDS, FEW_WORLDS, Mutation
 from .tree import ROOT, Copy, copy_of
 
 
@@ -105,6 +106,8 @@ class Bench:
         """Take the check out, and look who notices."""
         result, begun = Result(mutation), time.monotonic()
         evidence = evidence_for(mutation, to_the_end=everything)
+        if everything and not mutation.worlds:
+            evidence.append(by_worlds(FEW_WORLDS))
         if everything and not mutation.seeds:
             evidence.append(by_seeds(FEW_SEEDS))
         with self.copy() as copy:
@@ -128,7 +131,7 @@ class Bench:
             noticed = {*finding.noticed_by, *(name.partition("[")[0] for name in finding.noticed_by)}
             silent = [name for name in evidence.names if name not in noticed]
             result.silent += silent if everything or not noticed else []  # else it ended with the first that failed
-        elif not finding.noticed_by and (evidence.kind != "simulator" or result.mutation.seeds):
+        elif not finding.noticed_by and (result.mutation.seeds if evidence.kind == "simulator" else result.mutation.worlds):
             result.silent.append(f"{evidence.kind} {', '.join(evidence.names)}")
         return bool(finding.noticed_by)
 
@@ -136,7 +139,7 @@ class Bench:
 def _baseline(mutations: Sequence[Mutation], *, everything: bool) -> list[Evidence]:
     """All evidence of the mutations, each piece once."""
     tests = sorted({name for each in mutations for name in each.tests})
-    worlds = sorted({name for each in mutations for name in each.worlds})
+    worlds = sorted({name for each in mutations for name in each.worlds} | set(FEW_WORLDS if everything else ()))
     seeds = {each.seeds for each in mutations if each.seeds} | ({FEW_SEEDS} if everything else set())
     found = [by_seeds(each) for each in sorted(seeds)]
     found += [by_tests(tests, to_the_end=True)] if tests else []
@@ -176,6 +179,9 @@ def main() -> int:
             for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in mutations]):
                 results.append(done.result())
                 print("\n".join(results[-1].lines()), flush=True)
+        except RuntimeError as trouble:
+            print(f"without any mutation: {trouble}")
+            return 2
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             end_all()

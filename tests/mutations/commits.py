@@ -181,6 +181,13 @@ _LOST: Final = (
         seeds=SEEDS,
     ),
     Mutation(
+        "refused-stays-refused",
+        "I12",
+        "what was refused is filed again by an owner who heard no answer, and may be committed then",
+        edit(_CLAIMS, "        raise_refusal(transaction_id)\n", "        _ = raise_refusal\n"),
+        tests=("tests/coordinator/test_refused_once.py::test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told",),
+    ),
+    Mutation(
         "filed-again-is-said",
         "I12",
         "who files again after a lost reply does not say so, and is not looked for in the log",
@@ -585,9 +592,20 @@ _READING: Final = (
         "latest-asks-for-what-is-known-to-anybody",
         "reads",
         "`latest` is what a server that is behind shows",
-        edit(f"{TABLES}access.py", "        self.ours.context.barrier()\n        return self.head()", "        return self.head()"),
+        edit(f"{TABLES}access.py", "        return self.ours.context.up_to_date(self.head)", "        return self.head()"),
         tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
         seeds=SEEDS,
+    ),
+    Mutation(
+        "barriers-count-for-their-session",
+        "reads",
+        "a barrier of a session that is over counts for the next one, whose server is behind",
+        edit(
+            f"{COORDINATOR}context.py",
+            "            if self.coordination.session_id == session:\n                return found\n",
+            "            return found\n",
+        ),
+        tests=("tests/tables/test_consistency.py::test_a_session_that_ends_between_the_barrier_and_the_look",),
     ),
     Mutation(
         "sessions-show-their-own",

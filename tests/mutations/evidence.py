@@ -17,9 +17,11 @@ from .tree import Copy
 
 __all__ = ["Evidence", "Finding", "by_seeds", "by_tests", "by_worlds", "end_all", "evidence_for", "ran"]
 
-_TEST_LIMIT_S = 60
+_TEST_LIMIT_S = 40
 _LIMIT_S = 240
+_WORLD_S = 2.0
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - (.*))?$", re.MULTILINE)
+_WORLD = re.compile(r"^VIOLATION in world (\S+) .*\n\s*(.*)$", re.MULTILINE)
 _running: set[subprocess.Popen[str]] = set()
 _SEED = re.compile(r"^(seed \d+): .*\n\s*(.*)$", re.MULTILINE)
 
@@ -79,8 +81,9 @@ def by_seeds(seeds: str) -> Evidence:
 
 
 def by_worlds(names: Sequence[str]) -> Evidence:
-    """These small worlds, every interleaving of each."""
-    return Evidence("worlds", (sys.executable, "-m", "tests.explore", "--only", ",".join(names)), tuple(names))
+    """These small worlds, as many interleavings of each as a few seconds of one core allow."""
+    command = (sys.executable, "-m", "tests.mutations.worlds", str(_WORLD_S), *names)
+    return Evidence("worlds", command, tuple(names))
 
 
 def evidence_for(mutation: Mutation, *, to_the_end: bool) -> list[Evidence]:
@@ -138,7 +141,5 @@ def _noticed(evidence: Evidence, output: str) -> tuple[tuple[str, ...], str] | N
     if evidence.kind == "tests":
         found = _FAILED.findall(output)
         return (tuple(dict.fromkeys(name for name, _ in found)), found[0][1]) if found else None
-    if evidence.kind == "simulator":
-        seed = _SEED.search(output)
-        return ((seed[1],), seed[2]) if seed else None
-    return evidence.names[:1], output.strip().splitlines()[-2] if output.count("\n") > 1 else output.strip()
+    told = (_SEED if evidence.kind == "simulator" else _WORLD).search(output)
+    return ((told[1],), told[2]) if told else None

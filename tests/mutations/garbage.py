@@ -91,8 +91,28 @@ _COLLECTED: Final = (
         "filed-is-kept",
         "I7",
         "the files of an undecided transaction are taken for garbage",
-        edit(f"{TABLES}vacuum.py", "        ids.update(slot.transaction_id for slot in slots if slot is not None)\n", ""),
+        edit(
+            f"{TABLES}vacuum.py",
+            "        ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)\n",
+            "",
+        ),
         tests=(f"{_VACUUM}test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead",),
+    ),
+    Mutation(
+        "late-slots-are-decided-first",
+        "I7",
+        "the files of a transaction whose slot came too late are judged though nobody decided it",
+        edit(
+            f"{TABLES}vacuum.py",
+            "                refused |= {slot.transaction_id} if outcome.error is not None else set()\n",
+            "                refused |= {slot.transaction_id}\n",
+        )
+        + edit(
+            f"{TABLES}vacuum.py",
+            "                outcome = committer.outcome(slot.transaction_id, deadline)\n",
+            "                _ = deadline\n",
+        ),
+        tests=(f"{_VACUUM}test_a_slot_that_came_too_late_is_decided_before_its_files_are_judged",),
     ),
     Mutation(
         "ratified-is-kept",
@@ -111,8 +131,8 @@ _COLLECTED: Final = (
         "what is filed is asked for before it is certain that nothing more is filed",
         edit(
             f"{TABLES}vacuum.py",
-            "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session)\n",
-            "            busy = _busy(context, session)\n"
+            "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session, refused)\n",
+            "            busy = _busy(context, session, refused)\n"
             "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), busy\n",
         ),
         tests=("tests/tables/test_collecting_order.py::test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays[filed]",),

@@ -144,7 +144,11 @@ MUTATIONS: Final = (
         "shared-stand-together",
         "lease",
         "an exclusive lease is granted beside a shared one",
-        edit(f"{COORDINATOR}lease_scopes.py", "if mine.mode == theirs.mode == SHARED or", "if SHARED in (mine.mode, theirs.mode) or"),
+        edit(
+            f"{COORDINATOR}lease_scopes.py",
+            "    return scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)\n",
+            "    return SHARED not in (mine.mode, theirs.mode)\n",
+        ),
         tests=(f"{_TESTS}test_shared_leases_stand_together_and_nobody_overtakes",),
     ),
     Mutation(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COORDINATOR", "FEW_SEEDS", "SEEDS", "TABLES", "Edit", "Mutation", "edit"]
+__all__ = ["COORDINATOR", "FEW_SEEDS", "FEW_WORLDS", "SEEDS", "TABLES", "Edit", "Mutation", "edit"]
 
 COORDINATOR = "src/sluice/coordinator/"
 TABLES = "src/sluice/tables/"
 SEEDS = "0..79"
 """The seeds that are tried where the simulator is asked: the first that breaks a promise ends it."""
-FEW_SEEDS = "0..39"
+FEW_SEEDS = "0..19"
 """Those that are tried for every mutation where all evidence is asked."""
+FEW_WORLDS = ("direct", "queue", "lost", "lost-direct", "joint", "lease")
+"""The small worlds that are tried then."""
 
 
 @dataclass(frozen=True, slots=True)

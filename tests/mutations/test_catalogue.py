@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.explore.worlds import WORLDS
+
 from .catalogue import MUTATIONS, table
 from .evidence import Evidence, by_seeds, by_tests, ran
 from .mutation import Edit, Mutation
@@ -47,6 +49,7 @@ def test_what_should_notice_is_there(mutation: Mutation) -> None:
     for each in mutation.tests:
         file, _, test = each.partition("::")
         assert test.partition("[")[0] in functions(file), f"{each} is not there"
+    assert set(mutation.worlds) <= WORLDS.keys()
     assert bool(mutation.tests or mutation.seeds or mutation.worlds) != bool(mutation.accepted), (
         "it is noticed, or it is accepted that nobody does"
     )
