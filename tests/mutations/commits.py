@@ -525,8 +525,12 @@ _GENERATIONS: Final = (
     Mutation(
         "orphans-of-old-generations-are-found",
         "I10",
-        "slots are looked for in the present generation alone",
-        edit(_CLAIMS, "range(head.generation, oldest - 1, -1)", "(head.generation,)"),
+        "who asks for an outcome looks for slots in the present generation alone",
+        edit(
+            _COMMITTER,
+            "find_slot(self.context, transaction_id, state[0])",
+            "find_slot(self.context, transaction_id, state[0], oldest=state[0].generation)",
+        ),
         tests=(f"{_LATE}test_a_slot_in_a_generation_long_closed_is_found_and_decided",),
     ),
     Mutation(
