@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +25,7 @@ from sluice.coordinator.policies import MATRICES
 from sluice.storage.errors import SluiceError
 from sluice.storage.s3_options import S3Options
 from sluice.tables.property_rules import HANDED_ON, PROPERTIES
+from tests.mutations.catalogue import MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -236,6 +238,25 @@ def test_tests_that_are_named_exist() -> None:
     told = re.findall(r"`(test_\w+)`", section("architecture.md", "Invariants"))
     assert len(told) > 8
     assert [name for name in told if name not in defined] == []
+
+
+def _text(*patterns: str) -> str:
+    return "\n".join(path.read_text() for pattern in patterns for path in sorted((ROOT / "tests").glob(pattern)))
+
+
+def test_invariants_are_checked_by_what_the_docs_say() -> None:
+    """docs/operations/failures.md says who looks for a history that breaks an invariant, and how many checks are taken out for it."""
+    told = {row[0]: row[2:] for row in rows(section("operations/failures.md", "The invariants, and how each is checked"))}
+    assert list(told) == [row[0] for row in rows(section("architecture.md", "Invariants"))]
+    names_of = (_text("simulator/*.py"), _text("explore/judge.py"))
+    asserted = _text("promela/*.pml")
+    taken_out = Counter(mutation.breaks for mutation in MUTATIONS)
+    for name, (*who, model, real, count) in told.items():
+        for says, text in zip(who, names_of, strict=True):
+            assert says != "yes" or re.search(rf"\b{name}\b", text), name
+        assert model != "yes" or f"HOLDS({name[1:]}," in asserted, name
+        assert real in ("yes", "") or name in ("I4", "I8")
+        assert int(count) == taken_out[name], name
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
     log = Log()
     names = sorted(filter(_COMMIT.fullmatch, objects))
     if names != [commit_key(version) for version in range(len(names))]:
-        log.problems.append(f"versions are not dense from 0: {[name[11:-5] for name in names]}")
+        log.problems.append(f"I2: versions are not dense from 0: {[name[11:-5] for name in names]}")
         return log
     replay = _Replay(objects, log)
     for number, name in enumerate(names):

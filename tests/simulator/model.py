@@ -228,7 +228,7 @@ class _Answers:
                 for guid in call.filed if self._says_no(call, answer) else ():
                     for table in self._evidence.tables:
                         if guid in table.places:
-                            yield f"{guid} is in the log as version {table.places[guid].version}, and was told: {call}"
+                            yield f"I12: {guid} is in the log as version {table.places[guid].version}, and was told: {call}"
                 guid, ended = answer.transaction_id, call.ended or 0
                 if answer.kind == "refused" and guid not in refused and any(t.told.may_commit(guid, ended) for t in self._evidence.tables):
                     yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
@@ -254,9 +254,9 @@ class _Answers:
             return
         place = table.places.get(answer.transaction_id)
         if place is None:
-            yield f"lost: {answer.transaction_id} of {call} is not in the log"
+            yield f"I12: lost: {answer.transaction_id} of {call} is not in the log"
         elif (place.version, place.ordinal) != (told.version, told.ordinal):
-            yield f"{answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
+            yield f"I12: {answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
         if not answer.repeated and answer.transaction_id not in call.filed and call.operation.kind != "rebring":
             yield f"{call} was told of {answer.transaction_id}, which it did not file"
         elsewhere = [guid for guid in call.filed if guid in table.places and guid != answer.transaction_id]
