@@ -492,7 +492,7 @@ _GENERATIONS: Final = (
         "too-late-is-filed-again",
         "I10",
         "a slot that came too late for its generation is taken for one that was decided",
-        edit(_COMMITTER, "        if published.generation == claim.generation:\n            return False\n", "        return False\n"),
+        edit(_COMMITTER, "        if published.generation == claim.generation:", "        if True:"),
         tests=(f"{_PROTOCOL}test_an_intent_that_arrives_in_a_closed_generation_is_filed_again",),
         seeds=SEEDS,
     ),

@@ -93,8 +93,8 @@ _COLLECTED: Final = (
         "the files of an undecided transaction are taken for garbage",
         edit(
             f"{TABLES}vacuum.py",
-            "        ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)\n",
-            "",
+            "ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)",
+            "ids.update(())",
         ),
         tests=(f"{_VACUUM}test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead",),
     ),
@@ -219,11 +219,7 @@ _COLLECTED: Final = (
         "files-of-others-go-by-age",
         "I7",
         "files whose names tell no owner go at once",
-        edit(
-            f"{TABLES}garbage.py",
-            "            if each.info.modified_ms < cutoff_ms:\n                yield",
-            "            if True:\n                yield",
-        ),
+        edit(f"{TABLES}garbage.py", "            if each.info.modified_ms < ", "            if True or each.info.modified_ms < "),
         tests=(f"{_VACUUM}test_foreign_files_go_by_age_and_hidden_ones_never",),
     ),
     Mutation(
