@@ -15,7 +15,18 @@ import pyarrow.compute as pc
 from .jsontext import dumps, loads
 from .records import AddFile, DeletionVector, FileKey, RemoveFile
 
-__all__ = ["FILES_SCHEMA", "TOMBSTONES_SCHEMA", "LayeredTable", "add_rows", "adds_of", "nulls", "remove_rows", "removes_of", "without"]
+__all__ = [
+    "FILES_SCHEMA",
+    "TOMBSTONES_SCHEMA",
+    "LayeredTable",
+    "add_rows",
+    "adds_of",
+    "nulls",
+    "picked",
+    "remove_rows",
+    "removes_of",
+    "without",
+]
 
 TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
@@ -95,6 +106,13 @@ def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
             yield RemoveFile(**_values(row))
+
+
+def picked(table: pa.Table, mask: pa.BooleanArray) -> pa.Table:
+    """The rows of `table` where the mask, which has no nulls, is true; mostly all of them are, or none."""
+    if mask.true_count == len(mask):
+        return table
+    return table.filter(mask) if mask.true_count else table.slice(0, 0)
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
@@ -189,8 +207,11 @@ def _rows(records: Sequence[AddFile] | Sequence[RemoveFile], schema: pa.Schema) 
 
 def _column(records: Sequence[AddFile] | Sequence[RemoveFile], name: str, kind: pa.DataType) -> pa.Array:
     if name == "extra_json":
-        return pa.array([dumps(each.extra).decode() if each.extra else None for each in records], kind)
+        extras = [dumps(each.extra).decode() if each.extra else None for each in records]
+        return pa.array(extras, kind) if any(extras) else nulls(len(extras), kind)
     values: list[Any] = [getattr(each, name) for each in records]
+    if values.count(None) == len(values):
+        return nulls(len(values), kind)
     if name == "deletion_vector":
         values = [None if value is None else {part: getattr(value, part) for part in VECTOR.names} for value in values]
     elif pa.types.is_map(kind):

@@ -12,7 +12,7 @@ from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile
 from ..storage.assignments import Assignments
 from ..storage.errors import InvalidRequest
-from ..storage.filetable import adds_of
+from ..storage.filetable import adds_of, picked
 from ..storage.predicate import Predicate
 from .draft import Draft
 from .property_rules import primary_key_of
@@ -51,11 +51,11 @@ def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table,
         surely = pa.repeat(pa.scalar(True), files.num_rows)
     else:
         surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
-    whole = list(adds_of(files.filter(surely)))
+    whole = list(adds_of(picked(files, surely)))
     rows = draft.count(whole, exactly=exactly)
     for add in whole:
         draft.drop(add)
-    for found in draft.find(predicate, files.filter(pc.invert(surely)), columns=[]):
+    for found in draft.find(predicate, picked(files, pc.invert(surely)), columns=[]):
         draft.delete(found.file, found.positions)
         rows += len(found.positions)
     return rows
@@ -84,7 +84,7 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
     reads = reads_in(draft, predicate, files)
     # What this transaction added itself stays new to the table.
     is_new = pa.array([draft.is_new(path) for path in files["path"].to_pylist()], pa.bool_())
-    rows = _rewritten(draft, assignments, predicate, files.filter(pc.invert(is_new)), label)
+    rows = _rewritten(draft, assignments, predicate, picked(files, pc.invert(is_new)), label)
     if pc.any(is_new).as_py():
         rows += _rewritten(draft, assignments, predicate, files.filter(is_new), f"{label}n")
     if not rows:

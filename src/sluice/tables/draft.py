@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..storage.actions import Action, AddFile, Metadata
 from ..storage.datafiles import write_files
 from ..storage.features import deletion_vectors
-from ..storage.filetable import add_rows, adds_of, without
+from ..storage.filetable import add_rows, adds_of, picked, without
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
 from ..storage.removals import removal
@@ -114,7 +114,7 @@ class Draft:
         files = self.files
         if predicate is None:
             return files
-        return files.filter(predicate.may_match(files, schema=self.schema, partition_columns=self.partition_columns))
+        return picked(files, predicate.may_match(files, schema=self.schema, partition_columns=self.partition_columns))
 
     def is_own(self, path: str) -> bool:
         """Whether a file was added by this transaction."""

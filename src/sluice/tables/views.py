@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ..coordinator.pins import Pin
 from ..storage.errors import InvalidRequest
+from ..storage.filetable import picked
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
 from ..storage.scan import iter_files, read_files
@@ -72,7 +73,7 @@ class TableSnapshot:
         files = self.raw.files
         if predicate is None:
             return files
-        return files.filter(predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
+        return picked(files, predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject."""
