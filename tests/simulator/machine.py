@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import BinaryIO, TypeVar
 
 from sluice.coordinator.memory import Fault, MemorySession
@@ -331,7 +332,7 @@ class SimulatedStore:
         after: str | None = None
         while True:
             look = partial(self._objects.list_from, prefix, start if after is None else after, recursive=recursive)
-            page = [each for each in self._call("list", look) if after is None or each.key > after][:_PAGE]
+            page = list(islice((each for each in self._call("list", look) if after is None or each.key > after), _PAGE))
             yield from page
             if len(page) < _PAGE:
                 return

@@ -140,8 +140,21 @@ class Scheduler:
         task = current()
         assert task is not None
         self.require_alive(task)
-        self.push(self.now + max(seconds, 0.0), task)
-        self.switch(task)
+        time = self.now + max(seconds, 0.0)
+        if not self._goes_on(task, time):
+            self.push(time, task)
+            self.switch(task)
+
+    def _goes_on(self, task: Task, time: float) -> bool:
+        """Whether it is its own successor, without being put on the list and taken from it again."""
+        steps = self.steps + 1
+        if (self._due and self._due[0][0] <= time) or (task.owner is not None and task.owner.paused_until > time):
+            return False
+        if steps % _STEPS_BETWEEN_COLLECTIONS == 0 or steps >= self._steps_max:
+            return False
+        task.epoch += 1
+        self.now, self.steps = time, steps
+        return True
 
     def switch(self, task: Task) -> None:
         """Hand the baton to whoever is due; returns when this task has it again."""

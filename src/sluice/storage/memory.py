@@ -26,12 +26,11 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from operator import attrgetter
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 from .errors import ObjectNotFound, StorageFull, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
@@ -121,21 +120,28 @@ class MemoryDisk:
                 raise StorageFull(f"the memory disk is full: {key!r} would exceed {self.capacity_bytes} bytes", key=key)
             self.objects[key] = (bytes(data), self.clock_ms())
 
-    @contextmanager
-    def call(self, verb: Verb, key: str) -> Iterator[None]:
+    def call(self, verb: Verb, key: str) -> AbstractContextManager[None]:
         """One call: notes it, and lets the armed faults happen around its effect."""
         with self.lock:
             self.calls.append((verb, key))
-            due = [fault for fault in self.faults if fault.fits(verb, key) and not _skipped(fault)]
+            due = [fault for fault in self.faults if fault.fits(verb, key) and not _skipped(fault)] if self.faults else []
             for fault in due:
                 fault.times -= 1
-        for fault in due:
-            if fault.before is not None:
-                fault.before()
-        yield
-        for fault in due:
-            if fault.after is not None:
-                fault.after()
+        return _around(due) if due else _NOTHING_AROUND
+
+
+_NOTHING_AROUND: Final = nullcontext()
+
+
+@contextmanager
+def _around(due: Sequence[Fault]) -> Iterator[None]:
+    for fault in due:
+        if fault.before is not None:
+            fault.before()
+    yield
+    for fault in due:
+        if fault.after is not None:
+            fault.after()
 
 
 def _skipped(fault: Fault) -> bool:
@@ -260,11 +266,11 @@ class MemoryStore:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
         with self.disk.call("list", check_folder(prefix)), self.disk.lock:
             found = [
-                ObjectInfo(key, len(data), modified_ms)
+                (key, len(data), modified_ms)
                 for key, (data, modified_ms) in self.disk.objects.items()
                 if key >= start and key.startswith(prefix) and (recursive or "/" not in key[len(prefix) :])
             ]
-        return iter(sorted(found, key=attrgetter("key")))
+        return (ObjectInfo(*each) for each in sorted(found))
 
 
 class _Sink(io.BytesIO):
