@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .actor import Actor
@@ -36,17 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left, violations = options.minutes * 60.0, 0
     total = Tally()
     complete = 0
-    print(f"{'world':16}{'states':>10}{'steps':>11}{'executions':>12}{'pruned':>10}{'deepest':>9}{'faults':>9}{'seconds':>9}  looked into")
+    print(f"{'world':17}{'states':>10}{'steps':>11}{'executions':>12}{'pruned':>10}{'deepest':>9}{'faults':>9}{'seconds':>9}  looked into")
     for number, name in enumerate(names):
         weights = [WORLDS[each].weight for each in names[number:]]
-        tally, told = _search(WORLDS[name], left * weights[0] / sum(weights))
-        left -= tally.seconds
-        violations += len(told)
+        seen = _search(WORLDS[name], left * weights[0] / sum(weights))
+        tally = seen.tally
+        left -= seen.seconds
+        violations += len(seen.told)
         complete += tally.complete and WORLDS[name].switches < 0
-        print(_line(WORLDS[name], tally))
-        print("".join(told), end="", flush=True)
-        for field in ("states", "transitions", "executions", "faults"):
-            setattr(total, field, getattr(total, field) + getattr(tally, field))
+        print(_line(WORLDS[name], seen))
+        print("".join(seen.told), end="", flush=True)
+        for name_of_sum in ("states", "transitions", "executions", "faults"):
+            setattr(total, name_of_sum, getattr(total, name_of_sum) + getattr(tally, name_of_sum))
     result = {
         "worlds": len(names),
         "complete": complete,
@@ -73,24 +75,58 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _line(world: World, tally: Tally) -> str:
-    bounds = [] if tally.complete else ["time"]
-    bounds += [] if world.switches < 0 else [f"{world.switches} interruptions"]
-    how = "complete" if not bounds else f"up to {' and '.join(bounds)}"
+def _line(world: World, seen: Seen) -> str:
+    tally = seen.tally
+    if tally.complete and world.switches < 0:
+        how = "complete"
+    elif tally.complete:
+        how = f"complete up to {world.switches} interruptions"
+    elif seen.interruptions >= 0:
+        how = f"complete up to {seen.interruptions} interruptions, beyond them up to time"
+    else:
+        how = "up to time"
     return (
-        f"{world.name:16}{tally.states:10}{tally.transitions:11}{tally.executions:12}{tally.pruned:10}{tally.deepest:9}{tally.faults:9}"
-        f"{tally.seconds:9.1f}  {how}; {world.bounds}"
+        f"{world.name:17}{tally.states:10}{tally.transitions:11}{tally.executions:12}{tally.pruned:10}{tally.deepest:9}{tally.faults:9}"
+        f"{seen.seconds:9.1f}  {how}; {world.bounds}"
     )
 
 
-def _search(world: World, seconds: float) -> tuple[Tally, list[str]]:
-    """Search one world; what to print of each violation."""
+@dataclass
+class Seen:
+    """What was seen of a world: the tally of the last search, up to how many interruptions it was seen before, what to print."""
+
+    tally: Tally
+    interruptions: int = -1
+    seconds: float = 0.0
+    told: list[str] = field(default_factory=list)
+
+
+def _search(world: World, seconds: float) -> Seen:
+    """Search one world; a large one with few interruptions first, and then without a bound for as long as there is time."""
     with in_a_small_world(prune_every=world.prune_every):
-        search = search_of(world)
-        tally = search.run(seconds)
-        told = [_told(world, *shortened) for shortened in ([_shortest(world, search, tally.findings)] if tally.findings else [])]
+        seen = _searched(world, seconds)
         Actor.forget_all()
-    return tally, told
+    return seen
+
+
+def _searched(world: World, seconds: float) -> Seen:
+    seen = Seen(Tally())
+    for switches in range(1, _INTERRUPTIONS_MAX + 1) if world.weight > 1.0 else ():
+        search = search_of(world, switches=switches)
+        seen.tally = search.run(seconds / 3.0 - seen.seconds)
+        seen.seconds += seen.tally.seconds
+        if seen.tally.findings:
+            seen.told.append(_told(world, search, seen.tally.findings[0]))
+            return seen
+        if not seen.tally.complete:
+            break
+        seen.interruptions = switches
+    search = search_of(world)
+    seen.tally = search.run(seconds - seen.seconds)
+    seen.seconds += seen.tally.seconds
+    if seen.tally.findings:
+        seen.told.append(_told(world, *_shortest(world, search, seen.tally.findings)))
+    return seen
 
 
 def _shortest(world: World, search: Search, findings: Sequence[Finding]) -> tuple[Search, Finding]:

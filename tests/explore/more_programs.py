@@ -13,6 +13,7 @@ from sluice.coordinator.lease_queue import LeaseHome, Wanted
 from sluice.coordinator.lease_records import EXCLUSIVE, Place
 from sluice.coordinator.leases import acquire, paths_of
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.outcomes import withdrawal
 from sluice.coordinator.presence import Presence
 from sluice.coordinator.records import ClientName, Footprint
 from sluice.storage.actions import Txn
@@ -23,7 +24,9 @@ from sluice.tables.vacuum import vacuum
 from .programs import TIME_S, Program, added, append_intent, committer_of, context_of, head_of, intent_of, telling
 from .seat import Seat
 
-__all__ = ["Address", "application", "collector", "inquirer", "joint_appender", "leased_appender", "staging_appender"]
+_SOON_S = 1.0
+
+__all__ = ["Address", "application", "collector", "inquirer", "joint_appender", "leased_appender", "staging_appender", "withdrawer"]
 
 
 def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits | None = None) -> Program:
@@ -102,6 +105,27 @@ def inquirer(table: str, transaction_id: str, limits: Limits | None = None) -> P
             seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
         elif outcome.error is not None:
             seat.tell("refused", table, transaction_id, str(outcome.error.details.get("rule", "")))
+
+    return program
+
+
+def withdrawer(table: str, path: str) -> Program:
+    """Appends a file, loses its patience, and takes back what it filed, unless it comes too late for that."""
+
+    def program(seat: Seat) -> None:
+        committer = committer_of(seat, table)
+        head = head_of(committer)
+        intent = append_intent(committer.context, head, path)
+        name = intent.transaction_id
+        try:
+            done = committer.commit(intent, head, Deadline.after(_SOON_S, seat))
+        except OutcomeUnknown:
+            outcome = committer.outcome(name, Deadline.after(TIME_S, seat), against=withdrawal(name))
+            if outcome.commit is None:
+                seat.tell("refused", table, name, outcome.state)
+                return
+            done = outcome.commit
+        seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
 
     return program
 

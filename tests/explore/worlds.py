@@ -26,7 +26,7 @@ from sluice.tables.access import TableAddress
 
 from .actor import Actor
 from .judge import Judge
-from .more_programs import application, collector, inquirer, joint_appender, leased_appender, staging_appender
+from .more_programs import application, collector, inquirer, joint_appender, leased_appender, staging_appender, withdrawer
 from .programs import Program, added, appender, asker, deleter, head_of, intent_of, publisher, settler
 from .search import Search
 from .seat import EPOCH_MS, Seat
@@ -193,20 +193,18 @@ FIRST_OF_W0: Final = str(uuid.UUID(int=1 << 64 | 1, version=4))
 _TWO: Final = (("w0", appender(A, "x")), ("w1", appender(A, "y")))
 _TWO_AT_ONCE: Final = (("w0", appender(A, "x", limits=AT_ONCE)), ("w1", appender(A, "y", limits=AT_ONCE)))
 _MIXED: Final = (("w0", appender(A, "x", limits=AT_ONCE)), ("w1", appender(A, "y")))
+_THREE_FILES: Final = (("w0", appender(A, "x")), ("w1", appender(A, "y", "z")))
+_INQUIRER: Final = ("a", inquirer(A, FIRST_OF_W0))
 _HELPER: Final = ("h", settler(A))
 _PUBLISHER: Final = ("p", publisher(A))
+
+_LEASED: Final = ("w0", leased_appender(A, "x"))
 
 _ALL = [
     World("direct", "two appends on the fast path", _TWO_AT_ONCE, early=1),
     World("queue", "two appends through the queue", _TWO, early=2),
     World("mixed", "one on the fast path, one through the queue", _MIXED, early=2),
-    World("three", "three appends, one on the fast path", (*_MIXED, ("w2", appender(A, "z"))), early=0),
-    World(
-        "deleters",
-        "two that replace one file, and a helper",
-        (("w0", deleter(A, "f", "x")), ("w1", deleter(A, "f", "y")), _HELPER),
-        files=("f",),
-    ),
+    World("behind", "the same; servers are behind", _MIXED, faults=2, kinds=BEHIND),
     World(
         "ahead",
         "two that replace a file each, so that versions are ratified before others are published",
@@ -214,95 +212,135 @@ _ALL = [
         files=("f", "g"),
         early=1,
     ),
-    World("helper", "two appends and a helper", (*_TWO, _HELPER), early=1),
+    World("three", "three appends, one on the fast path", (*_MIXED, ("w2", appender(A, "z")))),
     World(
         "batch",
         "two acknowledged when ratified, and a publisher",
         (("w0", appender(A, "x", ack="ratified")), ("w1", appender(A, "y", ack="ratified")), _PUBLISHER),
         early=1,
     ),
+    World("helper", "two appends and a helper", (*_TWO, _HELPER)),
+    World("crash", "two appends and a helper; one dies", (*_TWO, _HELPER), faults=1, kinds=CRASH),
+    World("publishers", "one append, one that helps, and two that publish", (_TWO[0], _HELPER, _PUBLISHER, ("q", publisher(A)))),
     World(
-        "publishers",
-        "one append, and two that publish and one that helps",
-        (("w0", appender(A, "x")), _PUBLISHER, ("q", publisher(A)), _HELPER),
-        early=0,
+        "deleters",
+        "two that replace one file, and a helper",
+        (("w0", deleter(A, "f", "x")), ("w1", deleter(A, "f", "y")), _HELPER),
+        files=("f",),
     ),
-    World("crash", "two appends and a helper; one or two die", (*_TWO, _HELPER), faults=1, kinds=CRASH, early=0),
-    World("lost", "two appends; requests and replies are lost", _TWO, faults=2, kinds=LOST, early=1),
-    World("lost-direct", "two on the fast path; requests and replies are lost", _TWO_AT_ONCE, faults=2, kinds=LOST, early=1),
-    World("expired", "two appends; sessions expire", _TWO, faults=2, kinds=EXPIRED, early=1),
-    World("behind", "two appends; servers are behind", _MIXED, faults=2, kinds=BEHIND, early=0),
-    World("puts", "two appends; writes of the log are lost, unanswered or late", _TWO, faults=2, kinds=PUTS, early=1),
-    World("puts-plainly", "the same on a store without conditional PUT", _TWO, faults=2, kinds=PUTS, early=1, conditional_put=False),
-    World("rotation", "generations of one slot; one dies", _TWO, limits=ROTATING, faults=1, kinds=CRASH | LOST, early=1),
+    World("lease", "one appends under a lease, one without; sessions expire", (_LEASED, _TWO[1]), faults=1, kinds=EXPIRED, leased=True),
     World(
-        "lease",
-        "one appends under a lease, one without; sessions expire",
-        (("w0", leased_appender(A, "x")), ("w1", appender(A, "y"))),
+        "lease-helped",
+        "one appends under a lease, another decides for it; sessions expire",
+        (_LEASED, _HELPER),
         faults=1,
         kinds=EXPIRED,
-        leased=True,
-    ),
-    World(
-        "leases",
-        "two append under leases",
-        (("w0", leased_appender(A, "x")), ("w1", leased_appender(A, "y"))),
-        faults=1,
-        kinds=EXPIRED,
-        leased=True,
-    ),
-    World(
-        "lease-lost",
-        "one under a lease, one whose message is lost, one who asks what became of that",
-        (("w0", appender(A, "y")), ("w1", leased_appender(A, "x")), ("a", inquirer(A, FIRST_OF_W0))),
-        faults=1,
-        kinds=LOST,
+        early=1,
         victims=("w0",),
         leased=True,
     ),
     World(
+        "leases",
+        "two append under leases; a session expires",
+        (_LEASED, ("w1", leased_appender(A, "y"))),
+        faults=1,
+        kinds=EXPIRED,
+        leased=True,
+        weight=2,
+    ),
+    World(
+        "rotation",
+        "generations of two slots; one dies, or a message is lost",
+        _THREE_FILES,
+        limits=ROTATING,
+        faults=1,
+        kinds=CRASH | LOST,
+        weight=2,
+    ),
+    World(
         "joint",
-        "one over two tables, one of a single table",
+        "one over two tables, one of a single table; one dies, or a message is lost",
         (("w0", joint_appender((A, B), "x")), ("w1", appender(B, "y"))),
         tables=(A, B),
         faults=1,
         kinds=CRASH | LOST,
     ),
-    World("joints", "two over two tables", (("w0", joint_appender((A, B), "x")), ("w1", joint_appender((A, B), "y"))), tables=(A, B)),
+    World(
+        "joints", "two over two tables", (("w0", joint_appender((A, B), "x")), ("w1", joint_appender((A, B), "y"))), tables=(A, B), weight=2
+    ),
     World(
         "applications",
-        "two incarnations of one job",
+        "two incarnations of one job; one dies, or a message is lost",
         (("w0", application(A, "x", 1)), ("w1", application(A, "y", 1))),
         files=("f",),
         faults=1,
         kinds=CRASH | LOST,
         early=1,
     ),
+    World("asked", "one append, and one who asks for its outcome", (_TWO[0], _INQUIRER), faults=2, kinds=CRASH | LOST, early=1),
     World(
-        "asked",
-        "one append, and somebody who asks for its outcome",
-        (("w0", appender(A, "x")), ("a", inquirer(A, FIRST_OF_W0))),
-        faults=2,
-        kinds=CRASH | LOST,
+        "withdrawn",
+        "one that loses patience and takes back what it filed, one append, one who asks for the outcome",
+        (("w0", withdrawer(A, "x")), _TWO[1], _INQUIRER),
         early=1,
+        weight=2,
     ),
     World(
         "pruning",
-        "records are pruned while others look for theirs",
-        (("w0", appender(A, "x")), ("w1", appender(A, "y", "z"))),
+        "records are pruned while others look for theirs; messages are lost",
+        _THREE_FILES,
         limits=FORGETFUL,
         prune_every=1,
         faults=1,
         kinds=LOST,
     ),
     World(
+        "lease-lost",
+        "one under a lease, one whose message is lost, one who asks what became of that",
+        (_TWO[0], ("w1", leased_appender(A, "x")), _INQUIRER),
+        faults=1,
+        kinds=LOST,
+        victims=("w0",),
+        leased=True,
+        weight=3,
+    ),
+    World(
         "collector",
-        "one writes a file and commits it later, one collects garbage; sessions expire",
+        "one writes a file and commits it later, one collects garbage; a session expires, or the writer dies",
         (("w0", staging_appender(A)), ("v", collector(A))),
         created=True,
         faults=1,
         kinds=EXPIRED | CRASH,
         victims=("w0",),
+        weight=2,
+    ),
+    World(
+        "collector-direct",
+        "the same for one who commits on the fast path",
+        (("w0", staging_appender(A, AT_ONCE)), ("v", collector(A))),
+        created=True,
+        faults=1,
+        kinds=EXPIRED | CRASH,
+        victims=("w0",),
+        weight=2,
+    ),
+    World("puts", "two appends; writes of the log are lost, unanswered or late", _TWO, faults=2, kinds=PUTS, early=1, weight=2),
+    World(
+        "puts-plainly", "the same on a store without conditional PUT", _TWO, faults=2, kinds=PUTS, early=1, conditional_put=False, weight=2
+    ),
+    World("lost", "two appends; requests and replies are lost", _TWO, faults=2, kinds=LOST, early=1, weight=3),
+    World("lost-direct", "two on the fast path; requests and replies are lost", _TWO_AT_ONCE, faults=2, kinds=LOST, early=1, weight=3),
+    World("expired", "two appends; sessions expire", _TWO, faults=2, kinds=EXPIRED, early=1, weight=3),
+    World("impatient", "two appends and a helper, who may lose their patience", (*_TWO, _HELPER), early=1, weight=3),
+    World(
+        "everybody",
+        "two appends, a helper, a publisher, records are pruned; up to two things go wrong",
+        (*_THREE_FILES, _HELPER, _PUBLISHER),
+        limits=FORGETFUL,
+        prune_every=1,
+        faults=2,
+        kinds=CRASH | LOST | EXPIRED | PUTS,
+        weight=4,
     ),
 ]
 
