@@ -17,7 +17,7 @@ from .store import ApplyRefused, Create, Delete, ReplyLost
 
 _PAUSE_S = 0.1
 
-__all__ = ["Claim", "claim_slot", "find_slot", "in_doubt", "move_slot", "require_time", "too_late", "undecided"]
+__all__ = ["Claim", "claim_slot", "filed_elsewhere", "find_slot", "in_doubt", "move_slot", "require_time", "too_late", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,18 @@ def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
 def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest: int = 0) -> Claim | None:
     """The slot of a transaction in this generation or an earlier one down to `oldest`, or None when it has none (any more).
 
-    One that came too late for its generation stands there for as long as nobody files it again: its owner may be dead.
+    One that came too late for its generation stands there for as long as nobody files it again: its owner may be dead. Who does
+    so moves it to a later generation, so that who looks from the oldest on does not miss it on its way.
     """
-    for generation in range(head.generation, oldest - 1, -1):
+    generation, last = oldest, head.generation
+    while generation <= last:
         for slot in map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()):
             if slot is not None and slot.transaction_id == transaction_id:
                 return Claim(transaction_id, generation, slot.sequence)
+        if generation == last:
+            state = context.read_head()
+            last = last if state is None else max(last, state[0].generation)
+        generation += 1
     return None
 
 
@@ -174,6 +180,12 @@ def _file(context: TableContext, intent: Intent, generation: int) -> str:
     """Create the slot while the transaction's owner and the tree stand; its path. Raises ApplyRefused, ReplyLost."""
     create = Create(context.tree.slot_prefix(generation, intent.transaction_id), intent.encode(), sequential=True)
     return str(context.coordination.apply([*context.standing(intent.transaction_id), create])[-1])
+
+
+def filed_elsewhere(context: TableContext, claim: Claim) -> Claim | None:
+    """Where somebody else filed again what came too late for its generation, as long as it stands there."""
+    state = context.read_head()
+    return None if state is None else find_slot(context, claim.transaction_id, state[0], oldest=claim.generation + 1)
 
 
 def move_slot(context: TableContext, claim: Claim, intent: Intent, head: Head) -> Claim | None:

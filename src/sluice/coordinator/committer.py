@@ -22,7 +22,7 @@ from itertools import takewhile
 
 from ..storage.errors import InvalidRequest, Unavailable
 from .background import Background
-from .claims import Claim, claim_slot, find_slot, move_slot, require_time, undecided
+from .claims import Claim, claim_slot, filed_elsewhere, find_slot, move_slot, require_time, undecided
 from .clock import Deadline, Event
 from .context import TableContext
 from .direct import ratify_directly
@@ -158,6 +158,8 @@ class Committer:
         state = self.context.read_head()
         claim = None if state is None else find_slot(self.context, transaction_id, state[0])
         node = None if claim is None else self.context.coordination.read(claim.path(self.context.tree))
+        if claim is not None and node is None:  # decided and cleaned up since, or filed again in another generation
+            return self.outcome(transaction_id, deadline, after=after, against=against)
         if claim is None or node is None:
             found = self.verdicts.search(transaction_id, after=after)
             if found.state == "unknown" and self.context.coordination.session_id != session:  # the barrier was another session's
@@ -200,9 +202,10 @@ class Committer:
                 if published.covers(claim.generation, claim.slot):
                     if ratified is not None:
                         return replace(ratified, published=True)
-                    if intent is None or not self._came_too_late(claim, published):
+                    moved = self._moved(claim, intent, published)
+                    if moved is None:
                         return settle(self.verdicts.of(claim, published.record))
-                    claim = self._file_again(claim, intent)
+                    claim = moved
                     continue
                 patience.see(published)
                 if against is None and self._only_waits(claim, intent, published, ack) and patience.left_s > 0:
@@ -277,16 +280,13 @@ class Committer:
             raise self.context.vanished()
         return state
 
-    def _came_too_late(self, claim: Claim, published: Published) -> bool:
-        """Whether the slot arrived in its generation after that was closed: decided slots are gone by now."""
+    def _moved(self, claim: Claim, intent: Intent | None, published: Published) -> Claim | None:
+        """Where an intent is that came too late for its generation, filed again if need be; None: decided there, so its slot is gone."""
         if published.generation == claim.generation:
-            return False
-        return self.context.coordination.read(claim.path(self.context.tree)) is not None
-
-    def _file_again(self, claim: Claim, intent: Intent) -> Claim:
-        """File an intent that came too late for its generation in the present one; the same claim when that has to be looked at again."""
-        head, _ = self._head(None)
-        return move_slot(self.context, claim, intent, head) or claim
+            return None
+        if self.context.coordination.read(claim.path(self.context.tree)) is None:
+            return filed_elsewhere(self.context, claim)
+        return None if intent is None else move_slot(self.context, claim, intent, self._head(None)[0]) or claim
 
     def _only_waits(self, claim: Claim, intent: Intent | None, published: Published, ack: str) -> bool:
         """Whether a look at the head can change nothing yet: a grouped append waits until all before it is published."""

@@ -213,9 +213,13 @@ def _busy(context: TableContext, session: CoordinationStore, refused: frozenset[
     """
     tree = context.tree
     ids: set[str] = set()
-    for generation in session.children(tree.generations) or ():
-        slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
-        ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)
+    looked_at: set[str] = set()
+    while unseen := set(session.children(tree.generations) or ()) - looked_at:
+        # in their order, until there is no other: what came too late for one is filed again in a later one
+        for generation in sorted(unseen, key=lambda name: (len(name), name)):
+            slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
+            ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)
+        looked_at |= unseen
     names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
     state = context.read_published()
     reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
