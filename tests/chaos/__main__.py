@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from .evidence import Verdict, judge_folder
 from .run import Plan, run_chaos, summary
 
-_SHOWN = 40
+_SHOWN_OF_A_KIND = 8
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
         plan = Plan.usual(seed, asked.minutes * 60, spark=not asked.no_spark)
-        verdict, folder = run_chaos(plan, lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr, flush=True))
+        folder = Path(tempfile.mkdtemp(prefix="sluice-chaos-"))
+        try:
+            verdict = run_chaos(plan, folder, lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr, flush=True))
+        except (KeyboardInterrupt, SystemExit):
+            shutil.rmtree(folder)
+            print("interrupted; everything that was started was ended", file=sys.stderr)
+            return 130
+        except Exception:
+            print(f"the run itself failed; what it left lies in {folder}", file=sys.stderr)
+            raise
     _show(verdict)
     if verdict.violations:
         print(f"the evidence lies in {folder}; once more: python -m tests.chaos --minutes {plan.seconds / 60:g} --seed {plan.seed}")
@@ -55,8 +65,14 @@ def _show(verdict: Verdict) -> None:
     print(f"{verdict.versions} versions, {verdict.transactions} transactions; {verdict.left_by_plans} files of plans that nobody ended")
     print(f"no commit was told of for at most {verdict.stall_s:.1f} s; the longest that succeeded took {verdict.longest_s:.1f} s")
     print(f"{len(verdict.violations)} violations")
-    for violation in verdict.violations[:_SHOWN]:
-        print(f"  {violation}")
+    kinds: dict[str, list[str]] = {}
+    for violation in verdict.violations:
+        kinds.setdefault(violation.partition(":")[0], []).append(violation)
+    for found in kinds.values():
+        for violation in found[:_SHOWN_OF_A_KIND]:
+            print(f"  {violation}")
+        if len(found) > _SHOWN_OF_A_KIND:
+            print(f"  and {len(found) - _SHOWN_OF_A_KIND} more of this kind")
 
 
 def _table(title: str, counts: Mapping[str, int]) -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,9 +62,8 @@ class Plan:
         return Plan(seed, seconds, roles, pause_s=0.15)
 
 
-def run_chaos(plan: Plan, told: Callable[[str], None], folder: Path | None = None) -> tuple[Verdict, Path]:
-    """Run it; what was found, and where the evidence lies."""
-    folder = folder or Path(tempfile.mkdtemp(prefix="sluice-chaos-"))
+def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
+    """Run it in an empty folder, where the evidence stays; what was found."""
     spark = next((name for name, role in plan.roles.items() if role == "spark"), "")
     schedule = fault_schedule(plan.seed, plan.seconds, list(plan.roles), spark)
     (folder / "schedule.json").write_text(json.dumps([asdict(fault) for fault in schedule], indent=1))
@@ -98,7 +96,7 @@ def run_chaos(plan: Plan, told: Callable[[str], None], folder: Path | None = Non
         }
         (folder / "facts.json").write_text(json.dumps(facts, indent=1))
     told("judging")
-    return judge_folder(folder), folder
+    return judge_folder(folder)
 
 
 def _await_beginnings(histories: Path, names: list[str]) -> None:

@@ -103,7 +103,7 @@ def test_lines_are_silent_cut_and_healed(echo: int) -> None:
 def test_half_a_minute_of_real_trouble(tmp_path: Path) -> None:
     began = time.monotonic()
     plan = Plan.tiny(seed=1, seconds=25)
-    verdict, _ = run_chaos(plan, lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}"), tmp_path)
+    verdict = run_chaos(plan, tmp_path, lambda text: print(f"{time.monotonic() - began:6.1f} s  {text}"))
     told = summary(plan, verdict)
     assert verdict.violations == []
     assert told["committed"] > 30
