@@ -12,10 +12,12 @@ from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree, req
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
+from sluice.coordinator.joint_records import Joint, JointTable
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.memory import Fault, MemorySession
 from sluice.coordinator.outcomes import settle
 from sluice.coordinator.records import Head, Published
+from sluice.coordinator.store import Create
 from sluice.storage.memory import MemoryStore
 
 from .joint_world import JointWorld
@@ -247,3 +249,34 @@ def test_a_table_is_not_taken_for_unknown_on_the_word_of_a_server_behind() -> No
     client.session.expire()
     client.context.connect().lag = 1_000  # type: ignore[attr-defined]
     assert require_head(client.context).version == 0
+
+
+def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_other_forgot_it() -> None:
+    """Its slot in the one is never decided, and the record of its refusal in the other was pruned."""
+    world = JointWorld("ab")
+    owner, busy, asking = world.client(), world.client(QUICK.but(generation_slots_max=1)), world.client()
+    intents = owner.intents("ab")
+    heads = {name: owner.head(name).generation for name in "ab"}
+
+    def appended(name: str) -> None:
+        busy.committers[name].commit(append_intent(busy.head(name)), busy.head(name), soon())
+
+    appended("b")
+    appended("b")
+    joint = Joint.checked([JointTable(world.location(name), heads[name]) for name in "ab"])
+    slots = [
+        Create(
+            world.tables[name].tree.slot_prefix(heads[name], intents[name].transaction_id),
+            replace(intents[name], joint=joint).encode(),
+            sequential=True,
+        )
+        for name in "ab"
+    ]
+    owner.session.apply(slots)
+    appended("a")
+    for name in owner.session.children(world.tables["a"].tree.verdicts) or ():
+        owner.session.delete(f"{world.tables['a'].tree.verdicts}/{name}")
+    for committer in asking.committers.values():
+        outcome = committer.outcome(intents["a"].transaction_id, soon())
+        assert outcome.state in ("refused", "unknown")
+    assert intents["a"].transaction_id not in world.tables["a"].transactions() + world.tables["b"].transactions()

@@ -263,7 +263,7 @@ def simulate(plan: Plan) -> Result:
     stores = world.around.objects
     objects = {at: {key: content for key, (content, _) in store.disk.objects.items()} for at, store in stores.items()}
     levels = [table.level for table in conditions.tables]
-    violations = judge(history, objects, levels, conditions.retention_hours * 3600 / conditions.calendar_rate)
+    violations = judge(history, objects, levels, conditions.retention_s)
     for store in stores.values():
         store.forget()
     answers: dict[str, int] = {}

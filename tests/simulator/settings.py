@@ -39,9 +39,9 @@ class Conditions:
         return self.weights["vacuum"] > 0
 
     @property
-    def retention_hours(self) -> float:
-        """For how long the tables keep replaced files, in hours of the calendar."""
-        return 8.0 if self.calendar_rate > 1 else 7 * 24.0
+    def retention_s(self) -> float:
+        """For how long the tables keep replaced files, in virtual seconds."""
+        return (8.0 if self.calendar_rate > 1 else 7 * 24.0) * 3600 / self.calendar_rate
 
 
 def conditions_of(dice: Dice) -> Conditions:

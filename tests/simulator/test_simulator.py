@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from .log import version_of
 from .model import judge
 from .run import Plan, Result, simulate
 
@@ -51,14 +52,14 @@ def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
 
 
 def test_the_judge_sees_what_is_lost() -> None:
-    """A history whose log lacks its last version is not let pass."""
+    """A history whose log ends before the last version that was acknowledged is not let pass."""
     result = simulate(Plan(0))
     levels = [table.level for table in result.conditions.tables]
-    assert judge(result.history, result.objects, levels, 1e6) == []
+    assert judge(result.history, result.objects, levels, result.conditions.retention_s) == []
     told = result.history.tables[0]
-    last = max(stored.key for stored in told.stored if stored.key.startswith("_delta_log/0") and stored.key.endswith(".json"))
-    told.stored = [stored for stored in told.stored if stored.key != last]
-    found = judge(result.history, result.objects, levels, 1e6)
+    last = max(call.answer.commits[0].version for call in result.history.calls if call.answer is not None and 0 in call.answer.commits)
+    told.stored = [stored for stored in told.stored if (version_of(stored.key) or 0) < last]
+    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
     assert any(sentence.startswith("lost:") for sentence in found), found
 
 

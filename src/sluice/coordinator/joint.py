@@ -275,18 +275,23 @@ class Joints:
     def _commits(self, legs: Sequence[_Leg], transaction_id: str) -> dict[str, Commit] | None:
         """The commit in each table, None while it is undecided. Raises the refusal as soon as one table gave it."""
         late = [leg for leg in legs if leg.too_late]
-        if len(late) == len(legs):
-            raise refusal_error(closed(late[0].location), transaction_id)
         commits: dict[str, Commit] = {}
+        forgotten = 0
         for leg in legs:
             if leg.claim is None:
+                if late:
+                    leg.committer.context.barrier()
                 outcome = leg.committer.verdicts.search(transaction_id)
                 if outcome.error is not None:
                     raise outcome.error
                 if outcome.commit is not None:
                     commits[leg.location] = outcome.commit
+                else:
+                    forgotten += 1
             elif leg.is_decided:
                 commits[leg.location] = leg.verdict()
+        if late and len(late) + forgotten == len(legs):  # elsewhere it was refused for that, which is not on record any more
+            raise refusal_error(closed(late[0].location), transaction_id)
         return commits if len(commits) == len(legs) else None
 
     def _act(self, legs: Sequence[_Leg], deadline: Deadline, *, ratified: bool, against: Refusal | None = None) -> bool:
