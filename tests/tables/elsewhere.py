@@ -41,11 +41,12 @@ class Writer:
     place: Place
     limits: Limits = field(default_factory=Limits)
     clock: Clock = field(default_factory=SystemClock)
+    storage_options: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
         self.session: MemorySession = self.service.connect()
-        self.address = TableAddress.of(self.place.location, self.place.coordinator)
+        self.address = TableAddress.of(self.place.location, self.place.coordinator, self.storage_options)
         self.presence = Presence(self.connect, application="writer", clock=self.clock)
         context = TableContext(
             self.address.store(), TableTree(self.address.location), self.connect, self.clock, self.limits, presence=self.presence

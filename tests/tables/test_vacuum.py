@@ -24,13 +24,16 @@ from sluice.coordinator import connect
 from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
+from sluice.coordinator.memory import Fault as CoordinatorFault
 from sluice.coordinator.store import Create
 from sluice.storage.memory import Fault, MemoryStore
+from sluice.storage.objects import KeepsUnfinished, Unfinished
 from sluice.storage.paths import commit_path
 from sluice.storage.snapshot import Snapshot
 from sluice.tables.access import TableAddress
 from sluice.tables.commits import abandon_plan, commit_creation, plan_creation
 from sluice.tables.garbage import Reason
+from sluice.tables.horizon import raise_horizon, require_above_horizon
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later
@@ -231,6 +234,69 @@ def test_a_slot_that_came_too_late_is_decided_before_its_files_are_judged(place:
     assert ("LGA", 1, 9) in rows_of(place.open().snapshot().to_arrow())
 
 
+# -- what is no object yet -----------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def unfinished_on(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Place, dict[str, str]]:
+    name = f"memory://unfinished-{next(_numbers)}-{os.getpid()}"
+    if kind == "disk":
+        return Place(str(tmp_path / "flights"), name), {}
+    return Place(request.getfixturevalue("s3_location"), name), request.getfixturevalue("s3_options")
+
+
+@pytest.mark.parametrize("kind", ["disk", "s3"])
+def test_what_a_killed_writer_was_uploading_goes_when_it_is_dead(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    here, options = unfinished_on(kind, tmp_path, request)
+    table = here.create(storage_options=options)
+    store = table.access.store
+    assert isinstance(store, KeepsUnfinished)
+    writer = Writer(here, storage_options=options)
+    begun = writer.table.begin()
+    keys_begun = [f"origin=LGA/month=1/part-0-{begun.id}.parquet"]
+    if kind == "disk":  # moto tells of each upload that it was begun in 2010
+        keys_begun.append("_delta_log/nobodys.checkpoint.parquet")
+    uploads = [store.upload(key) for key in keys_begun]
+    for upload in uploads:
+        upload.__enter__().write(b"x" * 20 * MIB)
+    until = time.monotonic() + 20
+    while len(list(store.unfinished())) < len(uploads) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert table.vacuum(0, force=True).garbage == (), "its writer lives, and what is nobody's was begun a moment ago"
+    writer.dies()
+    del begun
+    dry = table.vacuum(dry_run=True)
+    assert [(each.reason, id_in(each.key) is not None) for each in dry.garbage] == [(Reason.UNFINISHED, True)]
+    assert len(list(store.unfinished())) == len(uploads)
+    assert counted(table.vacuum()) == {"unfinished": 1}
+    assert ["_delta_log" in each.key for each in store.unfinished()] == [True] * (len(uploads) - 1)
+    assert table.vacuum().garbage == ()
+    for each in store.unfinished():
+        store.abandon(each)
+        store.abandon(each)
+    for upload in uploads:
+        assert not upload.__exit__(Died, Died(), None)
+    assert list(store.unfinished()) == []
+
+
+def test_unfinished_uploads_that_may_not_be_listed_are_said_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    table = filled(place)
+
+    class Closed(MemoryStore):
+        def unfinished(self) -> Iterator[Unfinished]:
+            raise sluice.AccessDenied("s3:ListBucketMultipartUploads is not allowed")
+
+        def abandon(self, upload: Unfinished) -> None:
+            raise AssertionError(upload)
+
+    store = table.access.store
+    assert isinstance(store, MemoryStore)
+    store.__class__ = Closed
+    assert table.vacuum().garbage == ()
+    assert "ListBucketMultipartUploads" in caplog.text
+
+
 def test_what_is_ratified_and_not_published_stays(place: Place) -> None:
     table = filled(place, **VECTORS)
     writer = Writer(place, Limits(inline_bytes_max=64, publication_wait_s=0.1))
@@ -393,6 +459,40 @@ def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
     table.vacuum(retain_hours=0, force=True)
     with pytest.raises(sluice.VersionNotFound, match="garbage collection keeps the files of version 2"):
         old.pin()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["raised before", "for the first time"])
+@pytest.mark.parametrize("fault", [None, *CoordinatorFault])
+def test_of_two_collectors_at_once_the_horizon_is_the_higher_one(place: Place, there: bool, fault: CoordinatorFault | None) -> None:
+    """One is stopped right before it writes; the other, with a shorter retention, raises it further meanwhile."""
+    table = filled(place)
+    for n in range(6):
+        table.append(flights(("LGA", 1, n)))
+    slow, fast = Writer(place), Writer(place)
+    snapshots = {version: table.access.at(version) for version in (2, 4, 7)}
+    now_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    if there:
+        raise_horizon(fast.access, now_ms, snapshots[2])
+    interfering = iter([True])
+
+    def interfere(call: Call) -> CoordinatorFault | None:
+        if call.session_id == slow.session.session_id and call.verb in ("write", "create") and next(interfering, False):
+            raise_horizon(fast.access, now_ms, snapshots[7])
+            return fault
+        return None
+
+    slow.service.before = interfere
+    for _ in range(2):
+        try:
+            raise_horizon(slow.access, now_ms, snapshots[4])
+        except sluice.Unavailable:
+            continue
+        break
+    slow.service.before = None
+    assert next(interfering, None) is None
+    with pytest.raises(sluice.VersionNotFound, match="version 7"):
+        require_above_horizon(table.access, 6)
+    require_above_horizon(table.access, 7)
 
 
 @pytest.mark.parametrize("hours", [0, 1.5, 167])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import ObjectInfo, check_folder, check_key
+from .objects import ObjectInfo, Unfinished, check_folder, check_key
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -154,6 +154,21 @@ class LocalStore:
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
         return self._list(check_folder(prefix), start, recursive)
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The temporary files below the root: their writers are at work, or were killed."""
+        for folder, _, names in os.walk(self._root):
+            for name in filter(_is_temporary, names):
+                path = Path(folder) / name
+                with _errors(path), suppress(FileNotFoundError):  # finished since
+                    key = path.relative_to(self._root).as_posix()
+                    yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
+
+    def abandon(self, upload: Unfinished) -> None:
+        """Remove one; one that is gone is no error."""
+        path = self._root / upload.key
+        with _errors(path), suppress(*_ABSENT):
+            path.unlink()
 
     def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
         folder = self._root / prefix

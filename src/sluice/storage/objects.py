@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from .errors import InvalidRequest
 
-__all__ = ["ObjectInfo", "ObjectStore", "check_folder", "check_key"]
+__all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "Unfinished", "check_folder", "check_key"]
 
 
 def check_key(key: str) -> str:
@@ -39,6 +39,28 @@ class ObjectInfo:
     key: str
     size: int
     modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Something that is stored and no object yet: whose `key` it was to become, the store's name for it, when it was begun."""
+
+    key: str
+    token: str
+    begun_ms: int
+
+
+@runtime_checkable
+class KeepsUnfinished(Protocol):
+    """What a store has beside ObjectStore where a writer that is killed may leave something that is no object: S3, the disk."""
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """What was begun and neither completed nor given up, in no order; some of it may be going on."""
+        ...
+
+    def abandon(self, upload: Unfinished) -> None:
+        """Remove it; what is gone is no error. Its writer, should it live, cannot complete it any more."""
+        ...
 
 
 class ObjectStore(Protocol):

@@ -24,9 +24,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from functools import partial
 from typing import Any, BinaryIO, NoReturn, cast
-from urllib.parse import urlsplit
 
 import boto3
 from botocore import exceptions as boto
@@ -34,10 +33,11 @@ from botocore.config import Config
 
 from .constants import PROBE_PREFIX
 from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
-from .objects import ObjectInfo, check_folder, check_key
+from .objects import ObjectInfo, Unfinished, check_folder, check_key
 from .s3_errors import meaning
-from .s3_options import S3Options
+from .s3_options import S3Options, is_aws
 from .s3_streams import MultipartSink, RangeSource
+from .s3_uploads import just_before, milliseconds, unfinished_uploads
 
 __all__ = ["S3Store"]
 
@@ -231,7 +231,7 @@ class S3Store:
         except ObjectNotFound:
             self._read(key, "bytes=0-0")  # a HEAD cannot say whether it is the bucket that is missing; a GET does
             raise
-        return ObjectInfo(key, reply["ContentLength"], _milliseconds(reply["LastModified"]))
+        return ObjectInfo(key, reply["ContentLength"], milliseconds(reply["LastModified"]))
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object."""
@@ -245,7 +245,7 @@ class S3Store:
         bucket = (self._endpoint, self._bucket)
         known = _shared.conditional.get(bucket)
         if known is None:
-            known = _shared.conditional[bucket] = _is_aws(self._client) or self._probe()
+            known = _shared.conditional[bucket] = is_aws(str(self._client.meta.endpoint_url)) or self._probe()
         return known
 
     def _probe(self) -> bool:
@@ -319,18 +319,34 @@ class S3Store:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
         return self._list(check_folder(prefix), start, recursive)
 
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The uploads in parts that were begun, and neither completed nor aborted, in no order."""
+        return unfinished_uploads(partial(self._page, "list_multipart_uploads", ""), self._root)
+
+    def abandon(self, upload: Unfinished) -> None:
+        """Remove the parts of one; one that is gone is no error."""
+        try:
+            self._call("abort_multipart_upload", upload.key, UploadId=upload.token)
+        except InvalidRequest as error:
+            if error.details.get("code") != "NoSuchUpload":
+                raise
+
+    def _page(self, verb: str, prefix: str, **parameters: Any) -> dict[str, Any]:
+        """One page of a listing."""
+        try:
+            return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, **parameters))
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            _raise(error, f"{self._location}/{prefix}", self._endpoint)
+
     def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
-        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._root + prefix}
+        parameters: dict[str, Any] = {"Prefix": self._root + prefix}
         if not recursive:
             parameters["Delimiter"] = "/"
         if start:
-            parameters["StartAfter"] = self._root + _just_before(start)
+            parameters["StartAfter"] = self._root + just_before(start)
         last = ""
         while True:
-            try:
-                page = self._client.list_objects_v2(**parameters)
-            except (boto.BotoCoreError, boto.ClientError) as error:
-                _raise(error, f"{self._location}/{prefix}", self._endpoint)
+            page = self._page("list_objects_v2", prefix, **parameters)
             for found in page.get("Contents", ()):
                 if found["Key"].endswith("/"):  # consoles make objects that stand for folders
                     continue
@@ -339,7 +355,7 @@ class S3Store:
                     raise InvalidRequest(f"{self._location}: the bucket lists {key!r} after {last!r}; sluice needs one that lists in order")
                 last = key
                 if key >= start:
-                    yield ObjectInfo(key, found["Size"], _milliseconds(found["LastModified"]))
+                    yield ObjectInfo(key, found["Size"], milliseconds(found["LastModified"]))
             if not page.get("IsTruncated"):
                 return
             parameters["ContinuationToken"] = page["NextContinuationToken"]
@@ -379,18 +395,3 @@ class _Upload:
 
 def _pause(attempt: int) -> None:
     time.sleep(random.uniform(0.5, 1.0) * _CONFLICT_WAIT_S * 2**attempt)  # noqa: S311 (jitter is no secret)
-
-
-def _is_aws(client: Any) -> bool:
-    host = urlsplit(str(client.meta.endpoint_url)).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
-
-
-def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
-
-
-def _just_before(key: str) -> str:
-    """A key below `key` with next to nothing in between: S3 lists *after* a key, and we want from it."""
-    last = key[-1]
-    return key[:-1] + (chr(ord(last) - 1) + "~" if " " < last <= "~" else "")

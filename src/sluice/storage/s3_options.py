@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from .errors import InvalidRequest
 
-__all__ = ["S3Options"]
+__all__ = ["S3Options", "is_aws"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +75,9 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
     "conditional_put": lambda name, text: _choice(name, text, ("auto", "true", "false")),
     "max_attempts": _attempts,
 }
+
+
+def is_aws(endpoint_url: str) -> bool:
+    """Whether an endpoint is Amazon's own, of which it is known what it can do."""
+    host = urlsplit(endpoint_url).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))

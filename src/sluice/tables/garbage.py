@@ -9,6 +9,8 @@ an orphan                 no version shows it, and its transaction can never be 
 staged actions            the same, of the actions of a transaction; what is not published yet needs them
 change data               the same; what a version of the log names is kept for as long as replaced files are
 foreign                   no version shows it, its name tells no owner, and it is older than files are retained (Delta's rule)
+unfinished                it is no object yet, but an upload in parts or a temporary file, and its transaction can never be filed
+                          any more; where its name tells no owner it goes by its age, too
 ========================  ============================================================================================
 
 Hidden files and folders (names that begin with `_` or `.`) belong to somebody else, but for the two of the protocol; so does
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,12 +30,16 @@ import pyarrow.compute as pc
 from ..coordinator.identity import Owner, id_in, owner_of, term_of
 from ..storage.actions import Action, AddCDCFile, DeletionVector, RemoveFile
 from ..storage.constants import CHANGE_DATA_FOLDER, LOG_FOLDER, PROBE_PREFIX, STAGED_FOLDER
-from ..storage.objects import ObjectInfo
+from ..storage.objects import ObjectInfo, Unfinished
 from ..storage.partitions import key_inside
 from ..storage.snapshot import Snapshot
 from ..storage.vectors import vector_key
 
 __all__ = ["Candidate", "Garbage", "Reason", "Shown", "candidates", "judge", "named_by"]
+
+
+_DAY_MS: Final = 24 * 3600 * 1000
+"""No upload takes that long: what goes on at this moment is left alone, whatever the retention."""
 
 
 class Reason(Enum):
@@ -43,16 +49,21 @@ class Reason(Enum):
     ORPHAN = "orphan"
     STAGED = "staged actions"
     CHANGES = "change data"
+    UNFINISHED = "unfinished"
     FOREIGN = "foreign"
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """An object that may go: its key below the table's root, its size in bytes, and why."""
+    """An object that may go: its key below the table's root, its size in bytes, and why.
+
+    `unfinished` is what is no object yet: the parts of an upload, or a temporary file; then the size is not known.
+    """
 
     key: str
     size: int
     reason: Reason
+    unfinished: Unfinished | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,7 @@ class Candidate:
     reason: Reason
     owner: Owner | None
     term: int
+    unfinished: Unfinished | None = None
 
 
 @dataclass(slots=True)
@@ -115,8 +127,10 @@ def named_by(commits: Iterable[Sequence[Action]]) -> Iterator[str]:
                 yield action.path
 
 
-def candidates(objects: Iterable[ObjectInfo], shown: Shown, partition_columns: Sequence[str]) -> list[Candidate]:
-    """The objects that are the table's own and that nothing shows."""
+def candidates(
+    objects: Iterable[ObjectInfo], shown: Shown, partition_columns: Sequence[str], unfinished: Iterable[Unfinished] = ()
+) -> list[Candidate]:
+    """The objects that are the table's own and that nothing shows, and what is unfinished there."""
     listed = list(objects)
     nested = {key[: key.rindex("/" + LOG_FOLDER) + 1] for each in listed if "/" + LOG_FOLDER in (key := each.key)}
     found: list[Candidate] = []
@@ -124,10 +138,20 @@ def candidates(objects: Iterable[ObjectInfo], shown: Shown, partition_columns: S
         reason = _reason(each.key, partition_columns)
         if reason is None or each.key in shown.needed or (nested and _below(each.key, nested)):
             continue
-        transaction = id_in(each.key)
-        owner = None if transaction is None else owner_of(transaction)
-        found.append(Candidate(each, reason, owner, 0 if transaction is None else term_of(transaction)))
+        found.append(Candidate(each, reason, *_owner(each.key)))
+    for begun in unfinished:
+        folder = begun.key.rpartition("/")[0]
+        ours = f"{folder}/".startswith(LOG_FOLDER) or _reason(f"{folder}/file" if folder else "file", partition_columns) is not None
+        if ours and not (nested and _below(begun.key, nested)):
+            info = ObjectInfo(begun.key, 0, begun.begun_ms)
+            found.append(Candidate(info, Reason.UNFINISHED, *_owner(begun.key), begun))
     return found
+
+
+def _owner(key: str) -> tuple[Owner | None, int]:
+    """Whose the transaction is that an object's key names, and in which term of that one it was begun."""
+    transaction = id_in(key)
+    return (None, 0) if transaction is None else (owner_of(transaction), term_of(transaction))
 
 
 def _below(key: str, folders: set[str]) -> bool:
@@ -157,14 +181,14 @@ def judge(
     """
     for each in found:
         key, size = each.info.key, each.info.size
-        if key in shown.needed:
+        if each.unfinished is None and key in shown.needed:
             continue
-        if key in shown.replaced:
+        if each.unfinished is None and key in shown.replaced:
             yield Garbage(key, size, Reason.REPLACED)
         elif each.owner is None:
-            if each.info.modified_ms < cutoff_ms:
-                yield Garbage(key, size, Reason.FOREIGN)
+            if each.info.modified_ms < (cutoff_ms if each.unfinished is None else cutoff_ms - _DAY_MS):
+                yield Garbage(key, size, Reason.FOREIGN if each.unfinished is None else each.reason, each.unfinished)
         elif each.owner in gone and each.owner not in busy:
             before = gone[each.owner]
             if before is None or each.term < before:
-                yield Garbage(key, size, each.reason)
+                yield Garbage(key, size, each.reason, each.unfinished)

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from ..coordinator.context import TableContext
-from ..coordinator.store import ANY_VERSION, NodeExists, NoNode, ReplyLost
+from ..coordinator.store import BadVersion, Node, NodeExists, ReplyLost
 from ..storage.errors import VersionNotFound
 from ..storage.snapshot import Snapshot
 from ..storage.timetravel import iso_time, version_at
@@ -23,7 +23,10 @@ def _path(context: TableContext) -> str:
 
 
 def _horizon(context: TableContext) -> int:
-    node = context.coordination.read(_path(context))
+    return _version_in(context.coordination.read(_path(context)))
+
+
+def _version_in(node: Node | None) -> int:
     return -1 if node is None or not node.data else int(orjson.loads(node.data)["version"])
 
 
@@ -37,18 +40,17 @@ def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
         version = latest.version if cutoff_ms >= latest.timestamp_ms else version_at(access.store, cutoff_ms)
     except VersionNotFound:
         return  # all there are, are later
-    if version <= _horizon(context):
-        return
     data = orjson.dumps({"version": version, "cutoff_ms": cutoff_ms})
     while True:
+        node = context.coordination.read(_path(context))
+        if version <= _version_in(node):
+            return
         try:
-            context.coordination.write(_path(context), data, version=ANY_VERSION)
-        except NoNode:
-            try:
-                context.coordination.create(_path(context))
-            except (NodeExists, ReplyLost):
-                continue
-        except ReplyLost:
+            if node is None:
+                context.coordination.create(_path(context), data)
+            else:  # nobody may have raised it further meanwhile
+                context.coordination.write(_path(context), data, version=node.version)
+        except (BadVersion, NodeExists, ReplyLost):
             context.coordination.barrier()
         else:
             return

@@ -37,9 +37,9 @@ from ..coordinator.presence import bury, clear_graves, oldest_term
 from ..coordinator.records import BatchRecord
 from ..coordinator.store import CoordinationStore
 from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, PROBE_PREFIX
-from ..storage.errors import InvalidRequest, VersionNotFound
+from ..storage.errors import AccessDenied, InvalidRequest, VersionNotFound
 from ..storage.intervals import interval_ms
-from ..storage.objects import ObjectStore
+from ..storage.objects import KeepsUnfinished, ObjectStore, Unfinished
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
@@ -126,12 +126,13 @@ def _now_of(store: ObjectStore) -> int:
 def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool) -> list[Garbage]:
     """The garbage there is."""
     cutoff_ms = now_ms - retention_ms
+    begun = _unfinished(access.store)
     listed = list(access.store.list_from("", recursive=True))
     first = access.read(consistency="latest")
     shown = Shown(access.address.location)
     shown.add_files(first)
     shown.add_tombstones(first, cutoff_ms)
-    found = candidates(listed, shown, first.partition_columns)
+    found = candidates(listed, shown, first.partition_columns, begun)
     owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
     plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
     refused = frozenset[str]() if dry_run else _refused_late(access)
@@ -145,6 +146,24 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     if not _add_pinned(access, shown):
         return []
     return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms))
+
+
+def _unfinished(store: ObjectStore) -> list[Unfinished]:
+    """What was begun in the store and not completed, where that can be told."""
+    if not isinstance(store, KeepsUnfinished):
+        return []
+    try:
+        return list(store.unfinished())
+    except (AccessDenied, InvalidRequest) as refused:
+        _log.warning("what writers that died left unfinished in %s is not collected: %s", store.location, refused)
+        return []
+
+
+def _remove(store: ObjectStore, garbage: Garbage) -> None:
+    if garbage.unfinished is None:
+        store.delete(garbage.key)
+    elif isinstance(store, KeepsUnfinished):
+        store.abandon(garbage.unfinished)
 
 
 def _owners(
@@ -264,7 +283,7 @@ def _delete(access: Access, garbage: Sequence[Garbage], retention_ms: int, own_m
     sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
     _note(access, "VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
     with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
-        for done in [pool.submit(access.store.delete, each.key) for each in garbage]:
+        for done in [pool.submit(_remove, access.store, each) for each in garbage]:
             done.result()
     _note(access, "VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))})
 

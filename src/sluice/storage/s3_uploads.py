@@ -1,0 +1,34 @@
+"""What is unfinished in a bucket: uploads in parts that were begun, and neither completed nor aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from .objects import Unfinished
+
+__all__ = ["just_before", "milliseconds", "unfinished_uploads"]
+
+
+def unfinished_uploads(page: Callable[..., dict[str, Any]], root: str) -> Iterator[Unfinished]:
+    """The uploads below `root`; `page` lists them as S3's ListMultipartUploads does."""
+    parameters: dict[str, Any] = {"Prefix": root}
+    while True:
+        listed = page(**parameters)
+        for found in listed.get("Uploads", ()):
+            yield Unfinished(str(found["Key"])[len(root) :], str(found["UploadId"]), milliseconds(found["Initiated"]))
+        if not listed.get("IsTruncated"):
+            return
+        parameters |= {"KeyMarker": listed["NextKeyMarker"], "UploadIdMarker": listed["NextUploadIdMarker"]}
+
+
+def milliseconds(moment: datetime) -> int:
+    """A time of S3's in ms since the epoch."""
+    return round(moment.timestamp() * 1000)
+
+
+def just_before(key: str) -> str:
+    """A key below `key` with next to nothing in between: S3 lists *after* a key, and we want from it."""
+    last = key[-1]
+    return key[:-1] + (chr(ord(last) - 1) + "~" if " " < last <= "~" else "")
