@@ -169,6 +169,21 @@ def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop,
 
 
 @BOTH
+@pytest.mark.parametrize("call", ["commit", "withdraw"])
+def test_who_filed_it_and_finds_everybody_away_is_not_told_that_nothing_was_written(shop: Shop, begin: Begin, call: str) -> None:
+    begun = begin(shop)
+    filed(begun)
+    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
+    service.before = lambda _: Fault.EXPIRED_BEFORE
+    with pytest.raises(sluice.OutcomeUnknown, match="cannot be asked now") as unknown:
+        getattr(begun, call)(timeout_s=0.3)
+    service.before = None
+    assert (unknown.value.stage, unknown.value.transaction_id) == ("intent", begun.id)
+    assert begun.commit() is not None
+    assert shop.content()[0] == [(1, 1)]
+
+
+@BOTH
 def test_it_is_committed_once_however_often_it_is_asked_for(shop: Shop, begin: Begin) -> None:
     begun = begin(shop)
     filed(begun)

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from ..coordinator.clock import Timeout
-from ..coordinator.errors import NotCommitted, Withdrawn
+from ..coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
 from ..coordinator.outcomes import refusal_error, withdrawal
 from ..coordinator.records import Refusal
-from ..storage.errors import InvalidRequest
+from ..storage.errors import InvalidRequest, Unavailable
 
 __all__ = ["OpenTransaction"]
 
@@ -46,6 +46,8 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._timeout_s = timeout_s
         self._filed_again = filed_again
         """Whether it may have been filed before, so that the decision has to look for that."""
+        self._in_doubt = False
+        """Whether it was, or may have been, filed, and nobody could be asked since then."""
         self._state = _OPEN
         self._answer: tuple[Answer] | None = None
         self._refusal: NotCommitted | None = None
@@ -118,7 +120,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         if self._state in (_OPEN, _UNDECIDED):
             against = withdrawal(self.id)
             try:
-                known = self._heard(self._limit(timeout_s), against) if self._state == _UNDECIDED else None
+                known = self._known(self._limit(timeout_s), against) if self._state == _UNDECIDED else None
             except NotCommitted as refusal:
                 self._lost(refusal)
                 return None
@@ -129,11 +131,31 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     def _decided(self, limit: Timeout) -> Answer:
         if self._state == _UNDECIDED:
-            known = self._heard(limit)
+            known = self._known(limit)
             if known is not None:
                 return known
             self._filed_again = True
-        return self._submit(limit)
+        try:
+            return self._submit(limit)
+        except OutcomeUnknown as unknown:
+            self._in_doubt = unknown.details.get("stage") == "intent"
+            raise
+
+    def _known(self, limit: Timeout, against: Refusal | None = None) -> Answer | None:
+        """What `_heard` says. That somebody is away would mean that nothing was written, which is not known of what was filed."""
+        try:
+            known = self._heard(limit, against)
+        except Unavailable as away:
+            if not self._in_doubt:
+                raise
+            raise OutcomeUnknown(
+                f"transaction {self.id} was filed, or may have been, and what became of it cannot be asked now ({away.message}); ask "
+                "outcome(transaction_id), or call again",
+                transaction_id=self.id,
+                stage="intent",
+            ) from away
+        self._in_doubt = False
+        return known
 
     def _filing(self) -> None:
         """From here on others may decide it."""
