@@ -13,6 +13,7 @@ import pytest
 
 from sluice.coordinator import queued
 from sluice.coordinator.committer import Committer
+from sluice.coordinator.lease_guard import LeaseView
 from sluice.coordinator.memory import MemoryCoordination
 from sluice.coordinator.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
 from sluice.coordinator.tree import Tree
@@ -179,6 +180,11 @@ def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("sluice.coordinator.committer.ratifying_ops", careless)
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
+
+
+def test_a_lease_that_is_not_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeaseView, "checks", lambda *_: [])
+    assert "I9" in searched(WORLDS["lease-helped"]).findings[0].what
 
 
 def test_publishing_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

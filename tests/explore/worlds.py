@@ -266,6 +266,14 @@ _ALL = [
         kinds=CRASH | LOST,
     ),
     World(
+        "joint-direct",
+        "one over two tables, one on the fast path of a single table; a message is lost",
+        (("w0", joint_appender((A, B), "x")), ("w1", appender(B, "y", limits=AT_ONCE))),
+        tables=(A, B),
+        faults=1,
+        kinds=LOST,
+    ),
+    World(
         "joints", "two over two tables", (("w0", joint_appender((A, B), "x")), ("w1", joint_appender((A, B), "y"))), tables=(A, B), weight=2
     ),
     World(
