@@ -49,6 +49,8 @@ class Found:
     @property
     def invariant(self) -> str:
         """The invariant that is broken, as "I7", or "" when it is none that has a number."""
+        if "acceptance cycle" in self.broken:
+            return "I8"
         number = _INVARIANT.search(self.broken)
         return f"I{number[1]}" if number else ""
 
@@ -107,7 +109,8 @@ def search(run: Run, folder: Path) -> Found:
     model = HERE / f"{run.model}.pml"
     defines = [f"-D{each}" for each in run.defines]
     _command(["spin", "-a", *defines, str(model)], folder)
-    live = ["-DNFAIR=3"] if run.claim else ["-DSAFETY", "-DNOCLAIM"]
+    live = ["-DNFAIR=3", "-DNOREDUCE"] if run.claim else ["-DSAFETY", "-DNOCLAIM"]
+    live += ["-DCOLLAPSE"] if run.compressed else []
     _command(
         [
             "gcc",
@@ -128,7 +131,7 @@ def search(run: Run, folder: Path) -> Found:
     seconds = time.monotonic() - begun
     shown = ""
     if list(folder.glob("*.trail")):
-        shown = subprocess.run(["./pan", "-r"], cwd=folder, capture_output=True, text=True, check=False).stdout
+        shown = subprocess.run(["./pan", "-r", f"{run.model}.pml.trail"], cwd=folder, capture_output=True, text=True, check=False).stdout
     return verdict_of(done.stdout + done.stderr, seconds, trail="\n".join(_steps(shown)))
 
 
@@ -141,7 +144,7 @@ def _command(words: Sequence[str], folder: Path) -> None:
 
 def _steps(trail: str) -> Iterable[str]:
     """The last steps of a counterexample."""
-    steps = [line.strip() for line in trail.splitlines() if "proc" in line]
+    steps = [line.strip()[:160] for line in trail.splitlines() if "proc " in line and "(goto)" not in line]
     return steps[-60:]
 
 

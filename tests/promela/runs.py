@@ -12,6 +12,7 @@ __all__ = ["ALLOWED", "MUTATIONS", "RUNS", "Run"]
 class Run:
     """One search of a model. `claim` names an ltl formula, for what has to happen in the end; else it is what must never happen.
 
+    A `quick` one takes seconds. A `compressed` one (-DCOLLAPSE) needs less memory and more time, and sees the same states.
     `breaks` are the invariants of which one has to be found broken; none: the model has to hold.
     """
 
@@ -20,8 +21,11 @@ class Run:
     defines: tuple[str, ...]
     claim: str = ""
     quick: bool = False
+    compressed: bool = False
     breaks: tuple[str, ...] = ()
 
+
+_LIVE: Final = ("CLIENTS=2", "LIVE", "HELPED", "LOSSES=0")
 
 RUNS: Final = (
     Run("two writers", "table", ("CLIENTS=2", "DIRECT"), quick=True),
@@ -29,15 +33,30 @@ RUNS: Final = (
     Run("a lease", "table", ("CLIENTS=2", "LEASES", "DIRECT", "LOSSES=0"), quick=True),
     Run("a generation ends", "table", ("CLIENTS=2", "CLOSE_AT=1", "DIRECT"), quick=True),
     Run("garbage of one writer", "table", ("CLIENTS=1", "COLLECTOR", "EXPIRIES=1", "GIVING_UP", "HELPED"), quick=True),
+    Run("two tables", "joint", ("JOINTS=1", "LEFT=1", "LOSSES=1"), quick=True),
+    Run("two over two tables", "joint", ("JOINTS=2", "LEFT=0", "LOSSES=0"), quick=True),
+    Run("two tables, a generation ends", "joint", ("JOINTS=1", "LEFT=1", "CLOSE_AT=1", "LOSSES=0"), quick=True),
     Run("two writers, asked", "table", ("CLIENTS=2", "ASKED")),
+    Run("two writers, many losses", "table", ("CLIENTS=2", "DIRECT", "LOSSES=3", "CHANGES=3", "ROOM=1")),
     Run("a lease that is lost", "table", ("CLIENTS=2", "LEASES", "DIRECT", "EXPIRIES=1")),
-    Run("garbage", "table", ("CLIENTS=2", "COLLECTOR", "EXPIRIES=1", "LOSSES=0")),
+    Run("asked, a generation ends", "table", ("CLIENTS=2", "CLOSE_AT=1", "ASKED", "LOSSES=0")),
+    Run("withdrawn, asked", "table", ("CLIENTS=2", "WITHDRAWN", "ASKED", "LOSSES=0")),
+    Run("garbage, a generation ends", "table", ("CLIENTS=2", "CLOSE_AT=1", "COLLECTOR", "EXPIRIES=1", "LOSSES=0"), compressed=True),
+    Run("garbage", "table", ("CLIENTS=2", "COLLECTOR", "EXPIRIES=1", "LOSSES=0", "GIVING_UP"), compressed=True),
+    Run("two over two tables, losses", "joint", ("JOINTS=2", "LEFT=0", "LOSSES=1")),
+    Run("two tables, three writers", "joint", ("JOINTS=1", "LEFT=1", "RIGHT=1", "LOSSES=0"), compressed=True),
+    Run("every slot is decided", "table", _LIVE, claim="decided"),
+    Run("every version is published", "table", _LIVE, claim="seen"),
+    Run("who lives is answered", "table", _LIVE, claim="answered"),
 )
 """What has to hold."""
 
 _TWO: Final = ("CLIENTS=2", "VERSIONS=3", "SLOTS=4", "RECORDS=6")
 
 _ONE: Final = ("CLIENTS=1", "COLLECTOR", "EXPIRIES=1", "HELPED", "LOSSES=0")
+
+_ENDING: Final = ("CLIENTS=2", "CLOSE_AT=1", "LOSSES=0", "VERSIONS=3")
+_BOTH: Final = ("JOINTS=1", "LEFT=1", "RIGHT=1", "LOSSES=0", "VERSIONS=4")
 
 MUTATIONS: Final = (
     Run("head is not compared", "table", (*_TWO, "NO_HEAD_CHECK"), breaks=("I1", "I2", "I3")),
@@ -53,6 +72,14 @@ MUTATIONS: Final = (
     Run("graves are not looked for", "table", (*_ONE, "NO_GRAVE_CHECK"), breaks=("I7",)),
     Run("slots do not keep files", "table", (*_ONE, "NO_BUSY"), breaks=("I7",)),
     Run("slots are read before graves are dug", "table", (*_ONE, "BUSY_FIRST"), breaks=("I7",)),
+    Run("generations are asked from the newest on", "table", (*_ENDING, "ASKED", "NEWEST_FIRST"), breaks=("I10",)),
+    Run("generations are collected from the newest on", "table", (*_ENDING, "COLLECTOR", "EXPIRIES=1", "NEWEST_FIRST"), breaks=("I7",)),
+    Run("moved counts as refused", "table", (*_ENDING, "ASKED", "FORGOTTEN"), breaks=("I10", "I12")),
+    Run("the tables are decided one by one", "joint", (*_BOTH, "TWO_MULTIS"), breaks=("I11",)),
+    Run("the other head is not compared", "joint", (*_BOTH, "ONE_HEAD_ONLY"), breaks=("I1", "I2", "I3")),
+    Run("what stands before it elsewhere is passed", "joint", (*_BOTH, "NOT_FIRST"), breaks=("I3",)),
+    Run("refused in one table, committed in the other", "joint", (*_BOTH, "REFUSED_ALONE"), breaks=("I11",)),
+    Run("only its owner decides a slot", "table", (*_LIVE, "NO_HELP"), claim="decided", breaks=("I8",)),
 )
 """A check of the protocol is left out of each."""
 

@@ -43,7 +43,7 @@
 #endif
 
 #define AT(generation, slot) ((generation) * SLOTS + (slot))
-#define IS_CHANGE(t) HAS(CHANGES, t)
+#define IS_CHANGE(one) HAS(CHANGES, one)
 
 /* -- ZooKeeper ---------------------------------------------------------------------------------------------------- */
 
@@ -82,7 +82,7 @@ byte graves;                     /* who was buried */
 bool l_node;    /* the request stands */
 bool l_granted; /* the data of `leases` names it */
 byte l_version; /* the data version of `leases` */
-#define DEPENDS(t) (t == 0)
+#define DEPENDS(one) (one == 0)
 #define NOTHING 0 /* a view of the leases: nothing is granted */
 #define HELD 1    /* it is granted, and its node stands */
 #define GONE 2    /* it is granted, and its node is gone */
@@ -102,7 +102,7 @@ byte told[CLIENTS];     /* what was answered about it: the version + 1, or: */
 byte losses = LOSSES, expiries = EXPIRIES;
 
 /* Scratch of steps that nothing interrupts. */
-hidden byte i, t, x, w, out, made, last, group, stop, committed, held, ok, taken, plan[VERSIONS + 1], say[SLOTS];
+hidden byte i, one, x, w, out, made, last, group, stop, committed, held, ok, taken, plan[VERSIONS + 1], say[SLOTS];
 
 /* -- what a multi checks ------------------------------------------------------------------------------------------- */
 
@@ -135,38 +135,38 @@ hidden byte i, t, x, w, out, made, last, group, stop, committed, held, ok, taken
 
 /* -- deciding: resolve.resolve, a function of (head, queue, log, view of the leases) ---------------------------------- */
 
-/* out = REFUSED if transaction t, which knows all versions before `from`, cannot come next. */
+/* out = REFUSED if transaction one, which knows all versions before `from`, cannot come next. */
 inline object_to(from) {
 #ifdef LEASES
     if
-    :: DEPENDS(t) && view != HELD -> out = REFUSED
-    :: !DEPENDS(t) && view == HELD -> out = REFUSED; held = 1
+    :: DEPENDS(one) && view != HELD -> out = REFUSED
+    :: !DEPENDS(one) && view == HELD -> out = REFUSED; held = 1
     :: else
     fi;
 #endif
     w = from;
     do
-    :: w >= lv + made || w >= VERSIONS || out || !IS_CHANGE(t) -> break
+    :: w >= lv + made || w >= VERSIONS || out || !IS_CHANGE(one) -> break
     :: else -> /* a change conflicts with every change that it does not know */
         if
-        :: w < lv && (content[w] & CHANGES & ~BIT(t)) -> out = REFUSED
-        :: w >= lv && (plan[w] & CHANGES & ~BIT(t)) -> out = REFUSED
+        :: w < lv && (content[w] & CHANGES & ~BIT(one)) -> out = REFUSED
+        :: w >= lv && (plan[w] & CHANGES & ~BIT(one)) -> out = REFUSED
         :: else
         fi;
         w++
     od
 }
 
-/* out = REPEATED + version if transaction t was committed before: in this batch, or, for one that was filed again, in the log. */
+/* out = REPEATED + version if transaction one was committed before: in this batch, or, for one that was filed again, in the log. */
 inline look_for_repetition() {
     w = 0;
     do
     :: w >= VERSIONS || out -> break
     :: else ->
         if
-        :: w >= lv && w < lv + made && HAS(plan[w], t) -> out = REPEATED + w
+        :: w >= lv && w < lv + made && HAS(plan[w], one) -> out = REPEATED + w
 #ifndef NO_MARK
-        :: w < lv && w >= since[x] && HAS(marked[lg], i) && HAS(content[w], t) -> out = REPEATED + w
+        :: w < lv && w >= since[x] && HAS(marked[lg], i) && HAS(content[w], one) -> out = REPEATED + w
 #endif
         :: else
         fi;
@@ -182,7 +182,7 @@ inline decide_queue() {
     :: else ->
         if
         :: HAS(q, i) ->
-            x = AT(lg, i); t = who[x] - 1; out = 0;
+            x = AT(lg, i); one = who[x] - 1; out = 0;
             look_for_repetition();
             if
             :: !out -> object_to(since[x])
@@ -190,13 +190,13 @@ inline decide_queue() {
             fi;
             if
             :: out -> say[i] = out; last = i + 1
-            :: !out && group && !IS_CHANGE(t) -> /* blind appends share a version */
-                plan[lv + made - 1] = plan[lv + made - 1] | BIT(t);
-                committed = committed | BIT(t); say[i] = COMMITTED + lv + made - 1; last = i + 1
-            :: !out && !(group && !IS_CHANGE(t)) && made < ROOM && lv + made < VERSIONS ->
-                plan[lv + made] = BIT(t);
-                committed = committed | BIT(t); say[i] = COMMITTED + lv + made; last = i + 1;
-                made++; group = !IS_CHANGE(t)
+            :: !out && group && !IS_CHANGE(one) -> /* blind appends share a version */
+                plan[lv + made - 1] = plan[lv + made - 1] | BIT(one);
+                committed = committed | BIT(one); say[i] = COMMITTED + lv + made - 1; last = i + 1
+            :: !out && !(group && !IS_CHANGE(one)) && made < ROOM && lv + made < VERSIONS ->
+                plan[lv + made] = BIT(one);
+                committed = committed | BIT(one); say[i] = COMMITTED + lv + made; last = i + 1;
+                made++; group = !IS_CHANGE(one)
             :: else -> BOUND(made == ROOM || !HEAD_STANDS); stop = 1
             fi
         :: else
@@ -225,22 +225,22 @@ inline ratify() {
     :: else ->
         HOLDS(1, content[i] == 0); /* a version is ratified once */
         content[i] = plan[i];
-        t = 0;
+        one = 0;
         do
-        :: t >= CLIENTS -> break
+        :: one >= CLIENTS -> break
         :: else ->
             if
-            :: HAS(plan[i], t) ->
-                HOLDS(10, at[t] == 0);               /* a transaction is committed once, */
-                HOLDS(10, told[t] != NOT_COMMITTED); /* and not after somebody was told that it is not, */
-                HOLDS(7, HAS(staged, t));            /* and its files are there */
+            :: HAS(plan[i], one) ->
+                HOLDS(10, at[one] == 0);               /* a transaction is committed once, */
+                HOLDS(10, told[one] != NOT_COMMITTED); /* and not after somebody was told that it is not, */
+                HOLDS(7, HAS(staged, one));            /* and its files are there */
 #ifdef LEASES
-                HOLDS(9, (DEPENDS(t) -> l_node && l_granted : !(l_node && l_granted)));
+                HOLDS(9, (DEPENDS(one) -> l_node && l_granted : !(l_node && l_granted)));
 #endif
-                at[t] = i + 1
+                at[one] = i + 1
             :: else
             fi;
-            t++
+            one++
         od;
         i++
     od;
@@ -427,7 +427,7 @@ inline try_to_ratify(effect, told_so) {
 /* The same on the fast path: transaction tx alone, without a slot. */
 inline try_directly(effect, told_so) {
     d_step {
-        direct = 1; made = 0; last = ls; out = 0; held = 0; t = tx; committed = BIT(tx);
+        direct = 1; made = 0; last = ls; out = 0; held = 0; one = tx; committed = BIT(tx);
         object_to(val);
         made = 1; plan[lv] = BIT(tx);
         would_ratify();
@@ -455,6 +455,13 @@ inline try_to_file(effect, told_so) {
     }
 }
 
+/* Whoever waits helps when its patience is over, so that others' turn is anybody's. */
+#ifdef NO_HELP
+#define MY_TURN (cs && hg == cg && cs == hs + 1)
+#else
+#define MY_TURN true
+#endif
+
 /* What a client is here for. */
 #define OWNER 0  /* to see its transaction through */
 #define ASKER 1  /* to find out what became of another's transaction */
@@ -468,6 +475,17 @@ byte dead; /* those that will not do another step */
 #define ALIVE
 #endif
 
+/* In which order generations are looked through; the head is read again after the last. */
+#ifdef NEWEST_FIRST
+#define FIRST_ASKED lg
+#define NEXT_ASKED 0
+#define NEXT_IS_THERE (lg > 0)
+#else
+#define FIRST_ASKED 0
+#define NEXT_ASKED 1
+#define NEXT_IS_THERE (hg > 0)
+#endif
+
 proctype Client(byte me; byte tx; byte role) ALIVE {
     byte cg, cs;      /* the claim: generation, slot + 1 (0: none) */
     byte val;         /* the first version that the intent has to be compared with */
@@ -479,6 +497,9 @@ proctype Client(byte me; byte tx; byte role) ALIVE {
     byte lp, v, top;  /* publishing: the record, the version that is put next, the first that is not */
     bool known;       /* the content is what was decided here */
     byte res;         /* what came of the last step */
+#ifdef WITHDRAWN
+    bool takes_back;  /* its owner withdraws it */
+#endif
     bool was, filed;  /* for I10: it was committed, it had an undecided slot when it was asked */
 #ifdef LEASES
     byte view, seen;  /* the leases as looked at, and at which version */
@@ -604,7 +625,7 @@ restore: /* its session is over: it stands there again, unless it was buried */
 
 await:
     if
-    :: atomic { hs < counter[hg] -> lv = hv; lg = hg; ls = hs; res = 0 }; goto help
+    :: atomic { MY_TURN && hs < counter[hg] -> lv = hv; lg = hg; ls = hs; res = 0 }; goto help
     :: atomic { published < records -> lp = published; res = 0 }; goto publish
 #ifdef NO_PUBLISH_ORDER
     :: atomic { published + 1 < records -> lp = published + 1; res = 0 }; goto publish
@@ -615,6 +636,9 @@ await:
     :: role != HELPER && cs && !got && hg != cg && COVERED(cg, cs) -> goto hear_late
 #endif
     :: role == HELPER && timeout -> goto done /* nobody can do anything any more */
+#ifdef WITHDRAWN
+    :: role == OWNER && cs && !got && !takes_back -> takes_back = 1; goto await /* its owner does not want it any more, unless it is decided */
+#endif
 #ifdef GIVING_UP
     :: role == OWNER -> gave_up = gave_up | BIT(me); goto done /* its time is over */
 #endif
@@ -763,6 +787,9 @@ refind: /* somebody else filed it again */
     if
     :: d_step {
             find_in(1);
+#ifdef FORGOTTEN
+            ok = 0; /* what is not where it was counts as refused */
+#endif
             res = (ok -> YES : NO);
             if
             :: !ok -> search_records(); answer()
@@ -784,19 +811,28 @@ ask: /* outcome(tx), after a barrier */
             :: i >= GENERATIONS * SLOTS -> break
             :: else -> filed = filed || (who[i] == tx + 1 && HAS(there[i / SLOTS], i % SLOTS) && verdict[i] == 0); i++
             od;
-            was = (at[tx] != 0); lg = hg
-    }
+            was = was || (at[tx] != 0);
+            lg = hg
+        }
     fi;
-    d_step { find_in(lg); res = (ok -> YES : NO) }
+    /* The generations from the oldest on: a slot that is filed again goes to a later one. */
+    d_step {
+        find_in(FIRST_ASKED);
+        res = (ok -> YES : NO)
+    }
 #if GENERATIONS > 1
     if
-    :: lg > 0 && res == NO -> d_step { find_in(0); res = (ok -> YES : NO) }
+    :: res == NO && NEXT_IS_THERE -> d_step {
+            find_in(NEXT_ASKED);
+            res = (ok -> YES : NO)
+        }
     :: else
     fi;
 #endif
     if
     :: res == YES && HAS(there[cg], cs - 1) -> d_step { lg = 0; was = 0; filed = 0 }; goto await /* the intent is read */
-    :: else -> d_step { cg = 0; cs = 0 }
+    :: res == YES && !HAS(there[cg], cs - 1) -> d_step { cg = 0; cs = 0 }; goto ask
+    :: res == NO
     fi;
     d_step {
         search_records();
@@ -844,8 +880,14 @@ inline note_slots(generation) {
 /* Owners with a slot, and those with a verdict beyond `published`: read in this order. */
 inline look_who_is_busy() {
 #ifndef NO_BUSY
+#if GENERATIONS > 1 && defined(NEWEST_FIRST)
+    if
+    :: hg > 0 -> note_slots(1)
+    :: else
+    fi;
+#endif
     note_slots(0);
-#if GENERATIONS > 1
+#if GENERATIONS > 1 && !defined(NEWEST_FIRST)
     if
     :: hg > 0 -> note_slots(1)
     :: else
@@ -966,3 +1008,10 @@ init {
         c = 0
     }
 }
+
+#ifdef LIVE
+/* What has to happen in the end, as long as somebody lives (I8): client 0 may die between any two steps. */
+ltl decided { [] (hs < counter[0] -> <> (hs == counter[0])) }
+ltl seen { [] (published < records -> <> (published == records)) }
+ltl answered { <> (told[1] != 0) }
+#endif
