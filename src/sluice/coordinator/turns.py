@@ -7,6 +7,7 @@ stops no other commit, and any number of commits have it at once: when a lease i
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Final
 
 from .clock import Deadline
@@ -21,7 +22,7 @@ _WHO: Final = "somebody else has"
 
 
 class Turn:
-    """The place of one commit; used by one thread, which leaves it when the commit is decided."""
+    """The place of one commit; used by one thread. A context manager that leaves it at the end, when the commit is decided."""
 
     def __init__(self) -> None:
         self._home: LeaseHome | None = None
@@ -48,6 +49,12 @@ class Turn:
             message = f"{whose}{_WHO}{who}; wait until it is released, or see `sluice leases`"
             raise LeaseHeld(message, **{**held.details, "facts": facts}) from held
         self._request = request
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.leave()
 
     def leave(self) -> None:
         """Let those who asked later go on."""

@@ -59,12 +59,8 @@ def commit_together(
     which `filing` is told before. What an application's transaction of this number wrote before is not written again: then these
     are the commits, of those tables that were written.
     """
-    turn = Turn()
-    try:
-        with bounding(timeout_s, changes[0][0].ours.context.clock) as deadline:
-            return _committed(changes, ack, deadline, filing, turn)
-    finally:
-        turn.leave()
+    with bounding(timeout_s, changes[0][0].ours.context.clock) as deadline, Turn() as turn:
+        return _committed(changes, ack, deadline, filing, turn)
 
 
 def _committed(

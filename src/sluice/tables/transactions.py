@@ -171,12 +171,8 @@ def commit_change(
     transaction id when it was none; never for a change whose outcome is asked for by its id (`once`). `filing` is told the
     new id before that. A lease of somebody else that covers the change is waited for in the same way, outside the queue.
     """
-    turn = Turn()
-    try:
-        with bounding(timeout_s, access.ours.context.clock) as deadline:
-            return _committed(access, change, ack, deadline, filing, turn)
-    finally:
-        turn.leave()
+    with bounding(timeout_s, access.ours.context.clock) as deadline, Turn() as turn:
+        return _committed(access, change, ack, deadline, filing, turn)
 
 
 def _committed(access: Access, change: Change, ack: str, deadline: Deadline, filing: Callable[[str], object] | None, turn: Turn) -> Commit:
