@@ -94,7 +94,7 @@ def _limits(dice: Dice) -> Limits:
 
 
 def _weights(dice: Dice, tables: int, *, collects: bool, loses_all: bool) -> dict[str, float]:
-    several, often = tables > 1, dice.roll(9, 3) < 0.3
+    several, often, eager = tables > 1, dice.roll(9, 3) < 0.3, dice.roll(9, 6) < 0.3
     base = {
         "append": 6.0,
         "delete": 3.0,
@@ -113,9 +113,9 @@ def _weights(dice: Dice, tables: int, *, collects: bool, loses_all: bool) -> dic
         "reopen": 0.4,
         "rebring": 0.3 if dice.roll(9, 0) < 0.1 and not loses_all else 0.0,
         "joint": (9.0 if often else 3.0) if several else 0.0,
-        "together": 2.0 if several else 0.0,
-        "vacuum": 1.2 if collects else 0.0,
-        "pinned": 1.0 if collects else 0.0,
+        "together": (12.0 if often else 2.0) if several else 0.0,
+        "vacuum": (5.0 if eager else 1.2) if collects else 0.0,
+        "pinned": (4.0 if eager else 1.0) if collects else 0.0,
     }
     if any(dice.choice(_LEVELS, 4, 2, number) == "SnapshotIsolation" for number in range(tables)):
         base["upsert"] = 0.0  # two that add one key at once may both do so there

@@ -16,6 +16,7 @@ from sluice.coordinator.context import TableContext
 from sluice.coordinator.joint import Joints
 from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.joint_resolve import closed
+from sluice.coordinator.layout import RECOVERING, TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.outcomes import refusal_error
@@ -165,6 +166,26 @@ def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch:
     assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 1
 
 
+def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session expired during the wait, and somebody else waits in its place: the node is there, and is theirs."""
+    place.create()
+    place.open()
+    lose_everything(place)
+    path = f"{RECOVERING}/{TableTree(place.location).root.rpartition('/')[2]}"
+
+    def sleep(_: object, seconds: float) -> None:
+        if seconds == 5.0:
+            service = service_of(place)
+            for session in list(service._sessions.values()):
+                session.expire()
+            service.connect().create(path, b"{}", ephemeral=True)
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with pytest.raises(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, wait_s=5.0)
+    assert commit_path(1) not in disk_of(place).objects
+
+
 def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place) -> None:
     tables = [place.create(), sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)]
     with sluice.transaction() as tx:
@@ -179,12 +200,12 @@ def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place)
 
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
-@pytest.mark.parametrize("verb", ["create", "delete"])
-def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Place, fault: Fault, verb: str) -> None:
+@pytest.mark.parametrize("message", range(3))
+def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Place, fault: Fault, message: int) -> None:
     """The process goes on, and with it the claim would: nobody could ever recover the table."""
     place.create()
     lose_everything(place)
-    service_of(place).inject(fault, verb=verb, path="/recovering/")
+    service_of(place).inject(fault, verb="apply", path="/recovering/", skip=message)
     with suppress(sluice.Unavailable):
         sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
     lose_tree_only(place)

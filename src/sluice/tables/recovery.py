@@ -34,7 +34,7 @@ from ..coordinator.footprint import Footprint
 from ..coordinator.identity import id_in
 from ..coordinator.layout import RECOVERING
 from ..coordinator.records import Head, Intent, VersionPlan, digest
-from ..coordinator.store import ANY_VERSION, Check, CoordinationStore, NodeExists, NoNode, ReplyLost
+from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from ..storage.actions import decode_commit
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
 from ..storage.features import SLUICE_FEATURE
@@ -138,15 +138,19 @@ def _require_lost(context: TableContext) -> None:
 
 @contextmanager
 def _alone(context: TableContext) -> Iterator[str]:
-    """Be the only one who rebuilds this table's nodes: an ephemeral node, which the multi that makes them checks."""
+    """Be the only one who rebuilds this table's nodes: an ephemeral node, and a mark beside it, which nobody else can make again.
+
+    The multi that makes the nodes checks the mark, for the claim may be somebody else's by then.
+    """
     session = context.coordination
     path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
     session.ensure_path(RECOVERING)
     told = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms()}
-    body = orjson.dumps({**told, "id": uuid.uuid4().hex})
+    identity = uuid.uuid4().hex
+    body, mark = orjson.dumps({**told, "id": identity}), f"{path}.{identity}"
     try:
-        session.create(path, body, ephemeral=True)
-    except (ReplyLost, NodeExists) as trouble:
+        session.apply([Create(path, body, ephemeral=True), Create(mark, ephemeral=True)])
+    except (ReplyLost, ApplyRefused) as trouble:
         session.barrier()
         node = session.read(path)
         if node is None:
@@ -158,21 +162,18 @@ def _alone(context: TableContext) -> Iterator[str]:
                 location=context.tree.location,
             ) from trouble
     try:
-        yield path
+        yield mark
     finally:
-        _let_go(session, path, body, context.clock)
+        _let_go(session, [path, mark], context.clock)
 
 
-def _let_go(session: CoordinationStore, path: str, body: bytes, clock: Clock) -> None:
+def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> None:
     """Remove the claim, whatever gets lost on the way: while this process lives nobody else would be let in."""
     for _ in range(_LETTING_GO_MAX):
         try:
-            session.barrier()
-            node = session.read(path)
-            if node is not None and node.data == body:
-                session.delete(path)
+            session.apply([Delete(path) for path in claim])
             return
-        except (NoNode, SessionLost):
+        except (ApplyRefused, SessionLost):  # it is gone
             return
         except (ReplyLost, CoordinatorUnavailable):
             clock.sleep(_PAUSE_S)
