@@ -141,7 +141,8 @@ def _jointly(worker: Worker, kind: str, does: Mapping[str, list[Step]]) -> str:
                 for step in steps:
                     perform(begun, step, tables[name])
             worker.diary.note("filing", op=operation, id=begun.id)
-            info = worker.persist(begun.commit)
+            info = worker.persist(begun)
+            assert isinstance(info, sluice.CommitInfo)
         finally:
             worker.diary.note("filing", op=operation, id=begun.id)
         return {name: info[table] for name, table in tables.items()}

@@ -99,6 +99,7 @@ def test_lines_are_silent_cut_and_healed(echo: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.zookeeper
 def test_half_a_minute_of_real_trouble(tmp_path: Path) -> None:
     began = time.monotonic()

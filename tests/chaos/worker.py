@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,8 +27,6 @@ from .meaning import Step, digest, where
 __all__ = ["SCHEMA", "Assignment", "Worker", "arrow"]
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("part", pa.string()), pa.field("value", pa.int64())])
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -140,20 +138,25 @@ class Worker:
                     perform(begun, step)
                 if scan is not None:
                     begun.scan(where=scan)
-                return self.persist(begun.commit)
+                commit = self.persist(begun)
+                assert not isinstance(commit, sluice.CommitInfo)
+                return commit
             finally:
                 self.diary.note("filing", op=operation, id=begun.id)
 
         return self.answer(operation, name, work)
 
-    def persist(self, commit: Callable[[], T]) -> T:
-        """Commit; half of the time once more when it brought no answer: that never does it twice."""
+    def persist(self, begun: sluice.Transaction | sluice.JointTransaction) -> Commit | sluice.CommitInfo | None:
+        """Commit. Who hears no answer lets it be, or tries again, or takes it back: that never does it twice, nor after all."""
         try:
-            return commit()
+            return begun.commit()
         except (sluice.OutcomeUnknown, sluice.Unavailable):
-            if self.finish.is_set() or self.dice.random() < 0.5:
+            drawn = self.dice.random()
+            if self.finish.is_set() or drawn < 0.3:
                 raise
-            return commit()
+            if drawn < 0.5:
+                begun.withdraw()  # after which `commit` raises Withdrawn, or tells that it was too late
+            return begun.commit()
 
     def maintain(self, kind: str, name: str, work: Callable[[sluice.Table], Commit | None]) -> str:
         """Something that changes no row."""
