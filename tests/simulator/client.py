@@ -73,7 +73,11 @@ class Program:
                 self.await_recovery()
             self.next_one += 1
         for table in self.tables.values():
-            table.close()
+            try:
+                table.close()
+            except (TreeReplaced, NotATable):
+                if self.machine.around.history.lost_at is None:
+                    raise
 
     def go_on_from(self, former: Program) -> None:
         """Take the place of a former incarnation, which may still be at something; a plan it had not written down is given up."""
