@@ -31,6 +31,7 @@ _RATIFYING: Final = (
             f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[queue]",
             f"{_OVERTAKEN}test_the_head_never_goes_back_to_who_was_overtaken",
         ),
+        worlds=("queue",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -58,7 +59,6 @@ _RATIFYING: Final = (
         "the same for a transaction without a slot",
         edit(_DIRECT, "return BatchRecord.decode(node.data).batch_id == record.batch_id", "return True"),
         tests=(f"{_OVERTAKEN}test_a_record_of_the_same_name_on_the_fast_path",),
-        seeds=SEEDS,
     ),
     Mutation(
         "barrier-after-a-lost-reply",
@@ -112,6 +112,7 @@ _RATIFYING: Final = (
         + edit(_RESOLVE, 'invariant("I3", ', 'invariant("I3", True or ')
         + edit(_RESOLVE, "        last = queued.slot\n", "        last = max(last, queued.slot)\n"),
         tests=(f"{_PROTOCOL}test_slots_are_decided_in_slot_order",),
+        worlds=("queue",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -178,7 +179,6 @@ _LOST: Final = (
         "a slot whose reply was lost is made again without a look",
         edit(_CLAIMS, "            if found is not None:\n", "            if found is not None and not found:\n"),
         tests=(f"{_PROTOCOL}test_the_slot_of_a_lost_reply_is_found_by_its_guid",),
-        seeds=SEEDS,
     ),
     Mutation(
         "refused-stays-refused",
@@ -213,7 +213,6 @@ _LOST: Final = (
         "I12",
         "the log is not searched for a transaction that was filed again",
         edit(_RESOLVE, "            if ordinal is not None:\n                return version, ordinal\n", ""),
-        seeds=SEEDS,
         tests=(f"{_PROTOCOL}test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed",),
     ),
     Mutation(
@@ -260,7 +259,6 @@ _LOST: Final = (
             "        state = self.context.read_head()",
         ),
         tests=(f"{_OVERTAKEN}test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing",),
-        seeds=SEEDS,
     ),
     Mutation(
         "records-are-kept",
@@ -413,7 +411,6 @@ _PUBLISHING: Final = (
             "        self.background.submit(publish)\n        return replace(commit, published=True)\n\n    def see",
         ),
         tests=("tests/coordinator/test_published.py::test_who_is_answered_finds_the_file",),
-        seeds=SEEDS,
     ),
     Mutation(
         "trouble-with-publishing-is-no-failure",
@@ -425,7 +422,6 @@ _PUBLISHING: Final = (
             '            except ZeroDivisionError as trouble:\n                _log.info("version %d waits',
         ),
         tests=(f"{_PROTOCOL}test_no_right_to_publish_is_no_failure_of_what_is_ratified",),
-        seeds=SEEDS,
     ),
     Mutation(
         "gaps-are-looked-at-again",
@@ -462,7 +458,6 @@ _PUBLISHING: Final = (
             "elif against is not None or self._my_turn(claim, intent, head, published):",
         ),
         tests=(f"{_PROTOCOL}test_a_dead_writers_intent_is_decided_by_others",),
-        seeds=SEEDS,
     ),
     Mutation(
         "patience-publishes",
@@ -475,7 +470,6 @@ _PUBLISHING: Final = (
             "",
         ),
         tests=(f"{_INVARIANTS}test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits",),
-        seeds=SEEDS,
     ),
     Mutation(
         "patience-ends",
@@ -506,7 +500,6 @@ _GENERATIONS: Final = (
             "        return head.slot >= self.slot\n",
         ),
         tests=(f"{_ONCE}test_the_number_of_a_slot_counts_within_its_generation",),
-        seeds=SEEDS,
     ),
     Mutation(
         "generations-end",
@@ -598,7 +591,6 @@ _READING: Final = (
         "`latest` is what a server that is behind shows",
         edit(f"{TABLES}access.py", "        return self.ours.context.up_to_date(self.head)", "        return self.head()"),
         tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
-        seeds=SEEDS,
     ),
     Mutation(
         "barriers-count-for-their-session",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .mutation import COORDINATOR, Mutation, edit
+from .mutation import COORDINATOR, SEEDS, Mutation, edit
 
 __all__ = ["MUTATIONS"]
 
@@ -26,6 +26,8 @@ MUTATIONS: Final = (
             "            for n in range(0, len(ops), 2):\n                lead.coordination.apply(ops[n : n + 2])\n",
         ),
         tests=(f"{_TESTS}test_one_multi_files_it_and_one_ratifies_it",),
+        worlds=("joint",),
+        seeds=SEEDS,
     ),
     Mutation(
         "all-tables-or-none",
@@ -59,6 +61,7 @@ MUTATIONS: Final = (
         "what one table refuses is committed in the others",
         edit(f"{COORDINATOR}joint_resolve.py", "        if refusal is not None:\n", "        if False:\n"),
         tests=(f"{_TESTS}test_refused_in_one_table_is_refused_in_all_and_names_it",),
+        seeds=SEEDS,
     ),
     Mutation(
         "repeated-in-one-is-said",
@@ -145,6 +148,8 @@ MUTATIONS: Final = (
             "                results = [made for op in filing for made in lead.coordination.apply([op])]\n",
         ),
         tests=(f"{_TESTS}test_one_multi_files_it_and_one_ratifies_it",),
+        worlds=("joint",),
+        seeds=SEEDS,
     ),
     Mutation(
         "others-backlog-is-kept-to",

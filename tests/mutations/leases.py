@@ -19,6 +19,7 @@ MUTATIONS: Final = (
         "a commit is ratified on a view of the leases that is older than a grant",
         edit(_GUARD, "return [Check(self.path, self.version), *(", "return [*("),
         tests=(f"{_TESTS}test_a_grant_between_decision_and_ratification_stops_the_commit",),
+        worlds=("lease",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -55,6 +56,7 @@ MUTATIONS: Final = (
         "a lease that is gone counts as held when a commit is decided",
         edit(_GUARD, "frozenset(needed) - self._holding(needed, granted)", "frozenset()"),
         tests=(f"{_TESTS}test_of_a_batch_only_the_one_without_its_lease_is_refused",),
+        worlds=("lease",),
     ),
     Mutation(
         "commits-name-their-leases",
@@ -62,7 +64,6 @@ MUTATIONS: Final = (
         "a commit does not say which leases it depends on",
         edit(f"{TABLES}transactions.py", "leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),", "leases=(),"),
         tests=("tests/tables/test_leases.py::test_a_commit_under_a_lease_whose_session_expired_is_refused",),
-        seeds=SEEDS,
     ),
     Mutation(
         "others-leases-object",
@@ -70,6 +71,7 @@ MUTATIONS: Final = (
         "a lease of somebody else stops nobody",
         edit(f"{COORDINATOR}resolve.py", "        return self.leases.objection(intent)\n", "        return None\n"),
         tests=(f"{_TESTS}test_a_grant_between_decision_and_ratification_stops_the_commit",),
+        worlds=("lease",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -92,7 +94,6 @@ MUTATIONS: Final = (
         "a request waits only for those that came after it",
         edit(_QUEUE, "any(name < my_name and clash(", "any(name > my_name and clash("),
         tests=(f"{_TESTS}test_exclusive_leases_are_granted_in_the_order_of_asking_with_growing_tokens",),
-        seeds=SEEDS,
     ),
     Mutation(
         "grants-are-of-requests-that-stand",
