@@ -34,7 +34,7 @@ RUNS: Final = (
     Run("a generation ends", "table", ("CLIENTS=2", "CLOSE_AT=1", "DIRECT"), quick=True),
     Run("garbage of one writer", "table", ("CLIENTS=1", "COLLECTOR", "EXPIRIES=1", "GIVING_UP", "HELPED"), quick=True),
     Run("two tables", "joint", ("JOINTS=1", "LEFT=1", "LOSSES=1"), quick=True),
-    Run("two over two tables", "joint", ("JOINTS=2", "LEFT=0", "LOSSES=0"), quick=True),
+    Run("two over two tables", "joint", ("JOINTS=2", "LEFT=0", "LOSSES=0")),
     Run("two tables, a generation ends", "joint", ("JOINTS=1", "LEFT=1", "CLOSE_AT=1", "LOSSES=0"), quick=True),
     Run("two writers, asked", "table", ("CLIENTS=2", "ASKED")),
     Run("two writers, many losses", "table", ("CLIENTS=2", "DIRECT", "LOSSES=3", "CHANGES=3", "ROOM=1")),

@@ -154,7 +154,7 @@ def validate(access: Access, change: Change) -> None:
     """
     attempt = _attempt(access, change)
     if change.expected_version is None:
-        _validated(access, change, attempt, access.head().version)
+        _validated(access, change, attempt, _before_itself(access, replace(change, filed_again=True)).version)
 
 
 def commit_change(
@@ -211,10 +211,20 @@ def prepared(access: Access, change: Change, *, tables: int = 1) -> tuple[Attemp
     mine = attempt.footprint
     plain = mine.plain_append and mine.policy == ConflictPolicy.DELTA.value
     # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
-    head = access.known_head() if plain and not mine.app_versions else access.head()
+    head = access.known_head() if plain and not mine.app_versions else _before_itself(access, change)
     if change.expected_version is None and (not plain or head.metadata_version > _read_version(change)):
         attempt = _validated(access, change, attempt, head.version)
     return attempt, head
+
+
+def _before_itself(access: Access, change: Change) -> Head:
+    """The head; for a change that another process commits at once, as it was before that: the decision finds it, and says where."""
+    head = access.head()
+    if change.filed_again:
+        for winner in _winners(access, change, range(_read_version(change) + 1, head.version + 1)):
+            if winner.ordinal_of(change.transaction_id) is not None:
+                return replace(head, version=winner.version - 1)
+    return head
 
 
 def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> Intent:
