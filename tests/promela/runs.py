@@ -44,7 +44,6 @@ RUNS: Final = (
     Run("garbage, a generation ends", "table", ("CLIENTS=2", "CLOSE_AT=1", "COLLECTOR", "EXPIRIES=1", "LOSSES=0"), compressed=True),
     Run("garbage", "table", ("CLIENTS=2", "COLLECTOR", "EXPIRIES=1", "LOSSES=0", "GIVING_UP"), compressed=True),
     Run("two over two tables, losses", "joint", ("JOINTS=2", "LEFT=0", "LOSSES=1")),
-    Run("two tables, three writers", "joint", ("JOINTS=1", "LEFT=1", "RIGHT=1", "LOSSES=0"), compressed=True),
     Run("every slot is decided", "table", _LIVE, claim="decided"),
     Run("every version is published", "table", _LIVE, claim="seen"),
     Run("who lives is answered", "table", _LIVE, claim="answered"),
