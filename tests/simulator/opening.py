@@ -101,7 +101,7 @@ def create_table(address: Address, settings: Settings) -> None:
         try:
             creation.create(address, SCHEMA, list(settings.partition_by), settings.properties)
             return
-        except (TableExists, sluice.NotCommitted):
+        except (TableExists, sluice.NotCommitted, sluice.TreeReplaced):
             return  # somebody else was first; it may have been given back since
         except InvalidRequest:
             if address.machine.around.history.lost_at is None:
