@@ -124,12 +124,11 @@ def _none(rows: Rows, side: Side) -> Rows:
 class Operation:
     """An operation that is begun on the latest version. `gone` and `new` say what it means to the rows it saw.
 
-    `stage` is told whether the transaction may be filed again under another id, as `Table.update` does it and what `Table.begin`
-    gave does not. `replaces` are those that an overwrite takes away; under MaxCompute's policies it takes all that are there when it ends.
+    `replaces` are those that an overwrite takes away; under MaxCompute's policies it takes all that are there when it ends.
     """
 
     name: str
-    stage: Callable[[sluice.Table, Side, bool], Staged]
+    stage: Callable[[sluice.Table, Side], Staged]
     gone: Callable[[Rows, Side], Rows] = _none
     new: Callable[[Rows, Side], Rows] = _none
     replaces: bool = False
@@ -140,17 +139,17 @@ class Operation:
         return {key: row for key, row in before.items() if key not in gone} | self.new(seen, side)
 
 
-def _transaction(do: Callable[[sluice.Transaction, Side], object]) -> Callable[[sluice.Table, Side, bool], Staged]:
-    def stage(table: sluice.Table, side: Side, again: bool) -> Staged:
-        begun = table._begun() if again else table.begin()
+def _transaction(do: Callable[[sluice.Transaction, Side], object]) -> Callable[[sluice.Table, Side], Staged]:
+    def stage(table: sluice.Table, side: Side) -> Staged:
+        begun = table.begin()
         do(begun, side)
         return begun
 
     return stage
 
 
-def _compaction(mode: str, **options: Any) -> Callable[[sluice.Table, Side, bool], Staged]:
-    def stage(table: sluice.Table, side: Side, again: bool) -> Staged:
+def _compaction(mode: str, **options: Any) -> Callable[[sluice.Table, Side], Staged]:
+    def stage(table: sluice.Table, side: Side) -> Staged:
         staged = stage_compaction(table._access, mode, f"part = {side.part}" if table.partition_columns else None, **options)
         assert staged is not None, "there is nothing to compact"
         return staged
@@ -341,7 +340,7 @@ def meet(
     other: Callable[[], sluice.Commit | None]
     staged: dict[int, Staged] = {}
     for which in (0, 1) if begun_later else (1, 0):
-        staged[which] = OPERATIONS[names[which]].stage(place.open(limits=limits), sides[which], together is not None)
+        staged[which] = OPERATIONS[names[which]].stage(place.open(limits=limits), sides[which])
     replacing = properties.get("sluice.conflictPolicy", "delta") != "delta"
     expected = OPERATIONS[earlier].after(seen, seen, sides[0], replacing=replacing)
     if together is not None:

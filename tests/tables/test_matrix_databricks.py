@@ -232,7 +232,7 @@ def test_a_compaction_of_other_files_stands_beside_every_change(place: Place, na
     place.open().append(table_of(large))
     seen |= large
     side = Side(1, (1500, 1501), (7000, 7001))
-    change = OPERATIONS[name].stage(place.open(), side, False)
+    change = OPERATIONS[name].stage(place.open(), side)
     compaction = stage_compaction(place.open()._access, "minor", target_file_size=4096)
     assert compaction is not None
     removed = [action.path for action in compaction.change.actions if isinstance(action, RemoveFile)]

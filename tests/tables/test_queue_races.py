@@ -232,7 +232,7 @@ def test_deletions_before_and_after_a_compaction_in_the_queue(place: Place, mode
 def test_a_z_order_in_the_queue(place: Place, order: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     held = one_file(place, 16)
     sides = (Side(1, (2, 3), ()), Side(1, (4, 5), ()))
-    staged = [OPERATIONS[name].stage(place.open(limits=QUEUED), side, False) for name, side in zip(order, sides, strict=True)]
+    staged = [OPERATIONS[name].stage(place.open(limits=QUEUED), side) for name, side in zip(order, sides, strict=True)]
     outcomes = in_one_queue(monkeypatch, staged)
     assert names(outcomes) == ["Commit", "ConcurrentDeleteDeleteException"]
     assert read(place) == (held if order[0] == "z-order" else {key: row for key, row in held.items() if key not in (2, 3)})
@@ -269,8 +269,7 @@ def test_a_minor_compaction_stands_behind_changes_in_the_queue(place: Place, mon
     place.open().append(table_of(more))
     held |= more
     staged = [
-        OPERATIONS[n].stage(place.open(limits=QUEUED), s, False)
-        for n, s in (("update", FIRST), ("minor compaction", SECOND), ("delete", SECOND))
+        OPERATIONS[n].stage(place.open(limits=QUEUED), s) for n, s in (("update", FIRST), ("minor compaction", SECOND), ("delete", SECOND))
     ]
     outcomes = in_one_queue(monkeypatch, staged)
     assert names(outcomes) == ["Commit", "Commit", "PolicyConflictException"]
