@@ -44,7 +44,6 @@ _RATIFYING: Final = (
             "Write(context.tree.head, after.encode(), -1)",
         ),
         tests=(f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[fast path]",),
-        seeds=SEEDS,
     ),
     Mutation(
         "batch-is-recognised",
