@@ -230,6 +230,8 @@ class _Answers:
                         if guid in table.places:
                             yield f"I12: {guid} is in the log as version {table.places[guid].version}, and was told: {call}"
                 guid, ended = answer.transaction_id, call.ended or 0
+                if self._evidence.era(ended):
+                    continue  # what had been decided before all was lost may be unknown now
                 if answer.kind == "refused" and guid not in refused and any(t.told.may_commit(guid, ended) for t in self._evidence.tables):
                     yield f"{answer.transaction_id} was refused by nobody, and was told: {call}"
 

@@ -101,6 +101,7 @@ class Committer:
 
     def _by_another(self, transaction_id: str) -> Commit | None:
         """The commit of a plan that another process committed, and closed then: under this id, or one it was filed under again."""
+        self.context.barrier()
         for _ in range(_ATTEMPTS_LOOKED_AT):
             found = self.verdicts.search(transaction_id)
             if found.error is None:
