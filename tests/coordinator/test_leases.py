@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from sluice.coordinator import leases
+from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.deadlocks import find_cycle
 from sluice.coordinator.errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted
 from sluice.coordinator.lease_guard import LeaseView
-from sluice.coordinator.lease_queue import LeaseHome, Wanted
+from sluice.coordinator.lease_queue import LeaseHome, LeaseRequest, Wanted
 from sluice.coordinator.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from sluice.coordinator.lease_scopes import scopes_meet
 from sluice.coordinator.leases import Lease, acquire, held_by_this_thread
@@ -275,6 +276,19 @@ def test_an_expired_waiter_queues_again(world: World) -> None:
         until(lambda: len(requests(world)) == 2, "it queues again")
         first.release()
         assert waiter.granted.wait(5)
+
+
+def test_what_a_former_session_asked_for_is_not_taken_for_the_request(world: World) -> None:
+    """A server that is behind still shows it, under the same GUID."""
+    client = world.client()
+    request = LeaseRequest(home(client), [wanted(client, EXCLUSIVE, "", None)], ())
+    [place], [asked] = request._places, request._asked
+    former = world.coordination.connect()
+    former.create(place.node(LeaseName.prefix(request.guid)), asked.encode(), ephemeral=True, sequential=True)
+    request.obtain(Deadline.after(2, SystemClock()))
+    assert len(request.nodes) == 1
+    former.expire()
+    client.session.expire()
 
 
 def test_an_expired_waiter_that_held_something_is_told(world: World) -> None:

@@ -199,7 +199,8 @@ class LeaseRequest:
         """The last request before mine, in the first place where there is one, that is in my way. Raises LeaseLost."""
         for place in self._places:
             children = self._children(place)
-            mine = [(name, self.nodes[place.node(name)]) for name in children if name.guid == self.guid]
+            # a server that is behind may still show what was asked for in a former session
+            mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
             if len(mine) != sum(w.place == place for w in self.wanted):
                 self._lost(place)
             before = [name for name in children if name.guid != self.guid and name < max(mine)[0]]
