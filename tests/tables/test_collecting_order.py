@@ -208,7 +208,7 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
         make_tree(context, head, while_standing=while_standing)
 
     monkeypatch.setattr("sluice.tables.recovery.make_tree", having_lost_the_right)
-    with pytest.raises(sluice.SluiceError):
+    with pytest.raises(sluice.Unavailable, match="repeat the recovery"):
         sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
     monkeypatch.undo()
     assert service.connect().read(root) is None

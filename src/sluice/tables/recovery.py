@@ -120,7 +120,10 @@ def recover(
         _require_lost(context)  # who was at it until a moment ago may have done it
         _await_quiet(store, context.clock, patience_s, told or _log.info)
         head, snapshot = _seal(context, store, claim)
-        make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
+        try:
+            make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
+        except ApplyRefused as refused:  # the session was over by then
+            raise _claim_lost(address.location) from refused
     incomplete = tuple(_incomplete(store, snapshot))
     half_done = tuple(_half_done(context, store, snapshot.version))
     return RecoveryReport(address.location, head.version, incomplete, half_done)
@@ -165,6 +168,10 @@ def _alone(context: TableContext) -> Iterator[str]:
         yield mark
     finally:
         _let_go(session, [path, mark], context.clock)
+
+
+def _claim_lost(location: str) -> Unavailable:
+    return Unavailable(f"the claim to recover {location} is gone; repeat the recovery", location=location)
 
 
 def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> None:
@@ -217,7 +224,7 @@ def _seal(context: TableContext, store: ObjectStore, claim: str) -> tuple[Head, 
         content = render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, b"")], timestamp_ms)
         session.barrier()
         if session.read(claim) is None:
-            raise Unavailable(f"the claim to recover {store.location} is gone; repeat the recovery", location=store.location)
+            raise _claim_lost(store.location)
         if store.put_if_absent(commit_path(version), content):
             head = Head(
                 version=version,
