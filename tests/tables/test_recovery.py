@@ -24,7 +24,8 @@ from sluice.coordinator.tree import Tree
 from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
-from sluice.tables import recovery
+from sluice.storage.segment import latest_version
+from sluice.tables import creation, recovery
 from sluice.tables.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
@@ -423,3 +424,24 @@ def test_every_engine_reads_a_recovered_table(tmp_path: object) -> None:
     read: pa.Table = deltalake.DeltaTable(here.location).to_pyarrow_table()
     assert read.num_rows == 2
     assert deltalake.DeltaTable(here.location).version() == 3
+
+
+def test_who_creates_a_table_that_was_created_and_whose_nodes_were_lost_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It saw no log; by the time it makes the nodes there is one, and the coordinator knows nothing of it."""
+    looks: list[object] = []
+
+    def look(store: MemoryStore) -> int | None:
+        looks.append(None)
+        if len(looks) > 1:
+            return latest_version(store)
+        filled(place)
+        lose_everything(place)
+        return None
+
+    monkeypatch.setattr(creation, "latest_version", look)
+    with pytest.raises(sluice.TableExists):
+        place.create()
+    monkeypatch.undo()
+    assert len(looks) == 4, "each of the two looked before and after"
+    assert recovered(place).version == 2, "no nodes are in its way"
+    assert place.open().snapshot().to_arrow().num_rows == 2

@@ -15,9 +15,9 @@ from .lease_records import Place
 from .limits import NODE_PROTOCOL
 from .protocol import require_protocol
 from .records import Head, Published
-from .store import ApplyRefused, Create, NodeExists, Op, ReplyLost, Write
+from .store import ApplyRefused, Create, Delete, NodeExists, Op, ReplyLost, Write
 
-__all__ = ["check_tree", "make_tree", "reopen_tree", "require_head"]
+__all__ = ["check_tree", "make_tree", "remove_new_tree", "reopen_tree", "require_head"]
 
 
 def _root_data(context: TableContext, incarnation: str) -> bytes:
@@ -63,11 +63,33 @@ def check_tree(context: TableContext) -> bool:
     """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
     node = context.coordination.read(context.tree.root)
     if node is None:  # or the server of a new session is behind
-        context.barrier()
-        node = context.coordination.read(context.tree.root)
+        node = context.up_to_date(lambda: context.coordination.read(context.tree.root))
     if node is not None:
         require_protocol(node, context.tree.location)
     return node is not None
+
+
+def remove_new_tree(context: TableContext) -> None:
+    """Remove a tree in which nobody has filed anything yet, made for a new table where there is one; nothing happens to any other."""
+    tree = context.tree
+    root, node = context.up_to_date(context.read_root_and_head)
+    if root is None or node is None or (head := Head.decode(node.data)).version >= 0:
+        return
+    incarnation = orjson.loads(root.data)["incarnation"]
+    ops: list[Op] = [
+        Delete(tree.published),
+        Delete(Place.of_table(tree).leases),
+        Delete(tree.verdicts),
+        Delete(tree.slots(head.generation)),
+        Delete(tree.generations),
+        Delete(tree.head, node.version),
+        Delete(tree.incarnation(incarnation)),
+        Delete(tree.root),
+    ]
+    try:
+        context.coordination.apply(ops)
+    except (ApplyRefused, ReplyLost):
+        context.coordination.barrier()  # somebody else removes it too, or filed something: that one hears what stands in the log
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -98,8 +120,7 @@ def require_head(context: TableContext) -> Head:
     """
     root, head = context.read_root_and_head()
     if root is None or head is None:  # or the server of a new session is behind
-        context.barrier()
-        root, head = context.read_root_and_head()
+        root, head = context.up_to_date(context.read_root_and_head)
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "

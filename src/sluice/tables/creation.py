@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
+from ..coordinator.bootstrap import check_tree, make_tree, remove_new_tree, reopen_tree, require_head
 from ..coordinator.clock import Timeout
 from ..coordinator.committer import Committer
 from ..coordinator.context import TableContext
@@ -93,14 +93,23 @@ def access_for_creation(address: TableAddress) -> Access:
     Raises TableExists; InvalidRequest when the coordinator remembers a former table there and clients of it may live.
     """
     store = address.store()
-    if latest_version(store) is not None:
-        raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
+    _require_no_log(address, store)
     context = address.context()
     if check_tree(context):
         _require_no_former_table(address, store, context)
     _require_writable(store)
     make_tree(context, Head())
+    try:
+        _require_no_log(address, store)
+    except TableExists:  # it was created since that look, and the coordinator lost its data: those nodes are not for this log
+        remove_new_tree(context)
+        raise
     return Access(address, store, Committer(context))
+
+
+def _require_no_log(address: TableAddress, store: ObjectStore) -> None:
+    if latest_version(store) is not None:
+        raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
 
 
 def _require_no_former_table(address: TableAddress, store: ObjectStore, context: TableContext) -> None:
