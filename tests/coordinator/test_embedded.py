@@ -192,6 +192,7 @@ def test_a_killed_supervisor_takes_its_server_along_and_is_replaced(directory: P
         eventually(lambda: java not in running(directory), "the server is gone")
         eventually(lambda: sorted(running(directory).values()) == ["java", "supervisor"], "others have taken their places")
         store.barrier()
+        eventually((directory / "state.json").exists, "the new supervisor says where its server is")
         assert state(directory)["supervisor"] != former
         assert store.read("/a") is not None
     finally:

@@ -231,8 +231,7 @@ class Moving(Client):
 def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> None:
     world = World()
     writer, asking = world.client(), Moving(world)
-    for _ in range(3):
-        transaction_id = writer.append().transaction_id
+    *_, transaction_id = (writer.append().transaction_id for _ in range(3))
     world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
     assert asking.committer.outcome(transaction_id, soon()).state == "committed"
     assert asking.session.lag == 6
