@@ -452,6 +452,22 @@ def test_a_pinned_version_keeps_its_files(place: Place) -> None:
     assert counted(table.vacuum(retain_hours=0, force=True)) == {"replaced": 2}
 
 
+def test_a_version_that_is_not_published_yet_can_be_pinned(place: Place) -> None:
+    table = filled(place)
+    writer = Writer(place, Limits(publication_wait_s=0.1))
+    disk = disk_of(place)
+    disk.fail_before("put_if_absent", "_delta_log/00000000000000000002.json", times=1_000)
+    writer.table.append(flights(("LGA", 1, 9)))
+    writer.dies()
+    unpublished = table.refresh().snapshot()
+    assert unpublished.version == 2
+    with unpublished.pin():
+        disk.faults.clear()
+        table.overwrite(flights(("LGA", 1, 10)))
+        assert table.vacuum(retain_hours=0, force=True).garbage == ()
+        assert unpublished.to_arrow().num_rows == 3
+
+
 def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
     table = filled(place)
     old = table.snapshot()

@@ -19,6 +19,7 @@ from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, parse_schema
+from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 from .access import Access, this_client
 from .horizon import require_above_horizon
@@ -129,7 +130,9 @@ def pin_version(access: Access, version: int) -> Pin:
 
     def look() -> None:
         require_above_horizon(access, version)
-        Snapshot.load(access.store, version=version)
+        latest = latest_version(access.store)
+        if latest is not None and version <= latest:  # one that is ratified and not published yet has lost nothing
+            Snapshot.load(access.store, version=version)
 
     return pin(access.ours.context, _home(access), version, still_there=look)
 
