@@ -9,15 +9,17 @@ import pytest
 
 import sluice
 from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
-from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.claims import Claim, claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import connect, release
+from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.joint_records import Joint, JointTable
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.memory import Fault, MemorySession
 from sluice.coordinator.outcomes import settle
 from sluice.coordinator.records import Head, Published
 from sluice.coordinator.store import Create
+from sluice.coordinator.tree import Tree
 from sluice.storage.memory import MemoryStore
 
 from .joint_world import JointWorld
@@ -279,3 +281,13 @@ def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_oth
         outcome = committer.outcome(intents["a"].transaction_id, soon())
         assert outcome.state in ("refused", "unknown")
     assert intents["a"].transaction_id not in world.tables["a"].transactions() + world.tables["b"].transactions()
+
+
+def test_what_was_decided_before_all_data_were_lost_is_not_taken_for_refused() -> None:
+    """Its decision was seen, and with the records went what it was: the log may have it."""
+    world = World()
+    client = world.client()
+    claim = Claim(client.append().transaction_id, 0, 0)
+    world.coordination.tree = Tree()
+    with pytest.raises(CoordinatorUnavailable, match="sluice recover"):
+        client.committer.verdicts.of(claim)

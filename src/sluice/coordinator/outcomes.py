@@ -110,6 +110,8 @@ class Verdicts:
             self._context.barrier()
             told = self._look(claim, hint)
             if told is None and session == self._context.coordination.session_id:
+                if self._context.read_published() is None:
+                    raise self._context.vanished()  # all of it was lost since the decision was seen: the log may have it
                 return Told(_forgotten(claim), 0)
         return told
 
