@@ -305,7 +305,7 @@ _ALL = [
     World(
         "lease-lost",
         "one under a lease, one whose message is lost, one who asks what became of that",
-        (_TWO[0], ("w1", leased_appender(A, "x")), _INQUIRER),
+        (_TWO[0], ("w1", leased_appender(A, "y")), _INQUIRER),
         faults=1,
         kinds=LOST,
         victims=("w0",),
