@@ -127,3 +127,13 @@ def test_what_cannot_be_judged_is_refused_and_stops_nobody(trouble: Exception) -
         patch.setattr("sluice.coordinator.resolve._log.exception", lambda *_: None)
         decision = decided(HEAD, [OLD, append_intent(HEAD)], Troubled(trouble))
     assert rules(decision) == ["malformed", ""]
+
+
+def test_an_append_behind_a_change_of_metadata_in_its_own_batch_knows_what_came_before_that() -> None:
+    """It was filed before version 4: alone it needs nothing of that, behind the change it does."""
+    head = Head(version=4, slot=0, timestamp_ms=1_000, metadata_version=0)
+    change, old = metadata_intent(head), append_intent(head, validated_through=3)
+    queue = [Queued(n, each.transaction_id, Member(each, each.actions.encode())) for n, each in enumerate((change, old), 1)]
+    assert window_start(head, queue[1:]) == 4
+    assert window_start(head, queue) == 3
+    assert rules(decided(head, [change, old], {4: Winner(4)})) == ["", "metadata-changed"]

@@ -14,7 +14,7 @@ from .context import TableContext
 from .layout import SlotName, VerdictName
 from .ratified import RatifiedLog, staged_actions
 from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord
-from .resolve import Decision, Queued, window_of, window_start
+from .resolve import Decision, Queued, window_start, windows_of
 from .soundness import require_readable, require_sound
 from .store import Create, Node, Op, Write
 
@@ -58,21 +58,24 @@ def with_winners(log: RatifiedLog, head: Head, queue: Sequence[Queued]) -> tuple
     A transaction that knows so little that too many had to be looked at, or some that the log no longer has, is refused: its
     owner knew more when it was filed.
     """
-    queue = [_knowing(each, head, head.version - WINDOW_VERSIONS_MAX) for each in queue]
+    queue = _knowing(queue, head, head.version - WINDOW_VERSIONS_MAX)
     while True:
         try:
             return queue, {w.version: w for w in log.winners(range(window_start(head, queue) + 1, head.version + 1))}
         except LogGap as gap:
-            known = [_knowing(each, head, gap.version) for each in queue]
+            known = _knowing(queue, head, gap.version)
             if known == queue:
                 raise
             queue = known
 
 
-def _knowing(queued: Queued, head: Head, version: int) -> Queued:
-    """The slot, or what is left of it when it needs what came after a version before this one."""
-    if window_of(head, queued) >= version:
-        return queued
+def _knowing(queue: Sequence[Queued], head: Head, version: int) -> list[Queued]:
+    """The slots, or what is left of those that need what came after a version before this one."""
+    windows = windows_of(head, queue)
+    return [each if window >= version else _too_old(each, head) for each, window in zip(queue, windows, strict=True)]
+
+
+def _too_old(queued: Queued, head: Head) -> Queued:
     known = queued.member.intent.validated_through if queued.member is not None else -1
     return replace(queued, member=None, problem=f"it was validated up to version {known} only, and cannot be decided at {head.version}")
 

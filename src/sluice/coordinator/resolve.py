@@ -25,7 +25,7 @@ from .row_ids import RowCountMissing, rows_to_number
 from .rows import VectorLookup
 from .soundness import UNJUDGEABLE, brief
 
-__all__ = ["Decision", "Queued", "groupable", "resolve", "window_of", "window_start"]
+__all__ = ["Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,16 +74,29 @@ def window_start(head: Head, queue: Sequence[Queued]) -> int:
 
     A blind append only asks whether metadata changed since it was validated, and the head knows that.
     """
-    return min((window_of(head, queued) for queued in queue), default=head.version)
+    return min(windows_of(head, queue), default=head.version)
 
 
-def window_of(head: Head, queued: Queued) -> int:
-    """The same for one slot."""
+def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
+    """The same for each slot. What stands behind a change of metadata in the queue has to know as much as if that were decided."""
+    windows: list[int] = []
+    metadata_stays = True
+    for queued in queue:
+        windows.append(_window_of(head, queued, metadata_stays=metadata_stays))
+        metadata_stays = metadata_stays and not (queued.member is not None and _changes_metadata(queued.member.intent))
+    return windows
+
+
+def _changes_metadata(intent: Intent) -> bool:
+    return intent.footprint.metadata or intent.footprint.protocol
+
+
+def _window_of(head: Head, queued: Queued, *, metadata_stays: bool) -> int:
     if queued.member is None:
         return head.version
     intent = queued.member.intent
     plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
-    needless = plain and head.metadata_version <= intent.validated_through
+    needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
     return head.version if needless else max(min(head.version, intent.validated_through), -1)
 
 
@@ -249,11 +262,10 @@ class _Resolution:
             first_row_id = None if self.head.row_ids is None and intent.row_ids is None else self._row_ids(intent) + 1
             group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent), first_row_id=first_row_id)
             self.groups.append(group)
-            changes_metadata = intent.footprint.metadata or intent.footprint.protocol
             self.head = replace(
                 self.head,
                 version=group.version,
-                metadata_version=group.version if changes_metadata else self.head.metadata_version,
+                metadata_version=group.version if _changes_metadata(intent) else self.head.metadata_version,
                 table_id=intent.table_id or self.head.table_id,
                 detached=intent.detach,
             )
