@@ -101,7 +101,7 @@ _WINDOW: Final = (
         "the head does not tell that metadata changed",
         edit(
             _RESOLVE,
-            "metadata_version=group.version if changes_metadata else self.head.metadata_version",
+            "metadata_version=group.version if _changes_metadata(intent) else self.head.metadata_version",
             "metadata_version=self.head.metadata_version",
         ),
         tests=(f"{_GROUPING}test_the_head_tells_which_version_changed_the_metadata",),
