@@ -204,6 +204,13 @@ def test_whoever_was_buried_does_not_come_back() -> None:
     assert len(list_clients(process.session)) == 1
 
 
+def test_nobody_is_buried_where_all_data_were_lost_and_the_next_attempt_does_it() -> None:
+    coordination = MemoryCoordination()
+    owner = owner_for(new_id(new_client(), 0))
+    assert not buried(coordination, owner)
+    assert buried(coordination, owner)
+
+
 def test_an_id_of_somebody_else_is_not_restored() -> None:
     process = Process(MemoryCoordination())
     process.presence.announce()

@@ -177,7 +177,8 @@ class _Judgement:
 
     def leases(self) -> Iterator[str]:
         """What depends on a lease is ratified while that stands (I9), and nobody changes what others hold a lease on."""
-        decided: dict[str, int] = {v.guid: v.tick for v in self._told.verdicts if v.refusal is None}
+        # who files again what was committed is told so, whoever holds a lease since: that commits nothing
+        decided: dict[str, int] = {v.guid: v.tick for v in self._told.verdicts if v.refusal is None and not v.repeats}
         calls = self._evidence.calls
         for guid, place in self._places.items():
             standing = self._told.leases_at(decided.get(guid, -1))
@@ -210,7 +211,8 @@ class _Answers:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._history = evidence, evidence.history
         kinds: set[str] = {name for call in self._history.calls for name in (call.operation.kind, *(s.kind for s in call.operation.steps))}
-        self._expected = ("TableNotFound", *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
+        lost = () if self._history.lost_at is None else _LOST  # also where nobody was left to rebuild them
+        self._expected = ("TableNotFound", *lost, *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
 
     def told(self) -> Iterator[str]:
         """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""

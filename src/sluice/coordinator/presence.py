@@ -199,8 +199,7 @@ def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
             session.barrier()
         except ApplyRefused as refused:
             if isinstance(refused.cause, NoNode):
-                session.ensure_path(CLIENTS)
-                session.ensure_path(GRAVES)
+                _make_parents(session)
         if session.read(grave) is not None:
             return False
         node = session.read(path)
@@ -209,6 +208,11 @@ def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
         # a session of ours that is over and has not expired yet: its node would go with it
         gone: list[Op] = [] if node is None else [Delete(path, node.version)]
         ops = [Create(grave), Delete(grave), *gone, Create(path, body, ephemeral=True)]
+
+
+def _make_parents(session: CoordinationStore) -> None:
+    session.ensure_path(CLIENTS)
+    session.ensure_path(GRAVES)
 
 
 def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> bool:
@@ -220,7 +224,9 @@ def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> b
     except ReplyLost:
         session.barrier()
     except ApplyRefused as refused:
-        if not isinstance(refused.cause, NodeExists):
+        if isinstance(refused.cause, NoNode):  # all data were lost a moment ago
+            _make_parents(session)
+        elif not isinstance(refused.cause, NodeExists):
             raise
     return session.read(grave) is not None
 
