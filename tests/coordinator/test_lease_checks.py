@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,22 @@ def test_nobody_is_refused_for_a_lease_that_went_before_the_verdict() -> None:
     before_a_head_moves(world.coordination, lease.release)
     client.append("second.parquet", filed_again=True)
     assert world.files() == {"first.parquet", "second.parquet"}
+    world.check()
+
+
+def test_what_was_committed_is_so_whoever_holds_a_lease_since() -> None:
+    """A reply was lost for so long that the transaction was committed and cleaned up, and somebody else took a lease: no failure (I12)."""
+    world = World()
+    holder, client = world.client(), world.client()
+    mine = lease_of(lambda: client.session, Place.of_table(world.tree))
+    intent = append_intent(client.head(), "mine.parquet", leases=tuple(mine.nodes))
+    committed = client.commit(intent)
+    mine.release()
+    lease = lease_of(lambda: holder.session, Place.of_table(world.tree))
+    again = client.commit(replace(intent, filed_again=True))
+    assert (again.version, again.repeated) == (committed.version, True)
+    lease.release()
+    assert world.files() == {"mine.parquet"}
     world.check()
 
 

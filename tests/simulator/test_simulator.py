@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from .history import LeaseTold
 from .log import version_of
 from .model import judge
 from .run import Plan, Result, simulate
@@ -61,6 +63,23 @@ def test_the_judge_sees_what_is_lost() -> None:
     told.stored = [stored for stored in told.stored if (version_of(stored.key) or 0) < last]
     found = judge(result.history, result.objects, levels, result.conditions.retention_s)
     assert any(sentence.startswith("lost:") for sentence in found), found
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_the_judge_knows_when_a_lease_was_in_the_way(repeats: bool) -> None:
+    """Others hold a lease when a transaction is decided: that breaks no promise where it only repeats what was committed before."""
+    result = simulate(Plan(0))
+    told = result.history.tables[0]
+    writes = {guid for call in result.history.calls if call.operation.kind == "write" for guid in call.filed}
+    one = [verdict for verdict in told.verdicts if verdict.refusal is None and verdict.guid in writes][-1]
+    if repeats:
+        end = told.verdicts[-1]
+        told.verdicts.append(replace(one, tick=end.tick + 2, generation=end.generation + 1, slot=0, repeats=True))
+    decided = told.verdicts[-1].tick if repeats else one.tick
+    told.leases.append(LeaseTold("leases/l-1", "exclusive", granted=decided - 1, gone=decided + 1))
+    levels = [table.level for table in result.conditions.tables]
+    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
+    assert [sentence.startswith(f"leases: Transaction(id='{one.guid}'") for sentence in found] == ([] if repeats else [True])
 
 
 def test_the_command_ends_with_one_object() -> None:
