@@ -288,7 +288,7 @@ _REBUILT: Final = (
         "former-clients-are-waited-for",
         "I1",
         "a tree is rebuilt while clients of the former one may still publish",
-        edit(f"{TABLES}recovery.py", "        clock.sleep(patience_s)\n", ""),
+        edit(f"{TABLES}recovery.py", "        context.clock.sleep(patience_s)\n", ""),
         tests=(f"{_RECOVERY}test_it_is_waited_for_every_former_session_and_put",),
     ),
     Mutation(

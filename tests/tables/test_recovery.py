@@ -330,6 +330,32 @@ def test_of_two_who_recover_at_once_one_is_refused(place: Place, monkeypatch: py
     assert place.open().version == 2
 
 
+def test_who_lost_the_claim_does_not_wait_for_the_writers_of_a_recovered_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session ended while it waited, and another one recovered the table: what is published since is no former client's."""
+    filled(place)
+    lose_everything(place)
+    service = MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+    waits: list[float] = []
+
+    def sleep(_: object, seconds: float) -> None:
+        waits.append(seconds)
+        with service.lock:
+            for session in list(service._sessions.values()):
+                session.expire()
+        with monkeypatch.context() as awake:
+            awake.setattr(SystemClock, "sleep", lambda *_: None)
+            if len(waits) == 1:
+                recovered(place)
+            place.open().append(flights(("LGA", 1, len(waits))))
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with pytest.raises(sluice.Unavailable, match=r"claim to recover .* is gone; repeat the recovery"):
+        recovered(place, 5.0)
+    assert waits == [5.0]
+    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+        recovered(place, 5.0)
+
+
 def test_a_recovery_that_dies_is_repeated(place: Place) -> None:
     filled(place)
     lose_everything(place)

@@ -170,6 +170,12 @@ def _alone(context: TableContext) -> Iterator[str]:
         _let_go(session, [path, mark], context.clock)
 
 
+def _require_claim(session: CoordinationStore, claim: str, location: str) -> None:
+    session.barrier()
+    if session.read(claim) is None:
+        raise _claim_lost(location)
+
+
 def _claim_lost(location: str) -> Unavailable:
     return Unavailable(f"the claim to recover {location} is gone; repeat the recovery", location=location)
 
@@ -186,14 +192,18 @@ def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> N
             clock.sleep(_PAUSE_S)
 
 
-def _await_quiet(store: ObjectStore, clock: Clock, patience_s: float, told: Callable[[str], object]) -> None:
-    """Wait until no former client can publish any more, and see that none did."""
+def _await_quiet(context: TableContext, store: ObjectStore, claim: str, patience_s: float, told: Callable[[str], object]) -> None:
+    """Wait until no former client can publish any more, and see that none did.
+
+    Who lost the claim waits no further: another one may have rebuilt the nodes, and it is clients of the new ones that publish.
+    """
     for _ in range(_LOOKS):
         before = latest_version(store)
         told(f"waiting {patience_s:g} s for what clients of the lost coordinator may still do; the log is at version {before}")
-        clock.sleep(patience_s)
+        context.clock.sleep(patience_s)
         if latest_version(store) == before:
             return
+        _require_claim(context.coordination, claim, store.location)
     raise Unavailable(
         f"somebody goes on publishing to {store.location}: find the writers that still reach the former coordinator and stop them",
         location=store.location,
@@ -222,9 +232,7 @@ def _seal(context: TableContext, store: ObjectStore, claim: str) -> tuple[Head, 
             client=context.client,
         )
         content = render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, b"")], timestamp_ms)
-        session.barrier()
-        if session.read(claim) is None:
-            raise _claim_lost(store.location)
+        _require_claim(session, claim, store.location)
         if store.put_if_absent(commit_path(version), content):
             head = Head(
                 version=version,
