@@ -118,7 +118,7 @@ def recover(
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     with _alone(context) as claim:
         _require_lost(context)  # who was at it until a moment ago may have done it
-        _await_quiet(store, context.clock, patience_s, told or _log.info)
+        _await_quiet(context, store, claim, patience_s, told or _log.info)
         head, snapshot = _seal(context, store, claim)
         try:
             make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
