@@ -1,7 +1,8 @@
-"""One plan that two processes commit at once: found by the model of the protocol (docs/model.md)."""
+"""One plan that two processes commit at once: found by the model of the protocol (docs/model.md), and by the simulator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,20 +11,32 @@ import pytest
 import sluice
 from sluice.coordinator.outcomes import Outcome
 from sluice.storage.memory import MemoryStore
-from sluice.tables.commits import commit_write
+from sluice.tables import commits
+from sluice.tables.access import TableAddress
+from sluice.tables.commits import commit_creation, commit_write, plan_creation
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
+WIDER = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])
+SEEN: dict[str, Callable[[sluice.Table], object]] = {
+    "nothing": lambda _: None,
+    "head": lambda table: table._access.head(),
+    "snapshot": lambda table: table.refresh(),
+}
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed_once(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = f"memory://two-committers-{mode}"
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize(("mode", "schema"), [("append", SCHEMA), ("append", WIDER), ("overwrite", SCHEMA)])
+def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed_once(
+    mode: Any, schema: pa.Schema, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where this process saw that commit already, without knowing whose it is, when it files its own."""
+    place = f"memory://two-committers-{mode}-{len(schema)}-{seen}"
     try:
         table = sluice.Table.create(place, SCHEMA, coordinator=place)
         table.append(pa.table({"a": [1]}, schema=SCHEMA))
         other = sluice.Table.open(place, coordinator=place)
-        plan = table.plan_write(SCHEMA, mode=mode)
-        files = plan.write(pa.table({"a": [2]}, schema=SCHEMA))
+        plan = table.plan_write(schema, mode=mode, merge_schema=schema is WIDER)
+        files = plan.write(pa.table([[2]] * len(schema), schema=schema))
         committer = table._access.ours
         ask = committer.outcome
         versions: list[int] = []
@@ -34,6 +47,7 @@ def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed
                 done = commit_write(other._access, plan, files, ack="published", timeout_s=5)
                 assert done is not None
                 versions.append(done.version)
+                SEEN[seen](table)
             return told
 
         monkeypatch.setattr(committer, "outcome", and_then_the_other_commits)
@@ -42,5 +56,29 @@ def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed
         assert [commit.version] == versions
         assert commit.repeated
         assert table.refresh().version == versions[0]
+    finally:
+        MemoryStore(place).forget()
+
+
+def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_its_verdict_was_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is filed under another name then, on the newest version there is, which may be its own. Who did so died before closing it."""
+    monkeypatch.setattr(commits, "close_plan", lambda *_: None)
+    place = "memory://two-committers-creation"
+    try:
+        plan = plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None)
+        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        _, first = commit_creation(plan, files, ack="published", timeout_s=5)
+        assert first is not None
+        assert (first.version, first.repeated) == (1, False)
+        context = table._access.ours.context
+        for name in context.coordination.children(context.tree.verdicts) or ():
+            context.coordination.delete(f"{context.tree.verdicts}/{name}")
+        _, again = commit_creation(plan, files, ack="published", timeout_s=5)
+        assert again is not None
+        assert (again.version, again.repeated) == (1, True)
+        assert table.refresh().version == 1
     finally:
         MemoryStore(place).forget()

@@ -136,7 +136,7 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             location=plan.address.location,
         )
     again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
-    return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s)
+    return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:
@@ -145,17 +145,23 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
     return metadata.schema_string, metadata.partition_columns, constraints
 
 
-def commit_write_once(access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> Commit | None:
-    """The same for a plan that may have been committed before, by whomever: then that commit is the answer."""
+def commit_write_once(
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
+) -> Commit | None:
+    """The same for a plan that may have been committed before, by whomever: then that commit is the answer.
+
+    It is looked for in versions higher than `after` (None: the one that it was planned on).
+    """
     committer = access.ours
     with bounding(timeout_s, committer.context.clock) as deadline:
-        outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version)
+        before = access.head().version  # whoever commits it after it was asked for makes a later version
+        outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
     if outcome.error is not None:
         raise outcome.error
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
     with _closing(access, plan):
-        return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_again=True)
+        return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_after=before)
 
 
 def abandon_plan(plan: WritePlan) -> None:
@@ -181,7 +187,7 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
 
 
 def commit_write(
-    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_again: bool = False
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
 ) -> Commit | None:
     """Commit the files of a plan according to its mode; None when nothing would change."""
     if plan.mode != "append":
@@ -195,8 +201,8 @@ def commit_write(
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,
-        filed_again=filed_again,
-        once=filed_again,
+        filed_after=filed_after,
+        once=filed_after is not None,
     )
     transaction.stage(plan, files)
     return transaction.commit()

@@ -266,7 +266,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
         self._filing()
-        changes = [(access, replace(change, transaction_id=self._id, filed_again=self._filed_again)) for access, change in self._changes]
+        changes = [(access, self._to_file(access, change)) for access, change in self._changes]
         if len(changes) == 1:
             access, change = changes[0]
             with naming(_at(access)):
@@ -274,6 +274,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             return CommitInfo({_at(access): commit})
         commits = commit_together(changes, ack=self._ack, timeout_s=limit, filing=self._filed_under)
         return CommitInfo({location: commits[location] for location in written if location in commits})
+
+    def _to_file(self, access: Access, change: Change) -> Change:
+        return replace(change, transaction_id=self._id, filed_after=self._read_version(access) if self._filed_again else None)
 
     def _concluded(self, answer: CommitInfo) -> None:
         self._info = answer

@@ -60,12 +60,12 @@ class Transaction(OpenTransaction["Commit | None"]):
         transaction: tuple[str, int] | None = None,
         ack: str = "published",
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-        filed_again: bool = False,
+        filed_after: int | None = None,
         once: bool = False,
         leases: Sequence[str] = (),
         committed: Callable[[Commit], object] | None = None,
     ) -> None:
-        super().__init__(timeout_s=timeout_s, filed_again=filed_again)
+        super().__init__(timeout_s=timeout_s, filed_again=filed_after is not None)
         check_application_transaction(transaction)
         table_level = table_isolation(snapshot.configuration)
         self._isolation = None if isolation is None else stricter(table_level, isolation)
@@ -78,6 +78,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._reads: list[Reads | None] = []
         self._calls = 0
         self._once = once
+        self._filed_after = snapshot.version if filed_after is None else filed_after
         self._leases = tuple(leases)
         self._committed = committed
         self._change: Change | None = None
@@ -305,7 +306,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             if self._change is None:
                 return None
         self._filing()
-        change = replace(self._change, transaction_id=self.id, filed_again=self._filed_again)
+        change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
         return commit_change(self._access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
 
     def _concluded(self, answer: Commit | None) -> None:

@@ -83,7 +83,8 @@ class Change:
     table_id: str = ""
     detach: bool = False
     claimed_ms: int | None = None
-    filed_again: bool = False
+    filed_after: int | None = None
+    """Where it may have been filed before, perhaps by another process: a version up to which it was not committed."""
     kind: Kind = Kind.OTHER
     scope: str | None = None
     """What an overwrite replaces: "" the table, or a partition condition."""
@@ -154,7 +155,8 @@ def validate(access: Access, change: Change) -> None:
     """
     attempt = _attempt(access, change)
     if change.expected_version is None:
-        _validated(access, change, attempt, _before_itself(access, replace(change, filed_again=True)).version)
+        known = replace(change, filed_after=_read_version(change))
+        _validated(access, change, attempt, _before_itself(access, known, access.head()).version)
 
 
 def commit_change(
@@ -211,17 +213,21 @@ def prepared(access: Access, change: Change, *, tables: int = 1) -> tuple[Attemp
     mine = attempt.footprint
     plain = mine.plain_append and mine.policy == ConflictPolicy.DELTA.value
     # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
-    head = access.known_head() if plain and not mine.app_versions else _before_itself(access, change)
+    head = access.known_head() if plain and not mine.app_versions else access.head()
+    head = _before_itself(access, change, head)
     if change.expected_version is None and (not plain or head.metadata_version > _read_version(change)):
         attempt = _validated(access, change, attempt, head.version)
     return attempt, head
 
 
-def _before_itself(access: Access, change: Change) -> Head:
-    """The head; for a change that another process commits at once, as it was before that: the decision finds it, and says where."""
-    head = access.head()
-    if change.filed_again:
-        for winner in _winners(access, change, range(_read_version(change) + 1, head.version + 1)):
+def _before_itself(access: Access, change: Change, head: Head) -> Head:
+    """The head; for a change that another process commits at once, as it was before that: the decision finds it, and says where.
+
+    The snapshot that an append is made on may have that commit in it already, so it is looked for in all that came since it was
+    known not to be there.
+    """
+    if change.filed_after is not None:
+        for winner in _winners(access, change, range(change.filed_after + 1, head.version + 1)):
             if winner.ordinal_of(change.transaction_id) is not None:
                 return replace(head, version=winner.version - 1)
     return head
@@ -255,7 +261,7 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
         expected_version=change.expected_version,
         table_id=change.table_id,
         detach=change.detach,
-        filed_again=change.filed_again,
+        filed_again=change.filed_after is not None,
         rebased=attempt.rebased,
         row_ids=_row_ids(change),
         leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),
