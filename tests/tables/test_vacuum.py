@@ -26,6 +26,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.memory import Fault as CoordinatorFault
 from sluice.coordinator.store import Create
+from sluice.storage.constants import PROBE_PREFIX
 from sluice.storage.memory import Fault, MemoryStore
 from sluice.storage.objects import KeepsUnfinished, Unfinished
 from sluice.storage.paths import commit_path
@@ -570,6 +571,16 @@ def test_foreign_files_go_by_age_and_hidden_ones_never(place: Place) -> None:
     assert {each.key for each in report.garbage} == set(foreign)
     assert counted(report) == {"foreign": 2}
     assert {*kept, *nested} <= disk.objects.keys()
+
+
+def test_what_another_one_is_probing_the_store_with_is_left_alone_for_a_day(place: Place) -> None:
+    table = filled(place)
+    probe = f"{PROBE_PREFIX}{'7' * 32}"
+    disk_of(place).store(probe, b"what time is it?")
+    later(place, DAY_MS // 2)
+    assert table.vacuum(retain_hours=0, force=True).garbage == ()
+    later(place, DAY_MS)
+    assert [each.key for each in table.vacuum(retain_hours=0, force=True).garbage] == [probe]
 
 
 def test_a_partition_column_may_begin_with_an_underscore(place: Place) -> None:

@@ -186,7 +186,8 @@ def judge(
         if each.unfinished is None and key in shown.replaced:
             yield Garbage(key, size, Reason.REPLACED)
         elif each.owner is None:
-            if each.info.modified_ms < (cutoff_ms if each.unfinished is None else cutoff_ms - _DAY_MS):
+            brief = each.unfinished is not None or key.startswith(PROBE_PREFIX)  # somebody may be at it just now
+            if each.info.modified_ms < (cutoff_ms - _DAY_MS if brief else cutoff_ms):
                 yield Garbage(key, size, Reason.FOREIGN if each.unfinished is None else each.reason, each.unfinished)
         elif each.owner in gone and each.owner not in busy:
             before = gone[each.owner]
