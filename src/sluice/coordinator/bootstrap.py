@@ -8,16 +8,18 @@ from dataclasses import replace
 
 import orjson
 
-from ..storage.errors import InvalidRequest, NotATable
+from ..storage.errors import InvalidRequest, NotATable, Unavailable
 from .context import TableContext
 from .layout import CLIENTS, GRAVES, OPEN, TABLES
 from .lease_records import Place
 from .limits import NODE_PROTOCOL
 from .protocol import require_protocol
 from .records import Head, Published
-from .store import ApplyRefused, Create, Delete, NodeExists, Op, ReplyLost, Write
+from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
 
-__all__ = ["check_tree", "make_tree", "remove_new_tree", "reopen_tree", "require_head"]
+__all__ = ["check_tree", "make_tree", "only_begun", "remove_new_tree", "reopen_tree", "require_head", "require_history"]
+
+_REMOVALS_MAX = 20
 
 
 def _root_data(context: TableContext, incarnation: str) -> bytes:
@@ -69,27 +71,43 @@ def check_tree(context: TableContext) -> bool:
     return node is not None
 
 
+def only_begun(context: TableContext) -> bool:
+    """Whether the table has a tree, as of now, in which nothing was ratified yet.
+
+    Nothing is published before it is ratified: a log that was seen before this call is not of that tree. It is of one that was
+    lost while somebody who had seen no log was creating the table.
+    """
+    _, node = context.up_to_date(context.read_root_and_head)
+    return node is not None and Head.decode(node.data).version < 0
+
+
 def remove_new_tree(context: TableContext) -> None:
-    """Remove a tree in which nobody has filed anything yet, made for a new table where there is one; nothing happens to any other."""
+    """Remove a tree in which nothing was ratified yet, with what is filed there; nothing happens to any other.
+
+    Only for who saw a log before (see `only_begun`). The head is compared, so that whoever ratifies at the same moment either comes
+    first, and the tree stays, or is refused. Raises Unavailable when others file all the time.
+    """
     tree = context.tree
-    root, node = context.up_to_date(context.read_root_and_head)
-    if root is None or node is None or (head := Head.decode(node.data)).version >= 0:
-        return
-    incarnation = orjson.loads(root.data)["incarnation"]
-    ops: list[Op] = [
-        Delete(tree.published),
-        Delete(Place.of_table(tree).leases),
-        Delete(tree.verdicts),
-        Delete(tree.slots(head.generation)),
-        Delete(tree.generations),
-        Delete(tree.head, node.version),
-        Delete(tree.incarnation(incarnation)),
-        Delete(tree.root),
-    ]
-    try:
-        context.coordination.apply(ops)
-    except (ApplyRefused, ReplyLost):
-        context.coordination.barrier()  # somebody else removes it too, or filed something: that one hears what stands in the log
+    for _ in range(_REMOVALS_MAX):
+        context.forget_tree()
+        root, node = context.up_to_date(context.read_root_and_head)
+        if root is None or node is None or Head.decode(node.data).version >= 0:
+            return
+        same = Check(tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION)  # a rebuilt one begins with equal data versions
+        gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(context.coordination, tree.root)]
+        try:
+            context.coordination.apply([same, *gone, Delete(tree.root)])
+        except (ApplyRefused, ReplyLost):
+            context.coordination.barrier()  # somebody else removes it too, or filed or ratified something: look again
+    raise Unavailable(
+        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: repeat it", location=tree.location
+    )
+
+
+def _below(session: CoordinationStore, path: str) -> list[str]:
+    """Every node below this one, children before their parents."""
+    children = [f"{path}/{name}" for name in sorted(session.children(path) or ())]
+    return [each for child in children for each in (*_below(session, child), child)]
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -131,3 +149,20 @@ def require_head(context: TableContext) -> Head:
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)
+
+
+def require_history(context: TableContext) -> Head:
+    """The head of a table whose log was seen before this call.
+
+    Raises what `require_head` does, and NotATable for a tree that was made beside that log.
+    """
+    head = require_head(context)
+    if head.version < 0:  # or its server is behind
+        head = context.up_to_date(lambda: require_head(context))
+    if head.version < 0:
+        raise NotATable(
+            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while somebody began to create "
+            "the table; rebuild them from the log (sluice.recover)",
+            location=context.tree.location,
+        )
+    return head

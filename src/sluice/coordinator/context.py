@@ -78,6 +78,10 @@ class TableContext:
             )
         self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
 
+    def forget_tree(self) -> None:
+        """Know no tree any more: whichever is there from now on is the table's, for a client that has filed nothing in another."""
+        self._known.incarnation, self._known.version, self._known.session = None, ANY_VERSION, None
+
     def new_transaction_id(self) -> str:
         """A GUID: the name of a transaction for ever, part of the names of all its files, and held as long as this very object."""
         return str(uuid.uuid4()) if self.presence is None else self.presence.begin()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..coordinator.bootstrap import check_tree, require_head
+from ..coordinator.bootstrap import check_tree, require_head, require_history
 from ..coordinator.clock import Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.connect import connect
@@ -176,7 +176,7 @@ class Access:
                 location=address.location,
             )
         context = context or address.context(limits)
-        head = require_head(context)
+        head = require_history(context)
         access = Access(address, store, Committer(context), consistency)
         access._keep(snapshot)
         access._refuse_foreign(snapshot, head)
@@ -381,7 +381,7 @@ class Access:
         if latest <= head.version:
             return
         now = self.fresh_head()  # a server that is behind would make an accusation of its own commits
-        if latest > now.version:
+        if latest > now.version >= 0:
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
                 f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "

@@ -95,10 +95,12 @@ def access_for_creation(address: TableAddress) -> Access:
     store = address.store()
     _require_no_log(address, store)
     context = address.context()
-    if check_tree(context):
+    known = check_tree(context)
+    if known:
         _require_no_former_table(address, store, context)
     _require_writable(store)
-    make_tree(context, Head())
+    if not known:  # in place of nodes that were lost meanwhile none are made
+        make_tree(context, Head())
     try:
         _require_no_log(address, store)
     except TableExists:  # it was created since that look, and the coordinator lost its data: those nodes are not for this log
@@ -191,6 +193,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         table_id=snapshot.metadata.id,
         row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
     )
+    remove_new_tree(context)  # somebody began to create a table here and saw no log: those nodes are not for this one
     make_tree(context, start)
     reopen_tree(context, start)
     configuration = dict(snapshot.configuration)

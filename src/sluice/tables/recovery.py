@@ -25,7 +25,7 @@ from typing import Final
 
 import orjson
 
-from ..coordinator.bootstrap import check_tree, make_tree
+from ..coordinator.bootstrap import check_tree, make_tree, only_begun, remove_new_tree
 from ..coordinator.clock import Clock
 from ..coordinator.content import Member, render, winner_of
 from ..coordinator.context import TableContext
@@ -117,20 +117,31 @@ def recover(
     if SLUICE_FEATURE not in (Snapshot.load(store).protocol.writer_features or ()):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     with _alone(context) as claim:
+        remove_new_tree(context)  # nobody ratifies a first version beside this log
         _require_lost(context)  # who was at it until a moment ago may have done it
         _await_quiet(context, store, claim, patience_s, told or _log.info)
         head, snapshot = _seal(context, store, claim)
-        try:
-            make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
-        except ApplyRefused as refused:  # the session was over by then
-            raise _claim_lost(address.location) from refused
+        _make_nodes(context, head, claim)
     incomplete = tuple(_incomplete(store, snapshot))
     half_done = tuple(_half_done(context, store, snapshot.version))
     return RecoveryReport(address.location, head.version, incomplete, half_done)
 
 
+def _make_nodes(context: TableContext, head: Head, claim: str) -> None:
+    """Make the nodes; those of somebody who looked for a log before there was one, and begins to create the table only now, go."""
+    while True:
+        try:
+            make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])
+        except ApplyRefused as refused:  # the session was over by then
+            raise _claim_lost(context.tree.location) from refused
+        if not only_begun(context):
+            return
+        remove_new_tree(context)
+
+
 def _require_lost(context: TableContext) -> None:
-    if check_tree(context):
+    """Nodes in which nothing was ratified are no table's: somebody had begun to create one."""
+    if check_tree(context) and not only_begun(context):
         location = context.tree.location
         raise InvalidRequest(
             f"the coordinator has the nodes of {location}: there is nothing to recover. If they are those of a former table, "
