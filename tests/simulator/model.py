@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from .evidence import CHANGES_ROWS, Evidence, TableEvidence
 from .garbage import judge_garbage
-from .history import Answer, Call, History, Told
+from .history import Answer, Call, History, Told, Verdict
 from .log import commit_key
 from .rows import judge_rows
 from .several import judge_several
@@ -25,6 +25,8 @@ _LOOKS = 2
 _LOST = ("NotATable", "TreeReplaced")
 _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
+_LEFT_BEHIND_S = 1.0
+"""Virtual seconds that a batch takes whose owners gave up: a patience (0.5 at most, where it begins anew each time), and its requests."""
 _EXPECTED = {
     "rebring": ("NotATable", "InvalidRequest", "UnsupportedFeature"),
     "vacuum": ("MissingObject", "VersionNotFound"),
@@ -274,8 +276,25 @@ class _Answers:
             took = call.ended_s - max(call.began_s, healed) - _LOOKS * call.operation.options.get("wait_s", 0.0)
             if took > _PATIENCE_S:
                 yield f"liveness: {call} took {took:.1f} s after the last fault"
-            if call.began_s > healed and call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0:
+            untold = call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0
+            if untold and call.began_s > healed and not self._cleared_away(call):
                 yield f"liveness: {call}, after the last fault"
+
+    def _cleared_away(self, call: Call) -> bool:
+        """Whether all its time went by with deciding what others had filed before it, and had given up: the order is kept all the same."""
+        batches = {
+            (table.told.number, verdict.tick)
+            for table in self._evidence.tables
+            for verdict in table.told.verdicts
+            if call.began < verdict.tick <= (call.ended or 0) and self._was_given_up(verdict)
+        }
+        filed = call.answer is not None and call.answer.kind == "unknown" and bool(call.filed)
+        return filed and len(batches) * _LEFT_BEHIND_S > call.timeout_s
+
+    def _was_given_up(self, verdict: Verdict) -> bool:
+        """Whether nobody waited for a verdict any more when it was recorded."""
+        owner = self._evidence.calls.get(verdict.guid)
+        return owner is not None and owner.ended is not None and owner.ended < verdict.tick
 
 
 def _slot(value: Mapping[str, object]) -> tuple[int, int]:

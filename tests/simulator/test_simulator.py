@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .history import LeaseTold
+from .history import Answer, LeaseTold
 from .log import version_of
 from .model import judge
 from .run import Plan, Result, simulate
@@ -80,6 +80,21 @@ def test_the_judge_knows_when_a_lease_was_in_the_way(repeats: bool) -> None:
     levels = [table.level for table in result.conditions.tables]
     found = judge(result.history, result.objects, levels, result.conditions.retention_s)
     assert [sentence.startswith(f"leases: Transaction(id='{one.guid}'") for sentence in found] == ([] if repeats else [True])
+
+
+@pytest.mark.parametrize("batches", [0, 4])
+def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int) -> None:
+    """Who is not told in three seconds stood behind four batches whose owners were gone, or was forgotten."""
+    result = simulate(Plan(0))
+    told = result.history.tables[0]
+    writes = [call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None]
+    gone, call = writes[0], writes[-1]
+    call.answer, call.timeout_s, call.ended = Answer("unknown"), 3.0, call.began + 4
+    result.history.healed_s = call.began_s - 1.0
+    told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
+    levels = [table.level for table in result.conditions.tables]
+    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
+    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0)
 
 
 def test_the_command_ends_with_one_object() -> None:
