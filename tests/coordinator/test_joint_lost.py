@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.records import Intent
+from sluice.coordinator.outcomes import withdrawal
+from sluice.coordinator.records import Footprint, Intent, digest
 from sluice.coordinator.store import Create
 
 from .joint_world import JointClient, JointWorld
@@ -79,6 +81,52 @@ def test_slots_that_are_decided_and_gone_when_their_owner_looks(world: JointWorl
     assert all(commit.repeated for commit in commits.values())
     for name, table in world.tables.items():
         assert table.transactions().count(intents[name].transaction_id) == 1
+
+
+def test_what_was_only_read_may_have_changed_since_it_was_committed(world: JointWorld) -> None:
+    """Filed again after a lost reply it is found in the table that it writes; the one that it read has no trace of it."""
+    owner, other = world.client(), world.client()
+    other.append("ab", a="read.parquet")
+    intents = reading(owner, "read.parquet")
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
+
+    def meddle(call: Call) -> None:
+        if call.verb == "barrier" and call.session_id == owner.session.session_id:
+            world.coordination.before = None
+            assert other.outcome("b", intents["b"].transaction_id).state == "committed"
+            alone(other, "a", rewrite_intent(other.head("a"), "read.parquet", "new.parquet"))
+            alone(other, "b", append_intent(other.head("b")))
+
+    world.coordination.before = meddle
+    commits = owner.commit(intents)
+    assert (commits["b"].version, commits["b"].repeated) == (1, True)
+    assert owner.outcome("b", intents["b"].transaction_id).state == "committed"
+    assert world.tables["b"].transactions().count(intents["b"].transaction_id) == 1
+
+
+def reading(client: JointClient, file: str) -> dict[str, Intent]:
+    """A transaction that reads a file of `a` and appends to `b`."""
+    intents = client.intents("b")
+    footprint = Footprint(read_files=(file,), data_change=False)
+    seen = replace(append_intent(client.head("a")), footprint=footprint, actions="", actions_digest=digest(b""))
+    return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
+
+
+def test_what_is_committed_is_not_taken_back_by_the_slots_it_was_filed_in_again(world: JointWorld) -> None:
+    """A transaction over two tables, and one of one table."""
+    client = world.client()
+    both, one = client.intents("ab"), append_intent(client.head("a"))
+    client.commit(both)
+    alone(client, "a", one)
+    client.append("ab")
+    client.file({name: replace(intent, filed_again=True) for name, intent in both.items()})
+    claim_slot(client.committers["a"].context, replace(one, filed_again=True), client.head("a"), soon())
+    for transaction_id, version in ((both["a"].transaction_id, 0), (one.transaction_id, 1)):
+        outcome = client.committers["a"].outcome(transaction_id, soon(), against=withdrawal(transaction_id))
+        assert outcome.commit is not None
+        assert (outcome.commit.version, outcome.commit.repeated) == (version, True)
+    alive = [intent.transaction_id for intent in (both["a"], one)]
+    assert [world.tables["a"].transactions().count(each) for each in alive] == [1, 1]
 
 
 class Behind(JointClient):

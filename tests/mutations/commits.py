@@ -13,6 +13,7 @@ _INVARIANTS = "tests/coordinator/test_invariants.py::"
 _LATE = "tests/coordinator/test_lost_and_late.py::"
 _OVERTAKEN = "tests/coordinator/test_overtaken.py::"
 _ONCE = "tests/coordinator/test_once.py::"
+_JOINT_LOST = "tests/coordinator/test_joint_lost.py::"
 _GROUPING = "tests/coordinator/test_grouping.py::"
 
 _COMMITTER = f"{COORDINATOR}committer.py"
@@ -550,13 +551,20 @@ _GENERATIONS: Final = (
 
 _WITHDRAWN: Final = (
     Mutation(
+        "taken-back-though-committed",
+        "I10",
+        "what was committed from an earlier slot is taken back in a later one",
+        edit(_RESOLVE, "before = None if member is None else self", "before = None if member is None or queued.against else self"),
+        tests=(f"{_JOINT_LOST}test_what_is_committed_is_not_taken_back_by_the_slots_it_was_filed_in_again",),
+    ),
+    Mutation(
         "taken-back-alone",
         "I10",
         "who takes back a transaction refuses what else is queued",
         edit(
             _COMMITTER,
-            "    return replace(queued, member=None, against=against) if mine else queued",
-            "    return replace(queued, member=None, against=against)",
+            "    return replace(queued, against=against) if mine else queued",
+            "    return replace(queued, against=against)",
         ),
         tests=("tests/tables/test_unanswered.py::test_what_stands_before_it_is_decided_as_ever",),
     ),

@@ -71,6 +71,13 @@ MUTATIONS: Final = (
         tests=(f"{_TESTS}test_an_application_number_that_one_table_has_already",),
     ),
     Mutation(
+        "joint-committed-before",
+        "I10",
+        "one that was committed before is refused for the sake of a table that it only read",
+        edit(f"{COORDINATOR}joint_resolve.py", "    if _was_committed(parts, decisions):", "    if False:"),
+        tests=(f"{_LOST}test_what_was_only_read_may_have_changed_since_it_was_committed",),
+    ),
+    Mutation(
         "what-stands-before-is-decided-before",
         "I3",
         "such a transaction passes what stands before it in its other tables",

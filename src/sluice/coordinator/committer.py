@@ -396,4 +396,4 @@ class Committer:
 def _refused(queued: Queued, claim: Claim, against: Refusal) -> Queued:
     """What stands in a slot, to be refused when it is this one."""
     mine = (queued.slot, queued.transaction_id) == (claim.slot, claim.transaction_id)
-    return replace(queued, member=None, against=against) if mine else queued
+    return replace(queued, against=against) if mine else queued

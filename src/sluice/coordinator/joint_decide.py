@@ -150,10 +150,7 @@ class JointDecider:
         if behind is not None:
             return self._clear(behind) or slot
         if against is not None:
-            refusals = {
-                at: refused(each.front.head, each.queued, each.front.committer.context.limits, against) for at, each in shares.items()
-            }
-            self._record(shares, refusals, ())
+            self._ratify(intent.joint, {at: replace(each, queued=replace(each.queued, against=against)) for at, each in shares.items()})
             return slot
         full = [share.front for share in shares.values() if not share.front.has_room]
         for each in full:

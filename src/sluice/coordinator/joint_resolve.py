@@ -16,7 +16,7 @@ from ..storage.vectors import Rows
 from .content import Winner
 from .lease_guard import LeaseView
 from .limits import Limits
-from .records import Head, Refusal
+from .records import Head, Refusal, Verdict
 from .resolve import Decision, Queued, resolve
 from .rows import VectorLookup
 
@@ -44,6 +44,8 @@ class Part:
 def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
     """The decision in each table, by location, for a transaction that is the first undecided one in all of them."""
     decisions = {location: _alone(part, len(parts)) for location, part in parts.items()}
+    if _was_committed(parts, decisions):
+        return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
     against = _objection(decisions)
     if against is not None:
         return {location: refused(part.head, part.queued, part.limits, against) for location, part in parts.items()}
@@ -59,6 +61,18 @@ def _alone(part: Part, tables: int) -> Decision:
     room = part.limits.batch_bytes_max // tables
     limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
     return resolve(part.head, [part.queued], part.winners, limits, room=1, lookup=part.lookup, leases=part.leases, jointly=True)
+
+
+def _was_committed(parts: Mapping[str, Part], decisions: Mapping[str, Decision]) -> bool:
+    """Whether every table that it writes has it already. Those that it reads tell nothing of that: no version came of it there."""
+    writes = [at for at, part in parts.items() if part.queued.member is None or not part.queued.member.intent.only_reads]
+    return bool(writes) and all(decisions[at].verdicts[0].repeats for at in writes)
+
+
+def _read_before(part: Part, decision: Decision) -> Decision:
+    """The share of a table that was only read by what is committed: it stands, whatever came to that table since."""
+    [verdict] = decision.verdicts
+    return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
 
 
 def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:

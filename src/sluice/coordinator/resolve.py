@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class Queued:
     """One undecided slot: its intent with its actions, or the `problem` why it cannot be one.
 
-    `against` is why it is refused whatever it holds, such as that its owner takes it back.
+    `against` is why it is refused whatever it holds, such as that its owner takes it back; unless it is committed already.
     """
 
     slot: int
@@ -292,15 +292,15 @@ class _Resolution:
         if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
             return False
         member = queued.member
+        before = None if member is None else self.repetition(member.intent)
+        if before is not None:  # whatever else is against it: it is committed
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
+            return True
         if queued.against is not None:
             return self.refuse(queued, queued.against)
         if member is None:
             malformed = Refusal("malformed", "Refused", f"the intent is not acceptable: {queued.problem}")
             return self.refuse(queued, malformed)
-        before = self.repetition(member.intent)
-        if before is not None:
-            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
-            return True
         judged = self.judge(member)
         if isinstance(judged, Refusal):
             return self.refuse(queued, judged)
