@@ -15,6 +15,7 @@ from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.records import BatchRecord, Intent, Verdict
 from sluice.coordinator.store import Create
 from sluice.storage.errors import InvalidRequest
+from sluice.storage.paths import commit_path
 
 from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
 
@@ -67,6 +68,20 @@ def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
     assert asking.committer.outcome(intent.transaction_id, soon()).commit is not None
     asking.append("y.parquet")
     assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_what_was_committed_twice_is_told_though_its_version_left_the_log() -> None:
+    """The record of its repetition names a version of which the log has no file any more; when that was is not known."""
+    world = World()
+    client = world.client()
+    intent = append_intent(client.head(), "mine.parquet")
+    client.commit(intent)
+    client.append()
+    assert client.commit(replace(intent, filed_again=True)).repeated
+    del world.objects.disk.objects[commit_path(0)]
+    outcome = world.client().committer.outcome(intent.transaction_id, soon())
+    assert outcome.commit is not None
+    assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
 
 
 def test_what_is_not_published_keeps_its_record(world: World) -> None:

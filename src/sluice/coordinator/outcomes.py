@@ -21,7 +21,8 @@ __all__ = ["Commit", "Outcome", "Verdicts", "refusal_error", "settle", "withdraw
 class Commit:
     """A committed transaction: `version` and `ordinal` are its place in the log (the ID version).
 
-    `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version). `published` is
+    `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version), 0 where it was asked for
+    after that version's file was cleaned out of the log. `published` is
     False while the version is ratified and not yet readable by other engines; `repeated` is True when this very
     transaction (or its application's one) had been committed before, and nothing was written again.
     """
@@ -195,7 +196,10 @@ class Verdicts:
         return Told(verdict, self._timestamp(verdict.version))
 
     def _timestamp(self, version: int) -> int:
-        info = self._log.info(version)
+        try:
+            info = self._log.info(version)
+        except LogGap:  # it is committed, however long ago
+            return 0
         return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
 
     def _in_log(self, transaction_id: str, *, after: int = -1) -> Told | None:
