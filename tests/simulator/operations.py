@@ -6,7 +6,7 @@ Nothing here knows sluice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -85,14 +85,18 @@ class Operation:
         """Whether all it does to a table is to add rows."""
         return all(step.kind in ("append", "widen", "copy") for step in self.steps if step.table == table)
 
-    def after(self, states: States) -> tuple[dict[int, dict[int, Row]], list[dict[int, Row]]]:
-        """The rows of its tables after it, and what its steps were shown, had it run alone on these states."""
+    def after(self, states: States, told: Sequence[State] = ()) -> tuple[dict[int, dict[int, Row]], list[dict[int, Row]]]:
+        """The rows of its tables after it, and what its steps were shown, had it run alone on these states.
+
+        Of a table that is not among them nobody knows the rows: what its steps were shown there is taken as they were `told`.
+        """
         rows = {table: dict(states.get(table, {})) for table in self.tables}
         seen: list[dict[int, Row]] = []
         for step in self.steps:
             shown: dict[int, Row] = {}
             if step.source is not None and step.looks_for is not None:
-                shown = step.looks_for.of(rows[step.source])
+                known = step.source in states
+                shown = step.looks_for.of(rows[step.source]) if known else dict(told[len(seen)])
                 seen.append(shown)
             rows[step.table] = step.means(rows[step.table], shown)
         return rows, seen

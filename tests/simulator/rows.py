@@ -58,7 +58,7 @@ class _Rows:
                     if operation is None:
                         continue
                     reads = self._reads_of(table, transaction, operation)
-                    after, seen = operation.after(reads)
+                    after, seen = operation.after(reads, self._evidence.calls[transaction.id].scans)
                     number = table.told.number
                     gone, new = _difference(reads[number], after[number])
                     yield from self._shown(self._evidence.calls[transaction.id], seen)
@@ -73,12 +73,21 @@ class _Rows:
                     yield self._unlike(version, rows)
 
     def _reads_of(self, table: TableEvidence, transaction: Transaction, operation: Operation) -> dict[int, State]:
-        """What an operation saw of its tables."""
+        """What an operation saw of its tables, without those where it saw what was lost with the coordinator's data.
+
+        A version that was ratified and not published is in no log any more, and another one has its number. Its rows are not
+        known, but those in a table that was published are: they have to be what came of what the operation was shown.
+        """
         if operation.blind:
             return {number: {} for number in operation.tables}
         told = self._evidence.calls[transaction.id].read_versions
         versions = {**dict.fromkeys(operation.tables, -1), **told, table.told.number: transaction.read_version}
-        return {number: self._rows_at(number, version) for number, version in versions.items()}
+        tick = table.ratified.get(transaction.version, 0)
+        known = {n: version for n, version in versions.items() if n == table.told.number or not self._was_lost(n, version, tick)}
+        return {number: self._rows_at(number, version) for number, version in known.items()}
+
+    def _was_lost(self, number: int, version: int, tick: int) -> bool:
+        return self._evidence.was_lost(self._evidence.tables[number], version, tick)
 
     def _rows_at(self, number: int, version: int) -> State:
         table = self._evidence.tables[number]
@@ -102,36 +111,41 @@ class _Rows:
         rows: State,
         did: tuple[Mapping[int, State], Mapping[int, State], list[dict[int, Row]]],
     ) -> Iterator[str]:
-        """It did what it would have done alone on the rows before it; unseen blind appends may count as later."""
+        """It did what it would have done alone on the rows before it, as far as they are known; unseen blind appends may count as later."""
         if operation.blind:
             return
         reads, after, seen = did
-        told = {**self._evidence.calls[transaction.id].read_versions, table.told.number: transaction.read_version}
+        call, tick = self._evidence.calls[transaction.id], table.ratified.get(transaction.version, 0)
+        told = {**call.read_versions, table.told.number: transaction.read_version}
         base: dict[int, State] = {}
-        for number in operation.tables:
+        for number in reads:
             other = self._evidence.tables[number]
-            if other.level == "SnapshotIsolation":
+            version = self._version_before(other, transaction, tick)
+            if other.level == "SnapshotIsolation" or (other is not table and self._was_lost(number, version, tick)):
                 base[number] = reads[number]
                 continue
-            before = rows if other is table else self._rows_before(other, transaction.id, table.ratified.get(transaction.version, 0))
+            before = rows if other is table else self._rows_at(number, version)
             later: set[int] = set()
             if other.level == "WriteSerializable":
                 later = {uid for added in self._blind[number][told.get(number, -1) + 1 :] for uid in added}
             base[number] = {uid: row for uid, row in before.items() if uid not in later}
-        alone, would_see = operation.after(base)
-        effect = {n: _difference(reads[n], after[n]) for n in operation.tables}, seen
-        would = {n: _difference(base[n], alone[n]) for n in operation.tables}, would_see
+        alone, would_see = operation.after(base, call.scans)
+        effect = {n: _difference(reads[n], after[n]) for n in reads}, seen
+        would = {n: _difference(base[n], alone[n]) for n in reads}, would_see
         if would != effect:
             yield (
                 f"not serial: {operation}, which read {told} and became version {transaction.version} of table {table.told.number}, "
                 f"did {effect}; alone it would have done {would}"
             )
 
-    def _rows_before(self, table: TableEvidence, guid: str, tick: int) -> State:
-        """The rows of another table right before a transaction over several took effect there, or stood still for it."""
-        place = table.places.get(guid)
-        version = table.told.head_at(tick) if place is None else place.version - 1
-        return self._rows_at(table.told.number, version)
+    @staticmethod
+    def _version_before(table: TableEvidence, transaction: Transaction, tick: int) -> int:
+        """The version of a table right before a transaction over several took effect there, or that stood still for it.
+
+        Where it took effect is what the transaction says itself: that version may be lost there.
+        """
+        made = transaction.joint.get(table.told.location)
+        return table.told.head_at(tick) if made is None else made - 1
 
     # -- readers -----------------------------------------------------------------------------------------------------
 
