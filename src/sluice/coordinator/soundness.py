@@ -32,7 +32,7 @@ from ..storage.actions import (
 )
 from ..storage.constants import LOG_FOLDER, STAGED_FOLDER
 from ..storage.errors import Corrupt, InvalidRequest
-from ..storage.features import SLUICE_FEATURE, check_writable, writer_features
+from ..storage.features import check_writable, is_managed
 from ..storage.objects import check_key
 from ..storage.partitions import uri_to_path
 from ..storage.schema import parse_schema
@@ -229,7 +229,7 @@ def _check_table(intent: Intent, actions: Sequence[Action]) -> None:
             check_writable(protocol, metadata[0] if metadata else _NO_METADATA)
         except InvalidRequest as error:
             raise MalformedRecord(f"its protocol is none that sluice writes: {error.message[:300]}") from error
-    managed = not protocols or SLUICE_FEATURE in writer_features(protocols[0])
+    managed = not protocols or is_managed(protocols[0])
     if intent.detach != (not managed):
         raise MalformedRecord("it gives the table back and leaves it under sluice" if managed else "it takes the table away from sluice")
     if intent.row_ids is not None and not intent.table_id:

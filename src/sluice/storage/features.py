@@ -26,6 +26,7 @@ __all__ = [
     "deletion_vectors",
     "downgrade_for_detach",
     "in_commit_timestamps",
+    "is_managed",
     "new_protocol",
     "reader_features",
     "upgrade_for_attach",
@@ -201,6 +202,11 @@ def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> P
     """The protocol without sluice's own feature, and without the writer features in `also`."""
     kept = writer_features(protocol) - {SLUICE_FEATURE, *also}
     return replace(protocol, writer_features=tuple(sorted(kept)))
+
+
+def is_managed(protocol: Protocol) -> bool:
+    """Whether the table is sluice's to write, and nobody else's."""
+    return SLUICE_FEATURE in writer_features(protocol)
 
 
 def in_commit_timestamps(metadata: Metadata) -> bool:

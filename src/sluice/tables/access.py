@@ -34,12 +34,13 @@ from ..storage.errors import (
     Unavailable,
     VersionNotFound,
 )
-from ..storage.features import SLUICE_FEATURE
+from ..storage.features import is_managed
 from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
+from .opening import all_published, first_published
 
 __all__ = ["CONSISTENCIES", "Access", "TableAddress", "check_consistency", "this_client"]
 
@@ -47,23 +48,6 @@ CONSISTENCIES: Final = ("latest", "published", "serial", "session")
 _SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
-
-
-def _first_published(context: TableContext) -> Snapshot:
-    """The snapshot of a table that the coordinator knows and the log did not show: its first version may be on its way."""
-    state = context.read_published()
-    if state is not None and state[0].version < 0:
-        Committer(context).publisher.publish_pending()
-    try:
-        return Snapshot.load(context.objects)
-    except (TableNotFound, NotATable) as missing:
-        version = require_head(context).version
-        raise LogGap(
-            f"the coordinator keeps a table at {context.tree.location}, at version {version}, but its log is gone ({missing.message}): "
-            "restore the log from a copy, or use another location",
-            location=context.tree.location,
-            version=version,
-        ) from missing
 
 
 def check_consistency(consistency: str) -> str:
@@ -162,21 +146,24 @@ class Access:
             context = address.context(limits)
             if not check_tree(context) or require_head(context).version < 0:
                 raise
-            snapshot = _first_published(context)
+            snapshot = first_published(context)
         except CorruptLogFile:
             context = address.context(limits)
             latest = latest_version(store)
             if latest is not None and check_tree(context):
                 Access(address, store, Committer(context))._refuse_beyond(latest, require_head(context))
             raise
-        if SLUICE_FEATURE not in (snapshot.protocol.writer_features or ()):
-            raise NotATable(
-                f"{address.location} is a Delta table that sluice does not manage; bring it in with "
-                f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
-                location=address.location,
-            )
         context = context or address.context(limits)
-        head = require_history(context)
+        head = require_history(context) if is_managed(snapshot.protocol) else None
+        if head is None or head.detached:
+            snapshot = all_published(context, snapshot)
+            if not is_managed(snapshot.protocol):
+                raise NotATable(
+                    f"{address.location} is a Delta table that sluice does not manage; bring it in with "
+                    f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
+                    location=address.location,
+                )
+            head = require_history(context)
         access = Access(address, store, Committer(context), consistency)
         access._keep(snapshot)
         access._refuse_foreign(snapshot, head)

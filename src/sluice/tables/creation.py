@@ -23,10 +23,10 @@ from ..storage.constraints import Constraints
 from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
 from ..storage.features import (
     FEATURE_PREFIX,
-    SLUICE_FEATURE,
     check_asked_features,
     check_writable,
     downgrade_for_detach,
+    is_managed,
     new_protocol,
     upgrade_for_attach,
 )
@@ -36,6 +36,7 @@ from ..storage.schema import StructType, check_new_schema, from_arrow, parse_sch
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
 from .access import Access, TableAddress
+from .opening import all_published
 from .property_rules import check_asked, check_settings, is_on, with_defaults
 from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id
 
@@ -167,14 +168,15 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
 def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[Access, Commit | None]:
     """Bring an existing Delta table in: from now on only sluice may write it, and every Delta reader reads it as before.
 
-    The commit after its latest version adds the writer feature and in-commit timestamps. Nothing happens when the table
-    is attached already. Raises TableNotFound, NotATable, UnsupportedFeature (for writing), and ForeignCommit when another
-    engine writes the very next version meanwhile.
+    The commit after its latest version adds the writer feature and in-commit timestamps; what is ratified is published before.
+    Nothing happens when the table is attached already. Raises TableNotFound, NotATable, UnsupportedFeature (for writing), and
+    ForeignCommit when another engine writes the very next version meanwhile.
     """
     store = address.store()
     snapshot = Snapshot.load(store)
     context = address.context()
-    if SLUICE_FEATURE in (snapshot.protocol.writer_features or ()):
+    snapshot = all_published(context, snapshot)
+    if is_managed(snapshot.protocol):
         if check_tree(context):
             return Access.coordinated(address), None
         raise NotATable(

@@ -37,7 +37,7 @@ from ..coordinator.records import Head, Intent, VersionPlan, digest
 from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from ..storage.actions import decode_commit
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
-from ..storage.features import SLUICE_FEATURE
+from ..storage.features import is_managed
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.row_tracking import row_id_high_water_mark
@@ -114,7 +114,7 @@ def recover(
     patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
     context, store = address.context(), address.store()
     _require_lost(context)
-    if SLUICE_FEATURE not in (Snapshot.load(store).protocol.writer_features or ()):
+    if not is_managed(Snapshot.load(store).protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     with _alone(context) as claim:
         remove_new_tree(context)  # nobody ratifies a first version beside this log
