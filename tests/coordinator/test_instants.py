@@ -10,8 +10,9 @@ import pytest
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
 from sluice.coordinator.instants import heads_together, version_beside
+from sluice.coordinator.layout import VerdictName
 from sluice.coordinator.memory import Fault, MemorySession
-from sluice.coordinator.store import Node
+from sluice.coordinator.store import ANY_VERSION, Node
 
 from .joint_world import JointClient, JointWorld
 from .world import append_intent
@@ -91,6 +92,29 @@ def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:
     assert version_beside([(contexts["a"], 1), (contexts["c"], 1)], contexts["b"]) == 1
     assert version_beside([(contexts["a"], 1), (contexts["c"], 0)], contexts["b"]) == 0
     assert version_beside([(contexts["a"], 2)], contexts["b"]) is None
+
+
+def forget(client: JointClient, name: str, version: int) -> None:
+    """Remove the record of a version, as it is pruned some time after its publication."""
+    tree = client.world.tables[name].tree
+    for child in client.session.children(tree.verdicts) or ():
+        record = VerdictName.parse(child)
+        if record is not None and record.version == version:
+            client.session.delete(f"{tree.verdicts}/{child}", version=ANY_VERSION)
+
+
+@pytest.mark.parametrize(("name", "version"), [("a", 1), ("b", 0), ("b", 1)])
+def test_a_moment_whose_records_were_pruned_is_not_guessed(name: str, version: int) -> None:
+    """What is left tells of commits that are not next to each other: `a` had its version 0 before `b` had its last one."""
+    world = JointWorld("ab")
+    client = world.client()
+    client.append("ab")
+    for each in "aabb":
+        client.committers[each].commit(append_intent(client.head(each)), client.head(each), soon())
+    contexts = {name: client.committers[name].context for name in "ab"}
+    assert version_beside([(contexts["a"], 0)], contexts["b"]) == 0
+    forget(client, name, version)
+    assert version_beside([(contexts["a"], 0)], contexts["b"]) is None
 
 
 @pytest.mark.parametrize("verb", ["children", "read"])

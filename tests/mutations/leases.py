@@ -181,7 +181,14 @@ MUTATIONS: Final = (
         "a-moment-before-all-ends",
         "reads",
         "of tables that are read later, a version is shown that came after the others had moved on",
-        edit(f"{COORDINATOR}instants.py", "node.created_zxid < min(ends)", "node.created_zxid <= max(ends)"),
+        edit(f"{COORDINATOR}instants.py", "node.created_zxid < min(known)", "node.created_zxid <= max(known)"),
         tests=("tests/coordinator/test_instants.py::test_a_version_beside_others_is_one_that_stood_with_all_of_them",),
+    ),
+    Mutation(
+        "a-moment-that-is-known",
+        "reads",
+        "the moment at which a table went on is taken from a later commit, where the record of the next one was pruned",
+        edit(f"{COORDINATOR}instants.py", "None if node is None or _first_version(node) != version + 1 else", "None if node is None else"),
+        tests=("tests/coordinator/test_instants.py::test_a_moment_whose_records_were_pruned_is_not_guessed",),
     ),
 )

@@ -10,8 +10,8 @@ from .clock import Deadline
 from .context import TableContext
 from .errors import CoordinatorUnavailable, SessionLost
 from .layout import VerdictName
-from .records import Head
-from .store import ApplyRefused, Check, ReplyLost
+from .records import BatchRecord, Head
+from .store import ApplyRefused, Check, Node, ReplyLost
 
 __all__ = ["heads_together", "version_beside"]
 
@@ -48,34 +48,46 @@ def heads_together(contexts: Sequence[TableContext], deadline: Deadline) -> list
             return heads
 
 
-def version_beside(known: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
-    """The version `other` had at a moment at which each known table had its version; None when the records do not tell (any more).
+def version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
+    """The version `other` had when each of the tables that have gone on since had its version; None when that is not known any more.
 
-    A verdict record is made in the multi that ratifies, so the zxid that made it is the moment of its versions.
+    A verdict record is made in the multi that ratifies, so the zxid that made it is the moment of its versions. Only commits next to
+    each other tell the moment between them: records are pruned, and those of refusals later than others.
     """
     try:
-        return _version_beside(known, other)
+        return _version_beside(gone_on, other)
     except SessionLost:  # what is read here hangs on no session
-        return _version_beside(known, other)
+        return _version_beside(gone_on, other)
 
 
-def _version_beside(known: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
-    ends = [end for context, version in known if (end := _end_of(context, version)) is not None]
+def _version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
+    ends = [_end_of(context, version) for context, version in gone_on]
+    known = [end for end in ends if end is not None]
     state = other.read_head()
-    if not ends or state is None:
+    if state is None or not ends or len(known) < len(ends):
         return None
+    following: int | None = None
     for name in sorted(_records(other), reverse=True):
         node = other.coordination.read(other.tree.verdict(name))
-        if node is not None and node.created_zxid < min(ends):
-            return name.version
+        if node is None:
+            continue
+        if node.created_zxid < min(known):
+            is_next = name.version >= state[0].version if following is None else name.version + 1 == following
+            return name.version if is_next else None
+        following = _first_version(node) or following
     return None
 
 
 def _end_of(context: TableContext, version: int) -> int | None:
-    """The zxid at which a table went on from a version; None when it did not, or when that is forgotten."""
+    """The zxid at which a table went on from a version; None when that is forgotten."""
     after = min((name for name in _records(context) if name.version > version), default=None)
     node = None if after is None else context.coordination.read(context.tree.verdict(after))
-    return None if node is None else node.created_zxid
+    return None if node is None or _first_version(node) != version + 1 else node.created_zxid
+
+
+def _first_version(record: Node) -> int | None:
+    """The first version of a batch; None when all of it was refused, or only read."""
+    return min((plan.version for plan in BatchRecord.decode(record.data).versions), default=None)
 
 
 def _records(context: TableContext) -> list[VerdictName]:

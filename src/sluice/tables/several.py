@@ -239,11 +239,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         contexts = {location: table.access.ours.context for location, table in (*self._tables.items(), *fresh.items())}
         heads = dict(zip(contexts, heads_together(list(contexts.values()), deadline), strict=True))
         known = [(contexts[location], part.read_version) for location, part in self._parts.items()]
-        if all(heads[context.tree.location].version == version for context, version in known):
+        gone_on = [(context, version) for context, version in known if heads[context.tree.location].version != version]
+        if not gone_on:
             return {location: heads[location].version for location in fresh}
         found: dict[str, int] = {}
         for location in fresh:
-            version = version_beside(known, contexts[location])
+            version = version_beside(gone_on, contexts[location])
             if version is None:
                 raise ConcurrentModification(
                     f"{location}: how it stood when transaction {self._id} read its first table is not known any more; begin another one, "
