@@ -13,12 +13,13 @@ from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.presence import Presence
+from sluice.coordinator.tree import Tree
 from sluice.storage.memory import MemoryDisk, MemoryStore
 from sluice.tables.access import Access, TableAddress
 
 from .conftest import Place
 
-__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "later"]
+__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "later", "lose_everything", "service_of"]
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -27,6 +28,20 @@ DAY_MS = 24 * HOUR_MS
 def disk_of(place: Place) -> MemoryDisk:
     """What stores the table."""
     return MemoryStore(place.location).disk
+
+
+def service_of(place: Place) -> MemoryCoordination:
+    """What coordinates the table's writers."""
+    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
+
+
+def lose_everything(place: Place) -> None:
+    """Every server of the coordinator comes back with an empty disk."""
+    service = service_of(place)
+    with service.lock:
+        for session in list(service._sessions.values()):
+            session.expire()
+        service.tree = Tree()
 
 
 def later(place: Place, ms: int) -> None:
@@ -44,7 +59,7 @@ class Writer:
     storage_options: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        self.service = MemoryCoordination.named(self.place.coordinator.removeprefix("memory://"))
+        self.service = service_of(self.place)
         self.session: MemorySession = self.service.connect()
         self.address = TableAddress.of(self.place.location, self.place.coordinator, self.storage_options)
         self.presence = Presence(self.connect, application="writer", clock=self.clock)

@@ -19,10 +19,9 @@ from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.records import Footprint, Head, Intent, digest
 from sluice.coordinator.store import Delete, Op
-from sluice.coordinator.tree import Tree
 from sluice.storage.errors import SluiceError, StorageUnavailable
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
@@ -31,7 +30,7 @@ from sluice.storage.segment import latest_version
 from sluice.tables import creation, recovery
 
 from .conftest import Place, flights, rows_of
-from .elsewhere import Writer, disk_of
+from .elsewhere import Writer, disk_of, lose_everything, service_of
 
 QUEUED = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
 
@@ -41,19 +40,6 @@ def place() -> Iterator[Place]:
     name = f"creation-{os.urandom(8).hex()}"
     yield Place(f"memory://{name}", f"memory://{name}")
     MemoryStore.open(name).forget()
-
-
-def service_of(place: Place) -> MemoryCoordination:
-    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
-
-
-def lose_everything(place: Place) -> None:
-    """Every server of the coordinator comes back with an empty disk."""
-    service = service_of(place)
-    with service.lock:
-        for session in list(service._sessions.values()):
-            session.expire()
-        service.tree = Tree()
 
 
 def recovered(place: Place) -> sluice.RecoveryReport:

@@ -18,16 +18,15 @@ from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.joint_resolve import closed
 from sluice.coordinator.layout import RECOVERING, TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.outcomes import refusal_error
 from sluice.coordinator.store import Delete
-from sluice.coordinator.tree import Tree
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.tables import recovery
 
 from .conftest import FLIGHTS, Place, flights
-from .elsewhere import Writer, disk_of
+from .elsewhere import Writer, disk_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
 
@@ -37,19 +36,6 @@ def place() -> Iterator[Place]:
     name = f"rare-{os.urandom(8).hex()}"
     yield Place(f"memory://{name}", f"memory://{name}")
     MemoryStore.open(name).forget()
-
-
-def service_of(place: Place) -> MemoryCoordination:
-    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
-
-
-def lose_everything(place: Place) -> None:
-    """Every server of the coordinator comes back with an empty disk."""
-    service = service_of(place)
-    with service.lock:
-        for session in list(service._sessions.values()):
-            session.expire()
-        service.tree = Tree()
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])

@@ -20,7 +20,6 @@ from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, MemoryCoordination
-from sluice.coordinator.tree import Tree
 from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
@@ -29,7 +28,7 @@ from sluice.tables import creation, recovery
 from sluice.tables.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import Writer, disk_of
+from .elsewhere import Writer, disk_of, lose_everything
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
 
@@ -39,15 +38,6 @@ def place() -> Iterator[Place]:
     name = f"recovery-{os.urandom(8).hex()}"
     yield Place(f"memory://{name}", f"memory://{name}")
     MemoryStore.open(name).forget()
-
-
-def lose_everything(place: Place) -> None:
-    """Every server comes back with an empty disk."""
-    service = MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
-    with service.lock:
-        for session in list(service._sessions.values()):
-            session.expire()
-        service.tree = Tree()
 
 
 def recovered(place: Place, wait_s: float = 0.0) -> sluice.RecoveryReport:

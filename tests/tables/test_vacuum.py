@@ -21,6 +21,7 @@ import pytest
 
 import sluice
 from sluice.coordinator import connect
+from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
@@ -37,7 +38,7 @@ from sluice.tables.garbage import Reason
 from sluice.tables.horizon import raise_horizon, require_above_horizon
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later
+from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
 
 SCATTERED = "delay * 7919 % 1009 < 300"
 """Rows so scattered that the vector which lists them is no inline one."""
@@ -476,6 +477,16 @@ def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
     table.vacuum(retain_hours=0, force=True)
     with pytest.raises(sluice.VersionNotFound, match="garbage collection keeps the files of version 2"):
         old.pin()
+
+
+def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:
+    """Its nodes are gone: whoever collects is told so, and deletes nothing."""
+    filled(place)
+    collector = Writer(place)
+    snapshot = collector.access.read(consistency="latest")
+    lose_everything(place)
+    with pytest.raises(CoordinatorUnavailable, match="recover"):
+        raise_horizon(collector.access, snapshot.timestamp_ms, snapshot)
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["raised before", "for the first time"])

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from ..coordinator.context import TableContext
-from ..coordinator.store import BadVersion, Node, NodeExists, ReplyLost
+from ..coordinator.store import BadVersion, Node, NodeExists, NoNode, ReplyLost
 from ..storage.errors import VersionNotFound
 from ..storage.snapshot import Snapshot
 from ..storage.timetravel import iso_time, version_at
@@ -33,7 +33,8 @@ def _version_in(node: Node | None) -> int:
 def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
     """Write, before pins are looked for, from which version on all files are kept: the one of `cutoff_ms`, or the latest.
 
-    A version below may lose files, unless it was pinned before. It only moves up.
+    A version below may lose files, unless it was pinned before. It only moves up. Raises CoordinatorUnavailable where the table's nodes
+    are gone.
     """
     context = access.ours.context
     try:
@@ -50,6 +51,8 @@ def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
                 context.coordination.create(_path(context), data)
             else:  # nobody may have raised it further meanwhile
                 context.coordination.write(_path(context), data, version=node.version)
+        except NoNode as gone:
+            raise context.vanished() from gone
         except (BadVersion, NodeExists, ReplyLost):
             context.coordination.barrier()
         else:
