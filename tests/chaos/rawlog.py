@@ -6,7 +6,6 @@ import io
 import json
 import re
 import struct
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from ..raw_vectors import rows_in_vector, vector_key
 from .meaning import Change, Row, Rows
 
 __all__ = ["Folders", "LogReader", "Transaction", "Version", "Wrong"]
 
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 class Wrong(Exception):
@@ -106,7 +105,7 @@ class LogReader:
     def needed(self) -> set[str]:
         """The keys of the files and vectors of the version that was read last."""
         files = {unquote(path) for path in self._files}
-        vectors = (_vector_key(file.add["deletionVector"]) for file in self._files.values() if file.add.get("deletionVector"))
+        vectors = (vector_key(file.add["deletionVector"]) for file in self._files.values() if file.add.get("deletionVector"))
         return files | {key for key in vectors if key is not None}
 
     def versions(self) -> Iterator[Version]:
@@ -187,40 +186,13 @@ class LogReader:
         return (row for place, row in enumerate(self._contents[key]) if place not in dead)
 
     def _dead(self, vector: Mapping[str, Any]) -> BitMap64:
-        key = _vector_key(vector)
-        if key is None:
-            payload = _from_z85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
-        else:
+        key = vector_key(vector)
+        if key is not None:
             self.named.add(key)
-            data, start = self._objects[key], vector["offset"]
-            (size,) = struct.unpack_from(">i", data, start)
-            payload = data[start + 4 : start + 4 + size]
-        rows = BitMap64.deserialize(payload[4:])
-        if len(rows) != vector["cardinality"]:
-            raise ValueError(f"the vector lists {len(rows)} rows and says {vector['cardinality']}")
-        return rows
+        return rows_in_vector(vector, self._objects)
 
 
 def _rows_in(data: bytes, part: str) -> Iterator[tuple[str, Row]]:
     table = pq.ParquetFile(io.BytesIO(data)).read(columns=["id", "value"])
     for name, value in zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True):
         yield name, (part, value)
-
-
-def _vector_key(vector: Mapping[str, Any]) -> str | None:
-    """The key of a stored vector; None for one that stands in the log."""
-    if vector["storageType"] == "i":
-        return None
-    text = vector["pathOrInlineDv"]
-    name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(text[-20:]))}.bin"
-    return f"{text[:-20]}/{name}" if text[:-20] else name
-
-
-def _from_z85(text: str) -> bytes:
-    result = bytearray()
-    for start in range(0, len(text), 5):
-        value = 0
-        for letter in text[start : start + 5]:
-            value = value * 85 + _Z85.index(letter)
-        result += value.to_bytes(4, "big")
-    return bytes(result)

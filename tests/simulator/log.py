@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from ..raw_vectors import rows_in_vector, vector_key
 from .operations import Row
 
 __all__ = ["Log", "Transaction", "Version", "commit_key", "read_log", "version_of"]
 
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
 _OF_A_VERSION = re.compile(r"_delta_log/([0-9]{20})\.")
 
@@ -150,7 +148,7 @@ class _Replay:
     def live(self) -> frozenset[str]:
         """The keys of all live files and of their vectors."""
         vectors = (each["deletionVector"] for each in self._live.values() if each.get("deletionVector"))
-        return frozenset([*map(unquote, self._live), *filter(None, map(_vector_key, vectors))])
+        return frozenset([*map(unquote, self._live), *filter(None, map(vector_key, vectors))])
 
     def rows(self, number: int) -> dict[int, Row]:
         """All live rows."""
@@ -171,38 +169,13 @@ class _Replay:
             ks = table["k"].to_pylist() if "k" in table.column_names else [int(add["partitionValues"]["k"])] * len(uids)
             ws = table["w"].to_pylist() if "w" in table.column_names else [None] * len(uids)
             self._contents[add["path"]] = [(u, (k, v, w)) for u, k, v, w in zip(uids, ks, vs, ws, strict=True)]
-        dead = self._dead(add["deletionVector"]) if add.get("deletionVector") else ()
+        if not add.get("deletionVector"):
+            return self._contents[add["path"]]
+        dead = self._dead(add["deletionVector"])
         return [row for place, row in enumerate(self._contents[add["path"]]) if place not in dead]
 
     def _dead(self, vector: Mapping[str, Any]) -> BitMap64:
-        key = _vector_key(vector)
-        if key is None:
-            payload = _from_z85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
-        else:
+        key = vector_key(vector)
+        if key is not None:
             self._log.referenced.add(key)
-            data, start = self._objects[key], vector["offset"]
-            (size,) = struct.unpack_from(">i", data, start)
-            payload = data[start + 4 : start + 4 + size]
-        rows = BitMap64.deserialize(payload[4:])
-        if len(rows) != vector["cardinality"]:
-            raise ValueError(f"the vector lists {len(rows)} rows and says {vector['cardinality']}")
-        return rows
-
-
-def _vector_key(vector: Mapping[str, Any]) -> str | None:
-    """The object a deletion vector is in; None where it is in the log itself."""
-    if vector["storageType"] == "i":
-        return None
-    text = vector["pathOrInlineDv"]
-    name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(text[-20:]))}.bin"
-    return f"{text[:-20]}/{name}" if text[:-20] else name
-
-
-def _from_z85(text: str) -> bytes:
-    result = bytearray()
-    for start in range(0, len(text), 5):
-        value = 0
-        for letter in text[start : start + 5]:
-            value = value * 85 + _Z85.index(letter)
-        result += value.to_bytes(4, "big")
-    return bytes(result)
+        return rows_in_vector(vector, self._objects)
