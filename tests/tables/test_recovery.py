@@ -17,7 +17,7 @@ import pytest
 import sluice
 from sluice.coordinator.clock import SystemClock
 from sluice.coordinator.joint_check import incomplete_joints
-from sluice.coordinator.layout import TableTree
+from sluice.coordinator.layout import RECOVERING, TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, MemoryCoordination
 from sluice.storage.location import normalise, open_store
@@ -28,7 +28,7 @@ from sluice.tables import creation, recovery
 from sluice.tables.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import Writer, disk_of, lose_everything
+from .elsewhere import Writer, disk_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
 
@@ -318,6 +318,25 @@ def test_of_two_who_recover_at_once_one_is_refused(place: Place, monkeypatch: py
     assert recovered(place).version == 2
     assert f'"pid":{os.getpid()}' in refused[0]
     assert place.open().version == 2
+
+
+def test_a_claim_that_is_let_go_just_now_is_taken(place: Place) -> None:
+    """Another one has it when it is asked for, and not any more when one looks whose it is."""
+    filled(place)
+    lose_everything(place)
+    service = service_of(place)
+    other = service.connect()
+    path = f"{RECOVERING}/{TableTree(normalise(place.location)).root.rpartition('/')[2]}"
+    other.ensure_path(RECOVERING)
+    other.create(path, b"{}", ephemeral=True)
+
+    def let_go(call: Call) -> None:
+        if call.verb == "barrier" and not other.lost:
+            other.close()
+
+    service.before = let_go
+    assert recovered(place).version == 2
+    assert other.lost
 
 
 def test_who_lost_the_claim_does_not_wait_for_the_writers_of_a_recovered_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ LONGEST_PUT_S: Final = 480.0
 """How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
 _LOOKS: Final = 8
 _LETTING_GO_MAX: Final = 60
+_CLAIMS_MAX: Final = 5
 _PAUSE_S: Final = 1.0
 _PUTS_MAX: Final = 100
 
@@ -162,23 +163,31 @@ def _alone(context: TableContext) -> Iterator[str]:
     told = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": context.clock.now_ms()}
     identity = uuid.uuid4().hex
     body, mark = orjson.dumps({**told, "id": identity}), f"{path}.{identity}"
-    try:
-        session.apply([Create(path, body, ephemeral=True), Create(mark, ephemeral=True)])
-    except (ReplyLost, ApplyRefused) as trouble:
-        session.barrier()
-        node = session.read(path)
-        if node is None:
-            location = context.tree.location
-            raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); repeat it", location=location) from trouble
-        if node.data != body:  # unless it is the reply that was lost
-            raise InvalidRequest(
-                f"somebody else is recovering {context.tree.location}: {node.data.decode()}; wait for them",
-                location=context.tree.location,
-            ) from trouble
+    _claim(session, path, body, mark, context.tree.location)
     try:
         yield mark
     finally:
         _let_go(session, [path, mark], context.clock)
+
+
+def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, location: str) -> None:
+    """Make both nodes. Raises InvalidRequest where somebody else has the claim, Unavailable where it was never to be had."""
+    trouble: Exception | None = None
+    for _ in range(_CLAIMS_MAX):
+        try:
+            session.apply([Create(path, body, ephemeral=True), Create(mark, ephemeral=True)])
+            return
+        except (ReplyLost, ApplyRefused) as refused:  # when nobody has it, somebody let it go just now
+            trouble = refused
+        session.barrier()
+        node = session.read(path)
+        if node is not None and node.data == body:  # it is the reply that was lost
+            return
+        if node is not None:
+            raise InvalidRequest(
+                f"somebody else is recovering {location}: {node.data.decode()}; wait for them", location=location
+            ) from trouble
+    raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); repeat it", location=location) from trouble
 
 
 def _require_claim(session: CoordinationStore, claim: str, location: str) -> None:
