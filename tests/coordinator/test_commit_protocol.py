@@ -130,7 +130,7 @@ def test_of_two_creators_one_is_told(world: World) -> None:
     client = world.client()
     first, second = (append_intent(client.head(), expected_version=0, table_id=n) for n in "ab")
     client.commit(first)
-    with pytest.raises(ProtocolChangedException):
+    with pytest.raises(ProtocolChangedException, match="open the table again and look"):
         client.commit(second)
     assert client.head().table_id == "a"
 

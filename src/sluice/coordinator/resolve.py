@@ -193,7 +193,8 @@ class _Resolution:
             return Refusal(
                 "expected-version",
                 "ProtocolChangedException",
-                f"{first}: version {intent.expected_version} was expected, the next one is {self.head.version + 1}",
+                f"{first}: version {intent.expected_version} was expected, the next one is {self.head.version + 1}; open the table again "
+                "and look",
                 winning_version=intent.expected_version,
             )
         if intent.validated_through > self.head.version:
