@@ -41,8 +41,9 @@ def transaction(
     Tables are given to its operations as `sluice.Table` or by location; `coordinator` and `storage_options` are what those given by
     location are opened with. All must be kept by one coordinator, below one chroot. They are read as of the moment of the first
     use of one of them; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
-    `transaction` = (application id, number) makes it happen once: the answer is `Commit.repeated` when all its tables have that number;
-    so does a `key`, any text that tells it from all others, such as "nightly-2026-01-01".
+    `transaction` = (application id, number) makes it happen once: the answer is `Commit.repeated` when they have that number;
+    so does a `key`, any text that tells it from all others, such as "nightly-2026-01-01". `commit` raises HalfCommitted when that was
+    lost in some of them with the coordinator's data.
     """
     return JointTransaction(
         coordinator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .mutation import COORDINATOR, SEEDS, Mutation, edit
+from .mutation import COORDINATOR, SEEDS, TABLES, Mutation, edit
 
 __all__ = ["MUTATIONS"]
 
@@ -69,6 +69,13 @@ MUTATIONS: Final = (
         "an application number that one table has already is committed in the others",
         edit(f"{COORDINATOR}joint_resolve.py", "    if repeated and len(repeated) < len(decisions):", "    if False:"),
         tests=(f"{_TESTS}test_an_application_number_that_one_table_has_already",),
+    ),
+    Mutation(
+        "half-is-not-told-to-be-done",
+        "I11",
+        "one that is repeated, and of which a part was lost with the coordinator's data, is told to be committed",
+        edit(f"{TABLES}done_before.py", "    if missing:\n", "    if False:\n"),
+        tests=("tests/tables/test_done_before.py::test_a_lost_part_is_told_and_can_be_written_alone",),
     ),
     Mutation(
         "joint-committed-before",

@@ -21,6 +21,7 @@
       InvalidRequest
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
       Corrupt
+        HalfCommitted                       lost in one of its tables with the coordinator's data: write that part again
         TreeReplaced                        the tree was rebuilt since the table was opened: open it again
 
 The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name goes on
@@ -39,6 +40,7 @@ __all__ = [
     "ConcurrentTransactionException",
     "CoordinatorUnavailable",
     "DeadlockDetected",
+    "HalfCommitted",
     "LeaseHeld",
     "LeaseLost",
     "MetadataChangedException",
@@ -146,6 +148,13 @@ class SessionLost(CoordinatorUnavailable):
 
 class ProtocolMismatch(InvalidRequest):
     """Raised when the coordinator's tree has another node protocol number than this sluice."""
+
+
+class HalfCommitted(Corrupt):
+    """Raised when a transaction over several tables is repeated that lost its part in some of them with the coordinator's data.
+
+    It is `version` of the table at `location`; `missing` maps the locations of those that lack it to the versions it had there.
+    """
 
 
 class TreeReplaced(Corrupt):

@@ -18,9 +18,10 @@ from ..coordinator.records import Head, Intent
 from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from .access import Access
+from .done_before import done_in_all, done_since
 from .locking import await_turn
 from .scopes import scope_of_change
-from .transactions import Change, intent_of, prepared, repeated_application_transaction
+from .transactions import Change, intent_of, prepared
 
 __all__ = ["commit_together", "require_one_coordinator"]
 
@@ -104,15 +105,15 @@ def _prepared(access: Access, change: Change, tables: int) -> tuple[Attempt, Hea
 
 
 def _repeated(changes: Sequence[tuple[Access, Change]], seen: Mapping[str, tuple[Attempt, Head]], ack: str) -> Mapping[str, Commit]:
-    """The commits since each table was read that wrote what the application numbers the same."""
-    found: dict[str, Commit] = {}
+    """The commits that wrote what the application numbers the same, when a table shows one since it was read."""
+    accesses = {access.address.location: access for access, _ in changes}
     for access, change in changes:
         attempt, head = seen[access.address.location]
         after = change.snapshot.version if change.snapshot else -1
-        commit = repeated_application_transaction(access, attempt.footprint.app_versions, ack, after=after, upto=head.version)
-        if commit is not None:
-            found[access.address.location] = commit
-    return found
+        for application in attempt.footprint.app_versions.items():
+            if done_since(access, dict([application]), ack, after=after, upto=head.version) is not None:
+                return done_in_all(accesses, application, ack)
+    return {}
 
 
 def _intent(access: Access, change: Change, attempt: Attempt, head: Head, tables: int) -> Intent:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["KEY_PREFIX", "application_transaction", "check_application_transaction"]
+__all__ = ["KEY_PREFIX", "application_transaction", "as_it_was_given", "check_application_transaction"]
 
 KEY_PREFIX: Final = "sluice.key:"
 """What the application id of a key begins with, so that it is no streaming query's and no application's."""
@@ -27,6 +27,12 @@ def application_transaction(transaction: tuple[str, int] | None, key: str | None
     if not isinstance(key, str) or not 0 < len(key) <= _KEY_CHARACTERS_MAX:
         raise InvalidRequest(f"key={key!r}: give a text of 1 to {_KEY_CHARACTERS_MAX} characters that tells this write from all others")
     return KEY_PREFIX + key, 0
+
+
+def as_it_was_given(application: tuple[str, int]) -> str:
+    """What a caller gave to have this application transaction written, for messages."""
+    app, _ = application
+    return f"key={app[len(KEY_PREFIX) :]!r}" if app.startswith(KEY_PREFIX) else f"transaction={application!r}"
 
 
 def check_application_transaction(transaction: object) -> None:

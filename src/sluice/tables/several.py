@@ -20,6 +20,7 @@ from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.location import normalise
 from .access import Access
+from .done_before import done_in_all
 from .ending import OpenTransaction
 from .joint_commit import commit_together, require_one_coordinator
 from .locking import LeaseOn
@@ -167,7 +168,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """Commit what was done, in all tables or in none. Called again it gives the same answer.
 
         Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
-        the latter two it may be called again.
+        the latter two it may be called again. Raises HalfCommitted where it repeats what was lost in some of the tables.
         """
         return self._end(timeout_s)
 
@@ -257,7 +258,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return found
 
     def _submit(self, limit: Timeout) -> CommitInfo:
-        repeated = self._repeated()
+        repeated = self._repeated(limit)
         if repeated is not None:
             return repeated
         if self._changes is None:
@@ -308,14 +309,13 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _read_version(self, access: Access) -> int:
         return self._parts[_at(access)].read_version
 
-    def _repeated(self) -> CommitInfo | None:
-        """The commits that wrote the application's transaction, in those tables that it wrote then.
-
-        One of them is enough to know: all were written, or none. What it would write now, on what it made itself, may be more.
-        """
-        if self._application is None:
+    def _repeated(self, limit: Timeout) -> CommitInfo | None:
+        """The commits that wrote the application's transaction, in those tables that it wrote then. Raises HalfCommitted."""
+        if self._application is None or not self._parts:
             return None
-        found = {location: commit for location, part in self._parts.items() if (commit := part.repeated()) is not None}
+        accesses = {location: self._tables[location].access for location in self._parts}
+        with bounding(limit, next(iter(accesses.values())).ours.context.clock):
+            found = done_in_all(accesses, self._application, self._ack)
         return CommitInfo(found) if found else None
 
     def _filed_under(self, transaction_id: str) -> None:

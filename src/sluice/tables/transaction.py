@@ -21,6 +21,7 @@ from ..storage.snapshot import Snapshot
 from .access import Access
 from .capturing import capture_changes
 from .changing import add_files, delete_rows, truncate_rows, update_rows
+from .done_before import done_before
 from .draft import Draft
 from .ending import OpenTransaction
 from .once import check_application_transaction
@@ -32,7 +33,6 @@ from .transactions import (
     Reads,
     commit_change,
     new_transaction_id,
-    repeated_application_transaction,
     validate,
 )
 from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
@@ -197,14 +197,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
-        if self._application is None:
-            return None
-        app, number = self._application
-        known = self._access.latest().app_transactions.get(app)
-        if known is None or known.version < number:
-            return None
-        found = repeated_application_transaction(self._access, {app: number}, self._ack, after=-1, upto=self._access.head().version)
-        return found or Commit(-1, -1, 0, "", repeated=True)
+        return None if self._application is None else done_before(self._access, self._application, self._ack)
 
     def check(self) -> None:
         """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head."""

@@ -27,6 +27,7 @@ from ..storage.schema import StructType
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
+from .done_before import done_since
 from .footprints import bounded, footprint_of
 from .locking import await_turn, lease_paths
 from .looking_into import holding_nothing_read
@@ -39,7 +40,6 @@ __all__ = [
     "intent_of",
     "new_transaction_id",
     "prepared",
-    "repeated_application_transaction",
     "validate",
 ]
 
@@ -183,7 +183,7 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
         looks -= 1
         attempt, head = prepared(access, change)
         upto = head.version if change.expected_version is None else -1
-        repeated = repeated_application_transaction(access, attempt.footprint.app_versions, ack, after=_read_version(change), upto=upto)
+        repeated = done_since(access, attempt.footprint.app_versions, ack, after=_read_version(change), upto=upto)
         if repeated is not None:
             return repeated
         try:
@@ -298,25 +298,3 @@ def _described(change: Change) -> dict[str, Any]:
             elif isinstance(action, Protocol):
                 described["protocol_change"] = describe_protocol(change.snapshot.protocol, action)
     return described
-
-
-def repeated_application_transaction(access: Access, apps: Mapping[str, int], ack: str, *, after: int, upto: int) -> Commit | None:
-    """The commit of versions (after, upto] that wrote one of these application transactions already, or None.
-
-    With `ack` = "published" it is seen published, as if it had been made now.
-    """
-    if not apps:
-        return None
-    log = access.ours.log
-    for version in range(upto, after, -1):
-        winner = log.winner(version)
-        for app, number in apps.items():
-            if winner.app_versions.get(app, number - 1) >= number:
-                ordinal = winner.ordinal_of_app(app)
-                listed = next((t for t in winner.transactions if t.get("ordinal") == ordinal), {})
-                timestamp = int(log.info(version).get("inCommitTimestamp", 0))
-                state = access.ours.context.read_published()
-                published = state is not None and version <= state[0].version
-                commit = Commit(version, ordinal, timestamp, str(listed.get("id", "")), published=published, repeated=True)
-                return commit if ack == "ratified" else access.ours.see_published(commit)
-    return None
