@@ -13,7 +13,7 @@ from sluice.coordinator.joint_records import Joint, JointTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import Head, Intent
+from sluice.coordinator.records import Footprint, Head, Intent, digest
 from sluice.coordinator.store import Create
 from sluice.storage.memory import MemoryStore
 
@@ -80,12 +80,18 @@ class JointClient:
         wanted = files or {}
         return {name: append_intent(self.head(name), wanted.get(name, f"{guid}.parquet"), transaction_id=guid) for name in names}
 
+    def reading(self, read: str = "a", written: str = "b") -> dict[str, Intent]:
+        """A transaction that reads nothing in particular of one table and appends to another."""
+        intents = self.intents(written)
+        seen = replace(append_intent(self.head(read)), footprint=Footprint(data_change=False), actions="", actions_digest=digest(b""))
+        return {read: replace(seen, transaction_id=intents[written].transaction_id), **intents}
+
     def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:
         committers = [self.committers[name] for name in intents]
         by_location = {self.world.location(name): intent for name, intent in intents.items()}
         lead = committers[0]
         commits = lead.joints.commit(committers, by_location, Deadline.after(timeout_s, SystemClock()), ack=ack)
-        return {name: commits[self.world.location(name)] for name in intents}
+        return {name: commits[self.world.location(name)] for name in intents if self.world.location(name) in commits}
 
     def append(self, names: Iterable[str], **options: str) -> dict[str, Commit]:
         return self.commit(self.intents(names, options))

@@ -14,6 +14,7 @@ _LATE = "tests/coordinator/test_lost_and_late.py::"
 _OVERTAKEN = "tests/coordinator/test_overtaken.py::"
 _ONCE = "tests/coordinator/test_once.py::"
 _JOINT_LOST = "tests/coordinator/test_joint_lost.py::"
+_PRUNED = "tests/coordinator/test_joint_pruned.py::"
 _GROUPING = "tests/coordinator/test_grouping.py::"
 
 _COMMITTER = f"{COORDINATOR}committer.py"
@@ -263,15 +264,15 @@ _LOST: Final = (
     Mutation(
         "records-are-kept",
         "I10",
-        "verdict records go as soon as there are later ones, whether their versions are published or not",
-        edit(_PUBLISHER, "old = names[limits.verdicts_kept :]", "old = names[1:]"),
-        tests=(f"{_ONCE}test_what_is_not_published_keeps_its_record",),
+        "verdict records go when there are enough later ones, whether their versions are published or not",
+        edit(_PUBLISHER, " if (name.generation, name.slot, name.version) <= reached]", "]"),
+        tests=(f"{_PRUNED}test_what_waits_to_be_published_keeps_its_record_whatever_else_is_decided",),
     ),
     Mutation(
         "refusals-are-kept",
         "I10",
         "the records of refusals go with the others",
-        edit(_PUBLISHER, "            if name.refusals:\n", "            if False:\n"),
+        edit(_PUBLISHER, "            if name.refusals and not refusals_go:\n", "            if False:\n"),
         tests=(f"{_PROTOCOL}test_verdict_records_are_pruned_and_outcomes_stay",),
     ),
     Mutation(
@@ -586,7 +587,7 @@ _WITHDRAWN: Final = (
         "verdicts-are-looked-for-again",
         "I12",
         "a verdict that a server does not show is taken for forgotten",
-        edit(f"{COORDINATOR}outcomes.py", "            self._context.barrier()\n            told = self._look(claim, hint)\n", ""),
+        edit(f"{COORDINATOR}outcomes.py", "            self._context.barrier()\n            told = self._look(claim, hint, after)\n", ""),
         tests=(f"{_ONCE}test_a_verdict_is_not_forgotten_because_the_next_server_is_behind",),
     ),
 )

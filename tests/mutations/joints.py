@@ -10,6 +10,7 @@ __all__ = ["MUTATIONS"]
 
 _TESTS = "tests/coordinator/test_joint.py::"
 _LOST = "tests/coordinator/test_joint_lost.py::"
+_PRUNED = "tests/coordinator/test_joint_pruned.py::"
 _DECIDE = f"{COORDINATOR}joint_decide.py"
 _JOINT = f"{COORDINATOR}joint.py"
 _COMMITTER = f"{COORDINATOR}committer.py"
@@ -85,6 +86,35 @@ MUTATIONS: Final = (
         tests=(f"{_LOST}test_what_was_only_read_may_have_changed_since_it_was_committed",),
     ),
     Mutation(
+        "forgotten-where-it-was-read",
+        "I12",
+        "what a table that was only read does not tell any more was refused",
+        edit(
+            _JOINT,
+            "        if not commits and any(leg.claim",
+            "        if any(leg.location not in commits for leg in legs) and any(leg.claim",
+        ),
+        tests=(f"{_PRUNED}test_it_is_committed_though_the_table_that_it_read_has_forgotten_it",),
+    ),
+    Mutation(
+        "any-table-may-know-it",
+        "I12",
+        "whether it may have been filed is asked of one of its tables, which it may only read",
+        edit(
+            _JOINT,
+            "return any(self._neighbours.at(location).verdicts.knows(transaction_id) for location in locations)",
+            "return self._neighbours.at(locations[0]).verdicts.knows(transaction_id)",
+        ),
+        tests=(f"{_PRUNED}test_its_owner_whose_time_is_over_is_not_told_that_nothing_was_filed",),
+    ),
+    Mutation(
+        "too-late-the-second-time",
+        "I12",
+        "one that was committed is refused, because the slots in which it was filed again came too late",
+        edit(_DECIDE, "        if before is not None:\n", "        if False:\n"),
+        tests=(f"{_PRUNED}test_what_is_committed_is_so_though_the_slots_it_was_filed_in_again_come_too_late",),
+    ),
+    Mutation(
         "what-stands-before-is-decided-before",
         "I3",
         "such a transaction passes what stands before it in its other tables",
@@ -134,7 +164,7 @@ MUTATIONS: Final = (
         "it-says-that-it-was-filed-again",
         "I12",
         "who files again after a lost reply does not say so",
-        edit(_JOINT, "again, doubt = True, self._lead.verdicts.knows", "doubt = self._lead.verdicts.knows"),
+        edit(_JOINT, "again, doubt = True, partial(", "doubt = partial("),
         tests=(f"{_LOST}test_slots_that_are_decided_and_gone_when_their_owner_looks",),
     ),
     Mutation(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import orjson
@@ -319,6 +320,22 @@ def test_the_outcome_is_told_by_the_logs_when_the_records_are_gone(shop: Shop, c
         session.delete(path)
     outcome = sluice.outcome(tx.id, coordinator)
     assert len(outcome.commits) == 2
+
+
+def test_the_outcome_names_what_was_written_though_only_what_was_read_has_a_record(shop: Shop, coordinator: str) -> None:
+    """Much was committed since to the table that it wrote, and nothing to the one that it read."""
+    orders, stock, _ = shop.values()
+    with sluice.transaction() as tx:
+        tx.append(orders, rows((1, 1)))
+        tx.scan(stock)
+    session = connect(coordinator)
+    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
+    for path in [node.path for node in service.tree.walk() if "orders/verdicts/" in unquote(node.path)]:
+        session.delete(path)
+    assert stock.outcome(tx.id).state == "committed"
+    outcome = sluice.outcome(tx.id, coordinator)
+    assert {location: commit.version for location, commit in outcome.commits.items()} == {orders.location: 1}
+    assert outcome.commit == outcome.commits[orders.location]
 
 
 def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: str) -> None:

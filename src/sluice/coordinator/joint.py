@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..storage.errors import InvalidRequest, InvariantBroken, NotATable, Unavailable
@@ -21,7 +22,7 @@ from .joint_decide import JointDecider, JointSlot, Neighbours
 from .joint_records import Joint, JointTable
 from .joint_resolve import closed
 from .layout import SlotName
-from .outcomes import Commit, Outcome, refusal_error, settle
+from .outcomes import Commit, Outcome, forgotten, refusal_error, settle
 from .patience import Patience
 from .records import Head, Intent, Published, Refusal
 from .resolve import Queued
@@ -39,12 +40,16 @@ _PAUSE_AFTER_TROUBLE_S: Final = 0.2
 
 @dataclass(slots=True)
 class _Leg:
-    """A transaction in one of its tables, as seen last. `claim` is None where its slot is gone: it was decided and published."""
+    """A transaction in one of its tables, as seen last. `claim` is None where its slot is gone: it was decided and published.
+
+    Its version there, if it has one, is higher than `after`.
+    """
 
     location: str
     committer: Committer
     claim: Claim | None
     patience: Patience
+    after: int = -1
     head: Head | None = None
     published: Published | None = None
     too_late: bool = False
@@ -95,11 +100,19 @@ class _Leg:
         backlog = self.head.version - self.published.version
         return self.claim.is_first(self.head) and backlog < self.committer.context.limits.backlog_versions_max
 
-    def verdict(self) -> Commit:
-        """The commit, published or not. Raises the refusal."""
-        if self.claim is not None:
-            return replace(settle(self.committer.verdicts.of(self.claim)), published=self.is_published)
-        raise InvariantBroken("a slot that is gone has its verdict looked for by the transaction's id")
+    def commit(self, transaction_id: str) -> Commit | None:
+        """The commit of a transaction that is decided here, published or not; None where nothing tells it. Raises the refusal."""
+        if self.claim is None:
+            return self.on_record(transaction_id)
+        told = self.committer.verdicts.find(self.claim, after=self.after)
+        return None if told is None else replace(settle(told), published=self.is_published)
+
+    def on_record(self, transaction_id: str) -> Commit | None:
+        """The commit of a transaction, whatever slot it came from. Raises the refusal."""
+        outcome = self.committer.verdicts.search(transaction_id, after=self.after)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.commit
 
 
 @contextmanager
@@ -138,6 +151,8 @@ class Joints:
             with naming(location):
                 self._neighbours.at(location).leases.require_free(intent)
         legs = self._claim(intents, deadline)
+        for leg in legs:
+            leg.after = intents[leg.location].validated_through
         commits = self._see_through(legs, next(iter(intents.values())).transaction_id, deadline, ack)
         for location, commit in commits.items():
             committer = self._neighbours.at(location)
@@ -155,7 +170,8 @@ class Joints:
         assert intent.joint is not None
         legs = self._find(intent.transaction_id, intent.joint.locations)
         commits = self._see_through(legs, intent.transaction_id, deadline, "published", against=against)
-        return Outcome.committed(commits[self._lead.context.tree.location])
+        here = commits.get(self._lead.context.tree.location)
+        return Outcome("unknown") if here is None else Outcome.committed(here)
 
     # -- filing ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +194,7 @@ class Joints:
                 if any(leg.claim is not None for leg in found):
                     point("after-claim")
                     return found
-                again, doubt = True, self._lead.verdicts.knows  # or all is published already: the decision will look for that
+                again, doubt = True, partial(self._known, list(intents))  # or all is published already: the decision will look for that
             except ApplyRefused as refused:  # unless its owner was away, a generation was closed and removed
                 lead.after_refusal(refused, transaction_id)
                 for location in intents:
@@ -188,6 +204,10 @@ class Joints:
                 if deadline.over:
                     raise (in_doubt(transaction_id) if doubt else too_late(transaction_id, str(error))) from error
                 lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+    def _known(self, locations: Sequence[str], transaction_id: str) -> bool:
+        """Whether there is a verdict on a transaction, or may be; a table that was only read does not keep it."""
+        return any(self._neighbours.at(location).verdicts.knows(transaction_id) for location in locations)
 
     def _generation(self, location: str) -> int:
         state = self._neighbours.at(location).context.read_head()
@@ -273,26 +293,26 @@ class Joints:
             wake.wait(min(max(left, 0.001), limit.left_s))
 
     def _commits(self, legs: Sequence[_Leg], transaction_id: str) -> dict[str, Commit] | None:
-        """The commit in each table, None while it is undecided. Raises the refusal as soon as one table gave it."""
+        """The commit in each table that tells of it, None while it is undecided. Raises the refusal as soon as one table gave it.
+
+        Where nothing more comes and nothing tells how it was decided, it is as the others say (I11). So it is in a table that was
+        only read, when the record of its batch was pruned: there is no version of it in that log. So it is where a slot came too
+        late after the transaction was committed from another one.
+        """
         late = [leg for leg in legs if leg.too_late]
-        commits: dict[str, Commit] = {}
-        forgotten = 0
+        decided = [leg for leg in legs if leg.is_decided]
+        told = {leg.location: leg.commit(transaction_id) for leg in decided}
+        if len(late) + len(decided) < len(legs):
+            return None
         for leg in legs:
-            if leg.claim is None:
-                if late:
-                    leg.committer.context.barrier()
-                outcome = leg.committer.verdicts.search(transaction_id)
-                if outcome.error is not None:
-                    raise outcome.error
-                if outcome.commit is not None:
-                    commits[leg.location] = outcome.commit
-                else:
-                    forgotten += 1
-            elif leg.is_decided:
-                commits[leg.location] = leg.verdict()
-        if late and len(late) + forgotten == len(legs):  # elsewhere it was refused for that, which is not on record any more
+            if told.get(leg.location) is None:  # nor on the word of a server that is behind
+                told[leg.location] = leg.committer.context.up_to_date(partial(leg.on_record, transaction_id))
+        commits = {location: commit for location, commit in told.items() if commit is not None}
+        if not commits and late:  # elsewhere it was refused for that, which is not on record any more
             raise refusal_error(closed(late[0].location), transaction_id)
-        return commits if len(commits) == len(legs) else None
+        if not commits and any(leg.claim is not None for leg in legs):
+            raise refusal_error(forgotten(transaction_id), transaction_id)
+        return commits or None
 
     def _act(self, legs: Sequence[_Leg], deadline: Deadline, *, ratified: bool, against: Refusal | None = None) -> bool:
         """Do what it is time for, one's own work at once and that of others after a patience; whether anything was done."""

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage.errors import InvalidRequest, Unavailable, invariant
@@ -25,9 +26,9 @@ from .faults import point
 from .joint_records import Joint, JointTable
 from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
 from .layout import SlotName, TableTree
-from .queued import batch_of, queued_in, ratifying_ops, record_name, with_winners
+from .queued import WINDOW_VERSIONS_MAX, batch_of, queued_in, ratifying_ops, record_name, with_winners
 from .ratified import store_objects
-from .records import BatchRecord, Head, Intent, MalformedRecord, Published, Refusal
+from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published, Refusal, Verdict
 from .resolve import Decision, Queued
 from .store import ApplyRefused, Node, Op, ReplyLost
 
@@ -144,7 +145,7 @@ class JointDecider:
             context.barrier()
             return self._step(slot, against=against, up_to_date=True)
         if problem is not None:
-            self._refuse_here(slot, front, problem)
+            self._refuse_here(slot, front, intent, problem)
             return slot
         behind = next((share.front for share in shares.values() if not share.is_first), None)
         if behind is not None:
@@ -222,12 +223,33 @@ class JointDecider:
             return lacks_siblings(table.location, "its slot there says something else")
         return _Share(front, queued_in(context, name, node))
 
-    def _refuse_here(self, slot: JointSlot, front: _Front, problem: Refusal) -> None:
-        """Refuse a transaction in the table where it was met. Elsewhere it cannot be committed any more, for that needs this slot."""
+    def _refuse_here(self, slot: JointSlot, front: _Front, intent: Intent, problem: Refusal) -> None:
+        """Refuse a transaction in the table where it was met. Elsewhere it cannot be committed any more, for that needs this slot.
+
+        It may be committed already: then it was filed again, after a lost reply, and it is these slots that came too late.
+        """
         queued = Queued(slot.name.sequence, slot.name.transaction_id, None)
-        _log.info("transaction %s is refused in %s: %s", slot.name.transaction_id, slot.location, problem.message)
         decision = refused(front.head, queued, front.committer.context.limits, problem)
+        before = self._committed_before(front, intent) if intent.filed_again else None
+        if before is not None:
+            decision = replace(decision, verdicts=(replace(before, slot=slot.name.sequence),))
+        _log.info("transaction %s is not decided in %s: %s", slot.name.transaction_id, slot.location, problem.message)
         self._record({slot.location: _Share(front, queued)}, {slot.location: decision}, ())
+
+    def _committed_before(self, front: _Front, intent: Intent) -> Verdict | None:
+        """That a transaction was committed from other slots. A table that it only reads may not tell any more; the others do."""
+        here = front.committer.context.tree.location
+        assert intent.joint is not None
+        for location in intent.joint.locations if intent.only_reads else (here,):
+            committer = self._at(location)
+            state = committer.context.read_published()
+            oldest = -1 if state is None else max(-1, state[0].version - WINDOW_VERSIONS_MAX)
+            after = max(oldest, intent.validated_through) if location == here else oldest
+            found = committer.context.up_to_date(partial(committer.verdicts.search, intent.transaction_id, after=after)).commit
+            if found is not None:
+                place = (found.version, found.ordinal) if location == here else (front.head.version, -1)
+                return Verdict(NO_SLOT, intent.transaction_id, *place, repeats=True)
+        return None
 
     # -- on all heads at once ----------------------------------------------------------------------------------------
 

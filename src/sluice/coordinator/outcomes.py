@@ -14,7 +14,7 @@ from .layout import VerdictName
 from .ratified import RatifiedLog
 from .records import BatchRecord, Refusal, Verdict
 
-__all__ = ["Commit", "Outcome", "Verdicts", "refusal_error", "settle", "withdrawal"]
+__all__ = ["Commit", "Outcome", "Verdicts", "forgotten", "refusal_error", "settle", "withdrawal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +105,22 @@ class Verdicts:
 
     def of(self, claim: Claim, hint: str = "") -> Told:
         """The verdict on a decided slot; `hint` names the record that most probably holds it."""
-        told = self._look(claim, hint)
+        return self.find(claim, hint) or Told(_forgotten(claim), 0)
+
+    def find(self, claim: Claim, hint: str = "", *, after: int = -1) -> Told | None:
+        """The same, None where no record and no version after `after` tells it: it was refused long ago, or only read this table."""
+        told = self._look(claim, hint, after)
         while told is None:  # the session that showed the decision may be over, and the next one's server behind
             session = self._context.coordination.session_id
             self._context.barrier()
-            told = self._look(claim, hint)
+            told = self._look(claim, hint, after)
             if told is None and session == self._context.coordination.session_id:
                 if self._context.read_published() is None:
                     raise self._context.vanished()  # all of it was lost since the decision was seen: the log may have it
-                return Told(_forgotten(claim), 0)
+                return None
         return told
 
-    def _look(self, claim: Claim, hint: str) -> Told | None:
+    def _look(self, claim: Claim, hint: str, after: int) -> Told | None:
         probable = VerdictName.parse(hint)
         told = None if probable is None else self._in_record(probable, claim)
         if told is not None:
@@ -125,7 +129,7 @@ class Verdicts:
         first = min((n for n in self._names() if (n.generation, n.slot) >= wanted), default=None)
         told = None if first is None else self._in_record(first, claim)
         # where its record was pruned, which happens to published batches only, the log tells
-        return told if told is not None else self._in_log(claim.transaction_id)
+        return told if told is not None else self._in_log(claim.transaction_id, after=after)
 
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
         """The verdict on a slot in the record of its batch, or None when that is another batch's."""
@@ -159,7 +163,7 @@ class Verdicts:
     def knows(self, transaction_id: str) -> bool:
         """Whether there is a verdict on a transaction, or may be: the coordinator cannot be asked."""
         try:
-            return self.search(transaction_id).state != "unknown"
+            return self._context.up_to_date(lambda: self.search(transaction_id)).state != "unknown"
         except Unavailable:
             return True
 
@@ -218,6 +222,10 @@ class Verdicts:
         return None
 
 
+def forgotten(transaction_id: str) -> Refusal:
+    """What is left of a refusal whose record was pruned."""
+    return Refusal("forgotten", "Refused", f"transaction {transaction_id} was refused; the reason is no longer kept")
+
+
 def _forgotten(claim: Claim) -> Verdict:
-    refusal = Refusal("forgotten", "Refused", f"transaction {claim.transaction_id} was refused; the reason is no longer kept")
-    return Verdict(claim.slot, claim.transaction_id, refusal=refusal)
+    return Verdict(claim.slot, claim.transaction_id, refusal=forgotten(claim.transaction_id))

@@ -113,7 +113,7 @@ class Publisher:
                 return False
             self._raise_one_by_one(write, gone)
         point("after-raise")
-        if record.last_version is not None and record.last_version % _PRUNE_EVERY == 0:
+        if (record.verdicts[-1].slot if record.last_version is None else record.last_version) % _PRUNE_EVERY == 0:
             self._prune()
         return True
 
@@ -130,18 +130,25 @@ class Publisher:
                 _log.info("clean-up of %s is left to another client: %s", op.path, lost)
 
     def _prune(self) -> None:
-        """Drop verdict records that nobody can need: old ones, refusals much later than the others."""
+        """Drop verdict records that nobody can need: old ones, refusals much later than the others.
+
+        Never one that is not published yet, of which there may be any number: what only reads the table needs no room to be ratified.
+        """
         context = self._context
         coordination, tree, limits = context.coordination, context.tree, context.limits
-        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())), reverse=True)
-        old = names[limits.verdicts_kept :]
+        state = context.read_published()
+        reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
+        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())))
+        old = [name for name in names[: -limits.verdicts_kept] if (name.generation, name.slot, name.version) <= reached]
         oldest_ms = context.clock.now_ms() - int(limits.refusals_kept_s * 1000)
+        refusals_go = True
         for name in old:
             path = tree.verdict(name)
-            if name.refusals:
+            if name.refusals and refusals_go:
                 node = coordination.read(path)
-                if node is None or BatchRecord.decode(node.data).ratified_ms > oldest_ms:
-                    continue
+                refusals_go = node is None or BatchRecord.decode(node.data).ratified_ms <= oldest_ms  # else none of the later ones goes
+            if name.refusals and not refusals_go:
+                continue
             try:
                 coordination.delete(path)
             except (NoNode, ReplyLost) as error:

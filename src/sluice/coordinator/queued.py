@@ -18,7 +18,7 @@ from .resolve import Decision, Queued, window_start, windows_of
 from .soundness import require_readable, require_sound
 from .store import Create, Node, Op, Write
 
-__all__ = ["batch_of", "queued_in", "ratifying_ops", "read_queue", "record_name", "with_winners"]
+__all__ = ["WINDOW_VERSIONS_MAX", "batch_of", "queued_in", "ratifying_ops", "read_queue", "record_name", "with_winners"]
 
 WINDOW_VERSIONS_MAX: Final = 10_000
 """Versions that are looked at to decide one transaction."""

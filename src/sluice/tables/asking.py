@@ -37,11 +37,12 @@ def outcome(
     if not isinstance(transaction_id, str) or not transaction_id:
         raise InvalidRequest(f"transaction_id={transaction_id!r}: give the id of a transaction, as `Transaction.id` tells it")
     committers = [Committer(address.context()) for address in _tables(coordinator, storage_options)]
+    found = Outcome("unknown")
     for after in (_RECORDS_ONLY, -1):
-        found = _look(committers, transaction_id, timeout_s, after)
-        if found is not None:
-            return found
-    return Outcome("unknown")
+        found = _look(committers, transaction_id, timeout_s, after, found)
+        if found.error is not None or found.commits:
+            break
+    return found
 
 
 def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) -> Iterator[TableAddress]:
@@ -52,8 +53,8 @@ def _tables(coordinator: str | None, storage_options: Mapping[str, str] | None) 
             continue  # a node that is no table's
 
 
-def _look(committers: list[Committer], transaction_id: str, timeout_s: Timeout, after: int) -> Outcome | None:
-    read: Outcome | None = None
+def _look(committers: list[Committer], transaction_id: str, timeout_s: Timeout, after: int, known: Outcome) -> Outcome:
+    """What the tables tell of it; what is `known` where they tell nothing more than that one of them was only read."""
     for committer in committers:
         with bounding(timeout_s, committer.context.clock) as deadline:
             found = committer.outcome(transaction_id, deadline, after=after)
@@ -61,8 +62,8 @@ def _look(committers: list[Committer], transaction_id: str, timeout_s: Timeout, 
             return found
         if found.commit is not None and found.commit.ordinal >= 0:
             return _with_others(committer, found.commit, committers, timeout_s)
-        read = read or (found if found.commit is not None else None)
-    return read  # nothing but the share of a table that it read
+        known = known if found.commit is None else found
+    return known
 
 
 def _with_others(committer: Committer, commit: Commit, committers: list[Committer], timeout_s: Timeout) -> Outcome:
