@@ -306,6 +306,19 @@ def test_every_level_reads_the_same_when_all_is_quiet(place: Place, level: str) 
     assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
 
 
+def test_a_session_whose_server_is_behind_the_first_version(place: Place) -> None:
+    """The head it shows is that of a table nobody has written to yet."""
+    place.create()
+    client = Writer(place)
+    shown = set[int]()
+    for lag in range(8):
+        client.session = service(place).connect()
+        client.session.lag = lag
+        shown.add(client.access.head().version)
+        assert client.access.latest().version == 0
+    assert shown == {-1, 0}
+
+
 def test_a_session_that_ends_between_the_barrier_and_the_look(place: Place) -> None:
     """The barrier was the former session's; the server of the next one has not heard of what was acknowledged."""
     place.create()

@@ -252,6 +252,8 @@ class Access:
         if known is not None:
             return known
         head = self.head()
+        if head.version < 0:  # the server of a new session is behind the table's first version
+            head = self._head = require_history(self.committer.context)
         if version is not None and version < head.version:
             return self._advanced(version)
         if version is not None and version > head.version:
