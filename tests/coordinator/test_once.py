@@ -9,6 +9,7 @@ import pytest
 
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemorySession
@@ -142,6 +143,22 @@ def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
     assert alive.committer.outcome(orphan.transaction_id, soon()).commit is not None
     assert closed_generations(world, alive) == []
     assert world.transactions().count(orphan.transaction_id) == 1
+
+
+def test_what_was_decided_in_a_later_generation_is_told_to_who_filed_it_in_an_earlier_one(world: World) -> None:
+    """It came too late, somebody filed it again, and it was refused there while its owner slept: the owner hears why."""
+    owner, others = world.client(), world.client(QUICK.but(generation_slots_max=2))
+    stale = owner.head()
+    others.append("old.parquet")
+    late = rewrite_intent(others.head(), "old.parquet", "mine.parquet")
+    others.commit(rewrite_intent(others.head(), "old.parquet", "theirs.parquet"))
+    others.append()
+    claim = claim_slot(owner.context, late, stale, soon())
+    refusal = others.committer.outcome(late.transaction_id, soon()).error
+    assert isinstance(refusal, ConcurrentModification)
+    told = owner.committer.verdicts.of(claim)
+    assert told.verdict.refusal is not None
+    assert told.verdict.refusal.rule == refusal.rule != "forgotten"
 
 
 def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..storage.errors import LogGap, SluiceError, Unavailable
@@ -126,10 +126,21 @@ class Verdicts:
         if told is not None:
             return told
         wanted = (claim.generation, claim.slot)
-        first = min((n for n in self._names() if (n.generation, n.slot) >= wanted), default=None)
-        told = None if first is None else self._in_record(first, claim)
+        names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
+        told = self._in_record(names[0], claim) if names else None
+        if told is None:  # it may have come too late for its generation, and been decided in a later one
+            told = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
         # where its record was pruned, which happens to published batches only, the log tells
         return told if told is not None else self._in_log(claim.transaction_id, after=after)
+
+    def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Told | None:
+        """The latest verdict on a transaction in these records, whatever slot it came from."""
+        for name in sorted(names, reverse=True):
+            record = self._record(name)
+            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
+            if record is not None and verdict is not None:
+                return self._told(record, verdict)
+        return None
 
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
         """The verdict on a slot in the record of its batch, or None when that is another batch's."""
@@ -148,15 +159,13 @@ class Verdicts:
 
     def search(self, transaction_id: str, *, after: int = -1) -> Outcome:
         """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`."""
-        for name in sorted(self._names(), reverse=True):
-            record = self._record(name)
-            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
-            if record is not None and verdict is not None:
-                if verdict.refusal is not None:
-                    return Outcome.refused(refusal_error(verdict.refusal, transaction_id))
-                state = self._context.read_published()
-                published = state is not None and verdict.version <= state[0].version
-                return Outcome.committed(replace(settle(self._told(record, verdict)), published=published))
+        told = self._on_record(transaction_id, self._names())
+        if told is not None and told.verdict.refusal is not None:
+            return Outcome.refused(refusal_error(told.verdict.refusal, transaction_id))
+        if told is not None:
+            state = self._context.read_published()
+            published = state is not None and told.verdict.version <= state[0].version
+            return Outcome.committed(replace(settle(told), published=published))
         found = self._in_log(transaction_id, after=after)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 
@@ -169,12 +178,8 @@ class Verdicts:
 
     def refusal_of(self, transaction_id: str) -> Refusal | None:
         """Why a transaction was refused, where a verdict record still tells."""
-        for name in sorted((n for n in self._names() if n.refusals), reverse=True):
-            record = self._record(name)
-            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
-            if verdict is not None:
-                return verdict.refusal
-        return None
+        told = self._on_record(transaction_id, (name for name in self._names() if name.refusals))
+        return None if told is None else told.verdict.refusal
 
     def raise_refusal(self, transaction_id: str) -> None:
         """Raise what a transaction was refused for, where a verdict record still tells."""
