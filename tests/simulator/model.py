@@ -307,8 +307,12 @@ class _Answers:
             for verdict in table.told.verdicts
             if call.began < verdict.tick <= (call.ended or 0) and self._was_given_up(verdict)
         }
-        filed = call.answer is not None and call.answer.kind == "unknown" and bool(call.filed)
+        filed = call.answer is not None and call.answer.kind == "unknown" and self._was_filed(call.answer.transaction_id)
         return filed and len(batches) * _LEFT_BEHIND_S > call.timeout_s
+
+    def _was_filed(self, guid: str) -> bool:
+        """Whether it was filed, by this call or one before that was about the same."""
+        return any(guid in table.told.intents for table in self._evidence.tables)
 
     def _was_given_up(self, verdict: Verdict) -> bool:
         """Whether nobody waited for a verdict any more when it was recorded."""

@@ -83,18 +83,22 @@ def test_the_judge_knows_when_a_lease_was_in_the_way(repeats: bool) -> None:
 
 
 @pytest.mark.parametrize("batches", [0, 4])
-def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int) -> None:
+@pytest.mark.parametrize("by", ["this call", "one before", "nobody"])
+def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int, by: str) -> None:
     """Who is not told in three seconds stood behind four batches whose owners were gone, or was forgotten."""
     result = simulate(Plan(0))
     told = result.history.tables[0]
     writes = [call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None]
     gone, call = writes[0], writes[-1]
-    call.answer, call.timeout_s, call.ended = Answer("unknown"), 3.0, call.began + 4
+    filed = "never-filed" if by == "nobody" else call.filed[0]
+    call.answer, call.timeout_s, call.ended = Answer("unknown", transaction_id=filed), 3.0, call.began + 4
+    if by == "one before":
+        call.filed.clear()
     result.history.healed_s = call.began_s - 1.0
     told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
     levels = [table.level for table in result.conditions.tables]
     found = judge(result.history, result.objects, levels, result.conditions.retention_s)
-    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0)
+    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or by == "nobody")
 
 
 def test_the_command_ends_with_one_object() -> None:
