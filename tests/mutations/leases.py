@@ -176,6 +176,7 @@ MUTATIONS: Final = (
         "heads that were read one after the other are taken for those of one moment",
         edit(f"{COORDINATOR}instants.py", "            first.coordination.apply(checks)\n", "            pass\n"),
         tests=("tests/coordinator/test_instants.py::test_heads_of_two_tables_are_those_of_one_moment",),
+        seeds=SEEDS,
     ),
     Mutation(
         "a-moment-before-all-ends",

@@ -33,6 +33,7 @@ _EPOCH_MS = 1_700_000_000_000
 _HOUR_MS = 3_600_000
 _PAGE = 4
 """Keys of one answer to a listing: what is stored between two answers may be missed or seen."""
+_READ_IN_PARTS = 0.3
 _SESSION_FAULTS = {
     "request-lost": Fault.REQUEST_LOST,
     "reply-lost": Fault.REPLY_LOST,
@@ -218,6 +219,12 @@ class Machine:
         if fault in ("request-lost", "reply-lost"):  # nobody knows at once that a connection is gone
             self._lingering = 0.5 * self.draw() ** 3
         return None if fault is None else _SESSION_FAULTS.get(fault)
+
+    def read_at_once(self, count: int) -> int:
+        """How many of several nodes are read before others have their turn: requests in a row are no moment."""
+        if count < 2 or self.roll(27, self.calls) >= _READ_IN_PARTS:
+            return count
+        return 1 + int(self.roll(28, self.calls) * (count - 1))
 
     def lose_lease(self, number: int) -> None:
         """Let the session expire while a change under a lease is on its way, sometimes."""

@@ -85,6 +85,7 @@ class _World:
         self.coordination = NotedCoordination(self.history)
         self.coordination.before = lambda call: self._machine_here().asked(call.verb) if current() else None
         self.coordination.after = lambda _: self._machine_here().reply(coordination=True) if current() else None
+        self.coordination.split = lambda count: self._machine_here().read_at_once(count) if current() else count
         self.around = Surroundings(
             self.scheduler,
             dice,

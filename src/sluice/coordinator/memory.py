@@ -49,8 +49,9 @@ _T = TypeVar("_T")
 class MemoryCoordination:
     """The service: one tree, its sessions, and the faults to come.
 
-    `before(call)` may return a Fault for that call; `after(call)` is called when it is done. `calls` counts the calls by
-    verb. `tree` is open for looking at from tests; change it through sessions only.
+    `before(call)` may return a Fault for that call; `after(call)` is called when it is done. `split(n)` tells how many of n nodes
+    are read before others may change the rest. `calls` counts the calls by verb. `tree` is open for looking at from tests;
+    change it through sessions only.
     """
 
     _named: ClassVar[dict[str, MemoryCoordination]] = {}
@@ -60,6 +61,7 @@ class MemoryCoordination:
         self.tree = Tree()
         self.before: Hook | None = None
         self.after: Callable[[Call], None] | None = None
+        self.split: Callable[[int], int] | None = None
         self.calls: Counter[str] = Counter()
         self._script = Script()
         self._sessions: dict[int, MemorySession] = {}
@@ -212,10 +214,13 @@ class MemorySession:
         return self._look("read", path, look)
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes as of one zxid (which the protocol does not promise)."""
+        """The nodes as of one zxid (which the protocol does not promise), or of two where the service's `split` says so."""
         for path in paths:
             check_path(path)
+        first = len(paths) if self._coordination.split is None else self._coordination.split(len(paths))
+        return [*self._read_at_once(paths[:first]), *(self._read_at_once(paths[first:]) if first < len(paths) else ())]
 
+    def _read_at_once(self, paths: Sequence[str]) -> list[Node | None]:
         def look() -> list[Node | None]:
             view = self._view()
             return [self._coordination.tree.node(path, view) for path in paths]
