@@ -12,7 +12,7 @@ _VACUUM = "tests/tables/test_vacuum.py::"
 _PRESENCE = "tests/coordinator/test_presence.py::"
 _RECOVERY = "tests/tables/test_recovery.py::"
 
-_RAISED = "    if not dry_run:\n        raise_horizon(access, cutoff_ms, last)\n"
+_RAISED = "    if not dry_run:\n        raise_horizon(access, cutoff_ms, horizon)\n"
 _PINNED = "    if not _add_pinned(access, shown):\n        return []\n"
 
 _BURIED: Final = (
@@ -207,6 +207,13 @@ _COLLECTED: Final = (
             f"{_PINNED}{_RAISED}",
         ),
         tests=("tests/tables/test_collecting_order.py::test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late",),
+    ),
+    Mutation(
+        "a-removal-counts-from-its-version",
+        "I7",
+        "files that were removed a moment ago are deleted on the word of a writer whose clock is behind",
+        edit(f"{TABLES}vacuum.py", "    shown.keep_what_went_after(horizon)\n", ""),
+        tests=(f"{_VACUUM}test_a_removal_counts_from_its_version_whatever_its_writers_clock_says",),
     ),
     Mutation(
         "change-data-is-kept",

@@ -21,6 +21,7 @@ import pytest
 
 import sluice
 from sluice.coordinator import connect
+from sluice.coordinator.clock import SystemClock
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
@@ -477,6 +478,26 @@ def test_a_version_that_was_given_up_cannot_be_pinned(place: Place) -> None:
     table.vacuum(retain_hours=0, force=True)
     with pytest.raises(sluice.VersionNotFound, match="garbage collection keeps the files of version 2"):
         old.pin()
+
+
+class AnHourBehind(SystemClock):
+    """The clock of a machine that is an hour behind the others."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() - HOUR_MS
+
+
+def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place: Place) -> None:
+    """The log says that the files were removed an hour ago: it is a moment ago that they were."""
+    table = filled(place)
+    read = table.snapshot().to_arrow()
+    Writer(place, clock=AnHourBehind()).table.overwrite(flights(("LGA", 1, 9)))
+    assert table.vacuum(retain_hours=0.5, force=True).garbage == ()
+    old = table.refresh().snapshot(version=table.version - 1)
+    with old.pin():
+        assert rows_of(old.to_arrow()) == rows_of(read)
+    later(place, HOUR_MS)
+    assert set(counted(table.vacuum(retain_hours=0.5, force=True))) == {"replaced"}
 
 
 def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:

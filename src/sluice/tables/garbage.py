@@ -96,6 +96,12 @@ class Shown:
         self.needed.update(self._keys(removed.filter(recent)))
         self.replaced.update(self._keys(removed.filter(pc.invert(recent))))
 
+    def keep_what_went_after(self, horizon: Snapshot) -> None:
+        """What was removed by later versions than this one is needed, whatever time its removal tells: that is of its writer's clock."""
+        gone = set(self._keys(horizon.tombstones))
+        self.needed.update(self.replaced - gone)
+        self.replaced &= gone
+
     def add_names(self, uris: Iterable[str]) -> None:
         """Files that are named otherwise."""
         self.needed.update(key for uri in uris if (key := key_inside(self.location, uri)) is not None)

@@ -13,7 +13,7 @@ from ..storage.snapshot import Snapshot
 from ..storage.timetravel import iso_time, version_at
 from .access import Access
 
-__all__ = ["raise_horizon", "require_above_horizon"]
+__all__ = ["horizon_of", "raise_horizon", "require_above_horizon"]
 
 _NAME: Final = "horizon"
 
@@ -30,17 +30,24 @@ def _version_in(node: Node | None) -> int:
     return -1 if node is None or not node.data else int(orjson.loads(node.data)["version"])
 
 
-def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
-    """Write, before pins are looked for, from which version on all files are kept: the one of `cutoff_ms`, or the latest.
+def horizon_of(access: Access, cutoff_ms: int, latest: Snapshot) -> Snapshot:
+    """The version from which on all files are kept: the last one of `cutoff_ms`, or the first that can be read where that is later."""
+    if cutoff_ms >= latest.timestamp_ms:
+        return latest
+    try:
+        version = version_at(access.store, cutoff_ms)
+    except VersionNotFound as edge:
+        version = int(edge.details.get("version", latest.version))
+    return latest if version >= latest.version else access.at(version)
+
+
+def raise_horizon(access: Access, cutoff_ms: int, horizon: Snapshot) -> None:
+    """Write, before pins are looked for, from which version on all files are kept: see `horizon_of`.
 
     A version below may lose files, unless it was pinned before. It only moves up. Raises CoordinatorUnavailable where the table's nodes
     are gone.
     """
-    context = access.ours.context
-    try:
-        version = latest.version if cutoff_ms >= latest.timestamp_ms else version_at(access.store, cutoff_ms)
-    except VersionNotFound:
-        return  # all there are, are later
+    context, version = access.ours.context, horizon.version
     data = orjson.dumps({"version": version, "cutoff_ms": cutoff_ms})
     while True:
         node = context.coordination.read(_path(context))
@@ -62,8 +69,7 @@ def raise_horizon(access: Access, cutoff_ms: int, latest: Snapshot) -> None:
 def require_above_horizon(access: Access, version: int) -> None:
     """Raise VersionNotFound for a version of which files may be gone or going; asked after it was pinned."""
     context = access.ours.context
-    context.barrier()
-    horizon = _horizon(context)
+    horizon = context.up_to_date(lambda: _horizon(context))
     if version < horizon:
         raise VersionNotFound(
             f"version {version} of {access.address.location} cannot be relied on: garbage collection keeps the files of version {horizon} "

@@ -44,7 +44,7 @@ from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
-from .horizon import raise_horizon
+from .horizon import horizon_of, raise_horizon
 from .log_cleanup import expired_log, remove_log
 from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change, new_transaction_id
 
@@ -141,8 +141,10 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     shown.add_files(last)
     shown.add_tombstones(last, cutoff_ms)
     _add_named(access, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
+    horizon = horizon_of(access, cutoff_ms, last)
+    shown.keep_what_went_after(horizon)
     if not dry_run:
-        raise_horizon(access, cutoff_ms, last)
+        raise_horizon(access, cutoff_ms, horizon)
     if not _add_pinned(access, shown):
         return []
     return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms))
