@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.committer import Committer
@@ -18,6 +19,16 @@ from sluice.coordinator.store import Create
 from sluice.storage.memory import MemoryStore
 
 from .world import QUICK, World, append_intent
+
+
+def soon(seconds: float = 20.0) -> Deadline:
+    """A deadline."""
+    return Deadline.after(seconds, SystemClock())
+
+
+def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
+    """Commit a transaction of one table; its version."""
+    return client.committers[name].commit(intent, client.head(name), soon(), **options).version
 
 
 @dataclass

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.outcomes import withdrawal
 from sluice.coordinator.records import Footprint, Intent, digest
 from sluice.coordinator.store import Create
 
-from .joint_world import JointClient, JointWorld
+from .joint_world import JointClient, JointWorld, alone, soon
 from .world import QUICK, append_intent, rewrite_intent
 
 
@@ -25,15 +23,6 @@ def world() -> Iterator[JointWorld]:
     made = JointWorld("ab")
     yield made
     made.check()
-
-
-def soon(seconds: float = 20.0) -> Deadline:
-    return Deadline.after(seconds, SystemClock())
-
-
-def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
-    """A transaction of one table."""
-    return client.committers[name].commit(intent, client.head(name), soon(), **options).version
 
 
 def files_slots(call: Call) -> bool:

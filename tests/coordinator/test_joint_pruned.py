@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from sluice.coordinator import publisher
 from sluice.coordinator.background import Background
-from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import ConcurrentModification, OutcomeUnknown, Refused
 from sluice.coordinator.joint_resolve import CLOSED
 from sluice.coordinator.layout import newest_first
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Intent
 from sluice.coordinator.store import Create
 
-from .joint_world import JointClient, JointWorld
+from .joint_world import JointClient, JointWorld, alone, soon
 from .world import QUICK, append_intent, rewrite_intent
 
 FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
@@ -31,15 +28,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[JointWorld]:
     made.client().append("ab", a="0.parquet")
     yield made
     made.check()
-
-
-def soon(seconds: float = 20.0) -> Deadline:
-    return Deadline.after(seconds, SystemClock())
-
-
-def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
-    """A transaction of one table."""
-    return client.committers[name].commit(intent, client.head(name), soon(), **options).version
 
 
 def prune(client: JointClient, name: str) -> None:

@@ -173,24 +173,14 @@ def test_a_number_that_another_engine_forgot_is_found_by_its_version(places: lis
     assert [again[table].version for table in tables] == [2, 2]
 
 
-def test_it_is_committed_elsewhere_between_the_looks_at_two_tables(places: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("where", "name"), [(Access, "latest"), (joint_commit, "prepared")], ids=["between two looks", "while prepared"])
+def test_it_is_committed_elsewhere_meanwhile(places: list[Place], monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
     """It is not in the table that was looked at before that, and in the other; so the first is looked at again."""
     tables, others = opened(places[:2]), opened(places[:2])
     tx = sluice.transaction(tables=tables, **KEY)
     for table in tables:
         tx.append(table, ROWS)
-    once_after(monkeypatch, Access, "latest", lambda: append_to_all(others, **KEY))
-    info = tx.commit()
-    assert [(info[table].version, info[table].repeated) for table in tables] == [(2, True), (2, True)]
-    assert [has(table) for table in tables] == [1, 1]
-
-
-def test_it_is_committed_elsewhere_while_it_is_prepared(places: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, others = opened(places[:2]), opened(places[:2])
-    tx = sluice.transaction(tables=tables, **KEY)
-    for table in tables:
-        tx.append(table, ROWS)
-    once_after(monkeypatch, joint_commit, "prepared", lambda: append_to_all(others, **KEY))
+    once_after(monkeypatch, where, name, lambda: append_to_all(others, **KEY))
     info = tx.commit()
     assert [(info[table].version, info[table].repeated) for table in tables] == [(2, True), (2, True)]
     assert [has(table) for table in tables] == [1, 1]

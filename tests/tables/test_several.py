@@ -219,6 +219,19 @@ def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coo
         assert fresh.scan(stock, where="sku = 1")["n"].to_pylist() == [7]
 
 
+def test_a_table_that_did_not_go_on_tells_no_moment(shop: Shop, coordinator: str) -> None:
+    """Of those that were read first one stands as it was: a third is read as it stood when the other one went on."""
+    orders, stock, totals = shop.values()
+    others = opened(shop, coordinator)
+    with sluice.transaction() as tx:
+        assert tx.scan(orders).num_rows == tx.scan(totals).num_rows == 0
+        with sluice.transaction() as moving:
+            moving.append(others["orders"], rows((1, 1)))
+            moving.update(others["stock"], {"n": "n - 1"}, "sku = 1")
+        assert tx.scan(stock, where="sku = 1")["n"].to_pylist() == [10]
+        tx.abort()
+
+
 def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> None:
     tx = sluice.transaction()
     tx.scan(shop["orders"])
