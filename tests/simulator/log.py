@@ -5,13 +5,14 @@ Shares no code with what it judges. It reads all that was ever stored, so that w
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
@@ -96,12 +97,12 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
         return log
     replay = _Replay(objects, log)
     for number, name in enumerate(names):
-        actions = [json.loads(line) for line in objects[name].splitlines() if line]
+        actions = [orjson.loads(line) for line in objects[name].splitlines() if line]
         log.versions.append(_version(number, actions))
         if len(log.versions[-1].applications) < sum("txn" in each for each in actions):
             log.problems.append(f"version {number} holds two transactions of one application")
         replay.apply(number, actions)
-        log.versions[-1].rows, log.versions[-1].live = replay.rows(number), replay.live()
+        log.versions[-1].rows, log.versions[-1].live = replay.rows(), replay.live()
     return log
 
 
@@ -115,50 +116,61 @@ def _version(number: int, actions: list[dict[str, Any]]) -> Version:
     applications = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
     protocol: dict[str, Any] | None = next((each["protocol"] for each in actions if "protocol" in each), None)
     gives_away = protocol is not None and "sluice" not in protocol.get("writerFeatures", ())
-    return Version(number, transactions, info.get("inCommitTimestamp", info.get("timestamp", 0)), applications, gives_away)
+    return Version(number, transactions, info.get("inCommitTimestamp", 0), applications, gives_away)
 
 
 class _Replay:
-    """The live files, version by version."""
+    """The live files and rows, version by version."""
 
     def __init__(self, objects: Mapping[str, bytes], log: Log) -> None:
         self._objects, self._log = objects, log
         self._live: dict[str, dict[str, Any]] = {}
         self._contents: dict[str, list[tuple[int, Row]]] = {}
         self._alive: dict[str, list[tuple[int, Row]]] = {}
+        self._keys: dict[str, list[str]] = {}
+        self._rows: dict[int, Row] = {}
 
     def apply(self, number: int, actions: list[dict[str, Any]]) -> None:
         """One more version."""
         for remove in (each["remove"] for each in actions if "remove" in each):
-            known = self._live.pop(remove["path"], None)
-            if known is None:
-                self._log.problems.append(f"version {number} removes {remove['path']}, which is not live")
-            elif known.get("deletionVector") != remove.get("deletionVector"):
-                self._log.problems.append(f"version {number} removes {remove['path']} with another deletion vector than the live one")
+            self._remove(number, remove)
         for add in (each["add"] for each in actions if "add" in each):
-            if add["path"] in self._live:
-                self._log.problems.append(f"version {number} adds {add['path']}, which is live")
-            self._live[add["path"]] = add
-            try:
-                self._alive[add["path"]] = self._rows_of(add)
-            except Exception as broken:  # noqa: BLE001 - whatever cannot be read is a finding
-                self._alive[add["path"]] = []
-                self._log.problems.append(f"version {number}: {add['path']} cannot be read: {type(broken).__name__}: {broken}")
+            self._add(number, add)
 
     def live(self) -> frozenset[str]:
         """The keys of all live files and of their vectors."""
-        vectors = (each["deletionVector"] for each in self._live.values() if each.get("deletionVector"))
-        return frozenset([*map(unquote, self._live), *filter(None, map(vector_key, vectors))])
+        return frozenset(chain.from_iterable(self._keys.values()))
 
-    def rows(self, number: int) -> dict[int, Row]:
+    def rows(self) -> dict[int, Row]:
         """All live rows."""
-        rows: dict[int, Row] = {}
-        for path in self._live:
-            for uid, values in self._alive[path]:
-                if uid in rows:
-                    self._log.problems.append(f"version {number} holds row {uid} twice")
-                rows[uid] = values
-        return rows
+        return dict(self._rows)
+
+    def _remove(self, number: int, remove: Mapping[str, Any]) -> None:
+        known = self._live.pop(remove["path"], None)
+        if known is None:
+            self._log.problems.append(f"version {number} removes {remove['path']}, which is not live")
+            return
+        if known.get("deletionVector") != remove.get("deletionVector"):
+            self._log.problems.append(f"version {number} removes {remove['path']} with another deletion vector than the live one")
+        del self._keys[remove["path"]]
+        for uid, _ in self._alive.pop(remove["path"]):
+            self._rows.pop(uid, None)
+
+    def _add(self, number: int, add: dict[str, Any]) -> None:
+        path: str = add["path"]
+        if path in self._live:
+            self._log.problems.append(f"version {number} adds {path}, which is live")
+        vector = vector_key(add["deletionVector"]) if add.get("deletionVector") else None
+        self._live[path], self._keys[path] = add, [unquote(path), *([vector] if vector else [])]
+        try:
+            self._alive[path] = self._rows_of(add)
+        except Exception as broken:  # noqa: BLE001 - whatever cannot be read is a finding
+            self._alive[path] = []
+            self._log.problems.append(f"version {number}: {path} cannot be read: {type(broken).__name__}: {broken}")
+        for uid, values in self._alive[path]:
+            if uid in self._rows:
+                self._log.problems.append(f"version {number} holds row {uid} twice")
+            self._rows[uid] = values
 
     def _rows_of(self, add: Mapping[str, Any]) -> list[tuple[int, Row]]:
         key = unquote(add["path"])

@@ -22,7 +22,7 @@ from sluice.coordinator.limits import Limits
 from sluice.storage.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later
+from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations" / "failures.md"
@@ -125,6 +125,26 @@ def test_clocks_that_jump_by_an_hour_either_way(place: Place) -> None:
     assert writers[2].table.vacuum().garbage == ()
     assert begun.commit() is not None
     assert table.refresh().snapshot().to_arrow().num_rows == 10
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_table_is_attached_again_later_than_what_a_clock_that_was_ahead_wrote(place: Place, checkpoint: bool) -> None:
+    """Who reads changes by time and has seen all that was there misses nothing of what comes after."""
+    place.create()
+    ahead = Writer(place, clock=Skewed(HOUR_MS))
+    seen = ahead.table.append(flights(("JFK", 1, 1)))
+    given_back = ahead.table.detach()
+    assert seen is not None
+    if checkpoint:  # else the commit itself is read
+        ahead.table.checkpoint()
+    lose_everything(place)  # else the head of before tells the time
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    for number in (2, 3):
+        table.append(flights(("JFK", 1, number)))
+    times = [entry.timestamp for entry in table.history(limit=None)]
+    assert times == sorted(set(times), reverse=True)
+    for after in (seen, given_back):
+        assert table.changes(after.timestamp, by="timestamp")["delay"].to_pylist() == [2, 3]
 
 
 # -- ZooKeeper's servers -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from .paths import commit_path
 from .records import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from .replay import ReplayState
 from .segment import LogFile, LogSegment, list_log, list_segment
-from .timetravel import in_commit_timestamp, version_at
+from .timetravel import commit_info, in_commit_timestamp, version_at
 
 __all__ = ["Snapshot", "version_at"]
 
@@ -206,11 +206,16 @@ def _fetch(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[tuple[Actio
 
 
 def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> int:
+    """The time of the latest version: the one it carries, else that of its file.
+
+    One that switches in-commit timestamps off carries one still, which may be later than that of its file.
+    """
     commit = segment.last_commit
-    if snapshot.commit_info is not None and snapshot.commit_info.in_commit_timestamp is not None:
-        return snapshot.commit_info.in_commit_timestamp
     if commit is None:
         # The commit file was cleaned up; the checkpoint came soon after it.
         assert segment.checkpoint is not None
         return segment.checkpoint.parts[0].modified_ms
+    info = snapshot.commit_info if segment.deltas else commit_info(store, segment.version)
+    if info is not None and info.in_commit_timestamp is not None:
+        return info.in_commit_timestamp
     return in_commit_timestamp(store, segment.version) if in_commit_timestamps(snapshot.metadata) else commit.modified_ms
