@@ -626,6 +626,13 @@ _READING: Final = (
         ),
     ),
     Mutation(
+        "what-is-in-hand-is-of-this-tree",
+        "reads",
+        "`session`, and a version by its number, are shown from what is in hand, though the session is over in which that was ratified",
+        edit(f"{TABLES}access.py", "                if not self.committer.context.same_session:\n", "                if False:\n"),
+        tests=("tests/tables/test_recovery.py::test_what_is_in_hand_of_a_lost_tree_is_not_shown",),
+    ),
+    Mutation(
         "serial-settles-the-queue",
         "reads",
         "`serial` does not wait for what is queued",

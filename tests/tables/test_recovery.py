@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -16,10 +17,11 @@ import pytest
 
 import sluice
 from sluice.coordinator.clock import SystemClock
+from sluice.coordinator.connect import connect, release
 from sluice.coordinator.joint_check import incomplete_joints
 from sluice.coordinator.layout import RECOVERING, TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination
+from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
 from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
@@ -208,6 +210,46 @@ def test_a_client_of_the_former_tree_is_told_to_open_the_table_again(place: Plac
         again.commit_write(plan, files)
     assert again.snapshot().to_arrow().num_rows == 2
     assert again.append(flights(("LGA", 1, 9))) is not None
+
+
+def with_a_version_that_is_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> sluice.Table:
+    """A table as its writer has it, whose version 2 was ratified, and not published when all was lost."""
+    filled(place)
+    table = place.open(ack="ratified", limits=IMPATIENT)
+    monkeypatch.setattr(table._access.ours.background, "submit", lambda _job: None)
+    table.append(flights(("LGA", 1, 9)))
+    assert table.snapshot(consistency="session").to_arrow().num_rows == 3
+    lose_everything(place)
+    return table
+
+
+@pytest.mark.parametrize("asked", [{"consistency": "session"}, {"version": 2}, {"version": 1}], ids=str)
+@pytest.mark.parametrize("lag", [0, 1_000])
+def test_what_is_in_hand_of_a_lost_tree_is_not_shown(
+    place: Place, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], lag: int
+) -> None:
+    """While its session lives such a read asks nobody; when that is over the tree may be another one, which a server behind hides."""
+    table = with_a_version_that_is_lost(place, monkeypatch)
+    with pytest.raises(sluice.NotATable, match=r"sluice\.recover"):
+        table.snapshot(**asked)
+    recovered(place)
+    release(place.coordinator)
+    session = connect(place.coordinator)
+    assert isinstance(session, MemorySession)
+    session.lag = lag
+    for _ in range(2):
+        with pytest.raises(sluice.TreeReplaced, match="open the table again"):
+            table.snapshot(**asked)
+    assert place.open().snapshot(2).to_arrow().num_rows == 2
+
+
+def test_published_shows_the_version_that_got_the_number_of_a_lost_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = with_a_version_that_is_lost(place, monkeypatch)
+    assert recovered(place).version == 2
+    for _ in range(2):
+        shown = table.snapshot(consistency="published")
+        assert shown.version == 2
+        assert rows_of(shown.to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
 
 
 @pytest.mark.parametrize("conditional_put", [True, False])

@@ -63,6 +63,11 @@ class TableContext:
             self._recognise(session)
         return session
 
+    @property
+    def same_session(self) -> bool:
+        """Whether the session still lives in which the tree was seen last: then it is the same one. Asks nobody while that is so."""
+        return self.connect().session_id == self._known.session
+
     def _recognise(self, session: CoordinationStore) -> None:
         """Look in another session whether the tree is the same: a session never outlives the data it was opened on."""
         root = session.read(self.tree.root)

@@ -201,7 +201,8 @@ class Access:
         """The snapshot a reader gets, by a level of `check_consistency` (None: the table's); `version` asks for that one.
 
         `timeout_s` bounds the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for an
-        unknown level and, in a table without a coordinator, for every level but "published"; VersionNotFound; Unavailable.
+        unknown level and, in a table without a coordinator, for every level but "published"; VersionNotFound; Unavailable;
+        TreeReplaced.
         """
         level = check_consistency(self.consistency if consistency is None else consistency)
         if level == "published" or self.committer is None:
@@ -214,6 +215,8 @@ class Access:
             return self._read_published(version)
         try:
             with bounding(timeout_s, self.committer.context.clock) as deadline:
+                if not self.committer.context.same_session:
+                    self.head()  # what is in hand may have been lost with the tree it was ratified in
                 if version is not None:
                     return self.at(version)
                 if level == "session":
@@ -297,22 +300,10 @@ class Access:
         if version is not None:
             self._require_number(version)
             return Snapshot.load(self.store, version=version)
-        # Kept apart from the others: nobody vouches for what the log shows but the head, which is not asked here.
-        known = self._shown or self._newest_published()
-        self._shown = Snapshot.load(self.store) if known is None else known.refresh(self.store)
+        # Kept apart from the others: nobody vouches for what the log shows but the head, which is not asked here, and what was
+        # ratified and is in hand may be ahead of the log, or be lost, and its number another version's.
+        self._shown = Snapshot.load(self.store) if self._shown is None else self._shown.refresh(self.store)
         return self._shown
-
-    def _newest_published(self) -> Snapshot | None:
-        """The newest snapshot in hand that the log has too; a ratified one may be ahead of it."""
-        with self._lock:
-            kept = sorted(self._snapshots.values(), key=lambda each: each.version, reverse=True)
-        for each in kept:
-            try:
-                self.store.head(commit_path(each.version))
-            except ObjectNotFound:
-                continue
-            return each
-        return None
 
     @staticmethod
     def _require_number(version: object) -> None:
