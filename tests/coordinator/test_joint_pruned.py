@@ -9,13 +9,14 @@ import pytest
 
 from sluice.coordinator import publisher
 from sluice.coordinator.background import Background
-from sluice.coordinator.errors import ConcurrentModification, OutcomeUnknown, Refused
+from sluice.coordinator.errors import OutcomeUnknown, Refused
 from sluice.coordinator.joint_resolve import CLOSED
 from sluice.coordinator.layout import newest_first
 from sluice.coordinator.memory import Call, Fault
+from sluice.coordinator.pruning import prune
 from sluice.coordinator.store import Create
 
-from .joint_world import JointClient, JointWorld, alone, soon
+from .joint_world import JointClient, JointWorld, alone
 from .world import QUICK, append_intent, rewrite_intent
 
 FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
@@ -30,7 +31,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[JointWorld]:
     made.check()
 
 
-def prune(client: JointClient, name: str) -> None:
+def forget(client: JointClient, name: str) -> None:
     """Let so much be committed that no record of what was before is kept."""
     for _ in range(FEW.verdicts_kept):
         alone(client, name, append_intent(client.head(name)))
@@ -61,7 +62,7 @@ def test_what_waits_to_be_published_keeps_its_record_whatever_else_is_decided(wo
         alone(client, "a", rewrite_intent(client.head("a"), f"{number}.parquet", f"{number + 1}.parquet"), ack="ratified")
     for _ in range(FEW.verdicts_kept):
         client.commit(client.reading(), ack="ratified")
-    client.committers["a"].publisher._prune()
+    prune(client.committers["a"].context)
     names = newest_first(client.session.children(world.tables["a"].tree.verdicts) or ())
     assert len(names) == 2 + FEW.verdicts_kept
     disk.faults.clear()
@@ -76,22 +77,6 @@ def test_records_go_from_a_table_that_nobody_writes(world: JointWorld) -> None:
     assert len(client.session.children(world.tables["a"].tree.verdicts) or ()) == FEW.verdicts_kept
 
 
-def test_of_the_refusals_that_are_kept_one_is_read(world: JointWorld) -> None:
-    client = world.client(FEW)
-    stale = client.head("a")
-    alone(client, "a", rewrite_intent(stale, "0.parquet", "1.parquet"))
-    for _ in range(3 * FEW.verdicts_kept):
-        with pytest.raises(ConcurrentModification):
-            client.committers["a"].commit(rewrite_intent(stale, "0.parquet", "2.parquet"), client.head("a"), soon())
-    names = newest_first(client.session.children(world.tables["a"].tree.verdicts) or ())
-    assert len([name for name in names if name.refusals]) == 3 * FEW.verdicts_kept
-    reads: list[str] = []
-    world.coordination.after = lambda call: reads.append(call.path) if call.verb == "read" and "/verdicts/" in call.path else None
-    client.committers["a"].publisher._prune()
-    world.coordination.after = None
-    assert len(reads) == 1
-
-
 def test_it_is_committed_though_the_table_that_it_read_has_forgotten_it(world: JointWorld) -> None:
     """Others decide it, and commit much to the table that it read, before its owner looks."""
     owner, other = world.client(FEW), world.client(FEW)
@@ -99,7 +84,7 @@ def test_it_is_committed_though_the_table_that_it_read_has_forgotten_it(world: J
 
     def meddle() -> None:
         assert other.outcome("b", intents["b"].transaction_id).state == "committed"
-        prune(other, "a")
+        forget(other, "a")
 
     once(world, meddle, files)
     commits = owner.commit(intents)
@@ -120,7 +105,7 @@ def test_it_is_committed_though_nothing_of_it_is_left_in_the_table_that_it_read(
         outcome = other.outcome("b", intents["b"].transaction_id)
         assert outcome.commit is not None
         assert not outcome.commit.published
-        prune(other, "a")
+        forget(other, "a")
 
     once(world, meddle, lambda call: call.verb == "barrier" and call.session_id == owner.session.session_id)
     begun = time.monotonic()
@@ -141,7 +126,7 @@ def test_who_asks_in_the_table_that_it_read_is_not_told_that_it_was_refused(worl
 
     def meddle() -> None:
         assert other.outcome("b", guid).state == "committed"
-        prune(other, "a")
+        forget(other, "a")
 
     slots = world.tables["a"].tree.slots(0)
     looks: list[Call] = []
@@ -165,7 +150,7 @@ def test_its_owner_whose_time_is_over_is_not_told_that_nothing_was_filed(world: 
 
     def meddle() -> None:
         assert other.outcome("b", intents["b"].transaction_id).state == "committed"
-        prune(other, "a")
+        forget(other, "a")
         time.sleep(0.3)
 
     once(world, meddle, lambda call: call.verb == "barrier" and call.session_id == owner.session.session_id)

@@ -13,6 +13,7 @@ from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemorySession
+from sluice.coordinator.pruning import prune
 from sluice.coordinator.records import BatchRecord, Intent, Verdict
 from sluice.coordinator.store import Create
 from sluice.storage.errors import InvalidRequest
@@ -51,7 +52,7 @@ def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_loo
             world.coordination.before = None
             for _ in range(4):
                 other.append()
-            other.committer.publisher._prune()
+            prune(other.context)
 
     world.coordination.before = meddle
     commit = owner.commit(intent)
@@ -93,7 +94,7 @@ def test_what_is_not_published_keeps_its_record(world: World) -> None:
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     client.commit(rewrite_intent(client.head(), "a.parquet", "b.parquet"), ack="ratified")
     client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
-    other.committer.publisher._prune()
+    prune(other.context)
     world.objects.disk.faults.clear()
     other.committer.publisher.publish_pending()
     assert world.files() == {"c.parquet"}

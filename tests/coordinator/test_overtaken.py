@@ -13,6 +13,7 @@ from sluice.coordinator.content import version_digest
 from sluice.coordinator.layout import VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
+from sluice.coordinator.pruning import prune
 from sluice.coordinator.records import BatchRecord
 from sluice.coordinator.store import Write
 from sluice.storage.errors import InvariantBroken
@@ -131,7 +132,7 @@ def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) 
             world.coordination.after = None
             for n in range(5):
                 others.append(f"{n}.parquet")
-            others.committer.publisher._prune()
+            prune(others.context)
             world.objects.disk.fail_before("put_if_absent", times=1)
             others.commit(append_intent(others.head(), "last.parquet"), ack="ratified")
 

@@ -136,6 +136,7 @@ class TestClosedNodes:
                 lambda: stranger.get(chroot + intent),
                 lambda: stranger.get(chroot + tree.head),
                 lambda: stranger.get_children(chroot + tree.slots(0)),
+                lambda: stranger.get_children(chroot + tree.refused),
                 lambda: stranger.get_children(chroot),
                 lambda: stranger.set(chroot + tree.head, b"{}"),
                 lambda: stranger.set(chroot + tree.published, b"{}"),

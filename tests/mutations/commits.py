@@ -15,12 +15,14 @@ _OVERTAKEN = "tests/coordinator/test_overtaken.py::"
 _ONCE = "tests/coordinator/test_once.py::"
 _JOINT_LOST = "tests/coordinator/test_joint_lost.py::"
 _PRUNED = "tests/coordinator/test_joint_pruned.py::"
+_PUT_AWAY = "tests/coordinator/test_pruning.py::"
 _GROUPING = "tests/coordinator/test_grouping.py::"
 
 _COMMITTER = f"{COORDINATOR}committer.py"
 _CLAIMS = f"{COORDINATOR}claims.py"
 _DIRECT = f"{COORDINATOR}direct.py"
 _PUBLISHER = f"{COORDINATOR}publisher.py"
+_PRUNING = f"{COORDINATOR}pruning.py"
 _RESOLVE = f"{COORDINATOR}resolve.py"
 
 _RATIFYING: Final = (
@@ -265,15 +267,51 @@ _LOST: Final = (
         "records-are-kept",
         "I10",
         "verdict records go when there are enough later ones, whether their versions are published or not",
-        edit(_PUBLISHER, " if (name.generation, name.slot, name.version) <= reached]", "]"),
+        edit(_PRUNING, " if (name.generation, name.slot, name.version) <= reached]", "]"),
         tests=(f"{_PRUNED}test_what_waits_to_be_published_keeps_its_record_whatever_else_is_decided",),
     ),
     Mutation(
         "refusals-are-kept",
         "I10",
         "the records of refusals go with the others",
-        edit(_PUBLISHER, "            if name.refusals and not refusals_go:\n", "            if False:\n"),
-        tests=(f"{_PROTOCOL}test_verdict_records_are_pruned_and_outcomes_stay",),
+        edit(_PRUNING, "        if not name.refusals:", "        if True:"),
+        tests=(f"{_PUT_AWAY}test_refusals_leave_the_records_and_are_told_with_their_reason",),
+    ),
+    Mutation(
+        "refusals-stay",
+        "I12",
+        "who lost the reply to filing does not look for a refusal that was put away meanwhile, and files again",
+        edit(f"{COORDINATOR}outcomes.py", " if name.refusals)) or self._put_away(transaction_id)", " if name.refusals))"),
+        tests=(f"{_PUT_AWAY}test_what_was_refused_stays_so_for_an_owner_that_slept",),
+    ),
+    Mutation(
+        "refusals-are-found",
+        "I10",
+        "who asks for an outcome looks among what was put away first, and then in the records, which go there meanwhile",
+        edit(
+            f"{COORDINATOR}outcomes.py",
+            "self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)",
+            "self._put_away(transaction_id) or self._on_record(transaction_id, self._names())",
+        ),
+        tests=(f"{_PUT_AWAY}test_a_record_that_is_put_away_between_two_requests_is_found",),
+    ),
+    Mutation(
+        "refusals-are-put-away-in-order",
+        "I10",
+        "a refusal is put away although an earlier one was not, so that what was decided last is not found last",
+        edit(_PRUNING, "            in_order = _put_away(", "            _put_away("),
+        tests=(f"{_PUT_AWAY}test_a_client_that_fails_while_it_puts_away_leaves_the_rest_to_the_next[Fault.REPLY_LOST]",),
+    ),
+    Mutation(
+        "refusals-of-this-tree",
+        "I10",
+        "who was about to put away a record does so in a tree that was rebuilt meanwhile, and drops another batch's",
+        edit(
+            _PRUNING,
+            "            context.coordination.apply([*some, *context.standing()])\n    except ApplyRefused as refused:",
+            "            context.coordination.apply(list(some))\n    except ApplyRefused as refused:",
+        ),
+        tests=(f"{_PUT_AWAY}test_nothing_is_put_away_in_a_tree_that_was_rebuilt",),
     ),
     Mutation(
         "records-outlast-the-backlog",

@@ -45,6 +45,7 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
         Create(tree.generations),
         Create(tree.slots(head.generation)),
         Create(tree.verdicts),
+        Create(tree.refused),
         Create(Place.of_table(tree).leases),
         Create(tree.published, published.encode()),
     ]

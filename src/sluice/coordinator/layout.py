@@ -1,4 +1,4 @@
-"""Where things are in the coordinator's tree, and what the names mean (the node protocol, number 1).
+"""Where things are in the coordinator's tree, and what the names mean (the node protocol).
 
 ::
 
@@ -7,6 +7,7 @@
     /tables/<key>/slots/<gen>     parent of slots only: its counter is the order
         i-<guid>-<sequence>       one intent
     /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
+    /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, once its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
     /tables/<key>/incarnation-<id>   which tree this is: a tree that was rebuilt has another one
     /clients/<id>                 presence of clients: ephemeral (presence.py)
@@ -32,6 +33,7 @@ OPEN = "/open"
 RECOVERING = "/recovering"
 
 _SLOT_PREFIX = "i-"
+_REFUSAL_PREFIX = "t-"  # a GUID may be "..", which is no name of a node
 _SEQUENCE_DIGITS = 10
 _SEQUENCE_MAX = 2**31 - 1
 # What is not exactly what is written here is nothing of ours: its name could not be made again from its parts.
@@ -138,3 +140,16 @@ class TableTree:
     def verdict(self, name: VerdictName) -> str:
         """One verdict record."""
         return f"{self.verdicts}/{name}"
+
+    @property
+    def refused(self) -> str:
+        """The parent of the days on which verdicts were put away that no version tells."""
+        return f"{self.root}/refused"
+
+    def refused_on(self, day: int) -> str:
+        """What was put away on a day, counted from the epoch (UTC)."""
+        return f"{self.refused}/{day}"
+
+    def refusal(self, day: int, transaction_id: str) -> str:
+        """The verdict on one transaction, put away on a day."""
+        return f"{self.refused_on(day)}/{_REFUSAL_PREFIX}{transaction_id}"

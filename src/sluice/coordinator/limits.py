@@ -9,7 +9,7 @@ from ..storage.errors import InvalidRequest
 
 __all__ = ["NODE_PROTOCOL", "Limits"]
 
-NODE_PROTOCOL = 3
+NODE_PROTOCOL = 4
 """The number of the node protocol: the meaning of every node below `tables/`. Clients of another number do nothing."""
 
 
@@ -38,7 +38,7 @@ class Limits:
     verdicts_kept: int = 128
     """Ratified batches whose verdict record stays for clients that look late; then the log tells."""
     refusals_kept_s: float = 7 * 24 * 3600.0
-    """How long a refusal can be told with its reason."""
+    """How long a refusal can be told with its reason; meanwhile each takes about 1 KB of ZooKeeper's memory."""
     publication_wait_s: float = 60.0
     """How long a committed writer waits for publication before it answers "committed, publication pending"."""
 

@@ -11,6 +11,7 @@ from .claims import Claim
 from .context import TableContext
 from .errors import NotCommitted, Refused
 from .layout import VerdictName
+from .pruning import put_away_as
 from .ratified import RatifiedLog
 from .records import BatchRecord, Refusal, Verdict
 
@@ -130,6 +131,8 @@ class Verdicts:
         told = self._in_record(names[0], claim) if names else None
         if told is None:  # it may have come too late for its generation, and been decided in a later one
             told = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
+        if told is None:
+            told = self._put_away(claim.transaction_id)
         # where its record was pruned, which happens to published batches only, the log tells
         return told if told is not None else self._in_log(claim.transaction_id, after=after)
 
@@ -141,6 +144,11 @@ class Verdicts:
             if record is not None and verdict is not None:
                 return self._told(record, verdict)
         return None
+
+    def _put_away(self, transaction_id: str) -> Told | None:
+        """The verdict on a transaction that was put away. To be asked after the records, which go there meanwhile."""
+        record = put_away_as(self._context, transaction_id)
+        return None if record is None else self._told(record, record.verdicts[0])
 
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
         """The verdict on a slot in the record of its batch, or None when that is another batch's."""
@@ -159,7 +167,7 @@ class Verdicts:
 
     def search(self, transaction_id: str, *, after: int = -1) -> Outcome:
         """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`."""
-        told = self._on_record(transaction_id, self._names())
+        told = self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
         if told is not None and told.verdict.refusal is not None:
             return Outcome.refused(refusal_error(told.verdict.refusal, transaction_id))
         if told is not None:
@@ -177,12 +185,12 @@ class Verdicts:
             return True
 
     def refusal_of(self, transaction_id: str) -> Refusal | None:
-        """Why a transaction was refused, where a verdict record still tells."""
-        told = self._on_record(transaction_id, (name for name in self._names() if name.refusals))
+        """Why a transaction was refused, where that is still told."""
+        told = self._on_record(transaction_id, (name for name in self._names() if name.refusals)) or self._put_away(transaction_id)
         return None if told is None else told.verdict.refusal
 
     def raise_refusal(self, transaction_id: str) -> None:
-        """Raise what a transaction was refused for, where a verdict record still tells."""
+        """Raise what a transaction was refused for, where that is still told."""
         refusal = self.refusal_of(transaction_id)
         if refusal is not None:
             raise refusal_error(refusal, transaction_id)

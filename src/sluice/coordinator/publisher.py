@@ -14,6 +14,7 @@ from .context import TableContext
 from .errors import SessionLost
 from .faults import point
 from .layout import SlotName, VerdictName
+from .pruning import prune
 from .ratified import RatifiedLog
 from .records import NO_SLOT, BatchRecord, Published
 from .store import ApplyRefused, BadVersion, Delete, Node, NoNode, Op, ReplyLost, Write
@@ -114,7 +115,7 @@ class Publisher:
             self._raise_one_by_one(write, gone)
         point("after-raise")
         if (record.verdicts[-1].slot if record.last_version is None else record.last_version) % _PRUNE_EVERY == 0:
-            self._prune()
+            prune(self._context)
         return True
 
     def _raise_one_by_one(self, write: Write, gone: list[Delete]) -> None:
@@ -128,28 +129,3 @@ class Publisher:
                     raise
             except ReplyLost as lost:
                 _log.info("clean-up of %s is left to another client: %s", op.path, lost)
-
-    def _prune(self) -> None:
-        """Drop verdict records that nobody can need: old ones, refusals much later than the others.
-
-        Never one that is not published yet, of which there may be any number: what only reads the table needs no room to be ratified.
-        """
-        context = self._context
-        coordination, tree, limits = context.coordination, context.tree, context.limits
-        state = context.read_published()
-        reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
-        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())))
-        old = [name for name in names[: -limits.verdicts_kept] if (name.generation, name.slot, name.version) <= reached]
-        oldest_ms = context.clock.now_ms() - int(limits.refusals_kept_s * 1000)
-        refusals_go = True
-        for name in old:
-            path = tree.verdict(name)
-            if name.refusals and refusals_go:
-                node = coordination.read(path)
-                refusals_go = node is None or BatchRecord.decode(node.data).ratified_ms <= oldest_ms  # else none of the later ones goes
-            if name.refusals and not refusals_go:
-                continue
-            try:
-                coordination.delete(path)
-            except (NoNode, ReplyLost) as error:
-                _log.debug("%s was not pruned here: %s", path, error)
