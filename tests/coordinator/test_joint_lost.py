@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,8 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.outcomes import withdrawal
 from sluice.coordinator.records import Footprint, Intent, digest
-from sluice.coordinator.store import Create
+from sluice.coordinator.store import Create, Write
+from sluice.coordinator.tree import Tree
 
 from .joint_world import JointClient, JointWorld, alone, soon
 from .world import QUICK, append_intent, rewrite_intent
@@ -27,6 +28,10 @@ def world() -> Iterator[JointWorld]:
 
 def files_slots(call: Call) -> bool:
     return any(isinstance(op, Create) and op.sequential for op in call.ops)
+
+
+def ratifies(call: Call) -> bool:
+    return any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops)
 
 
 def test_what_stands_behind_it_is_decided_behind_it(world: JointWorld) -> None:
@@ -163,3 +168,22 @@ def test_a_full_backlog_that_cannot_be_published_lets_nothing_more_be_ratified(w
     disk.faults.clear()
     for name in "ab":
         alone(client, name, append_intent(client.head(name)))
+
+
+@pytest.mark.parametrize("when", [files_slots, ratifies])
+def test_who_waits_while_the_nodes_of_all_tables_are_lost_looks_now_and_then(world: JointWorld, when: Callable[[Call], bool]) -> None:
+    """Nothing can be done before they are rebuilt: it looks again after a patience, and not at once."""
+    client = world.client()
+    looks: list[Call] = []
+
+    def lose(call: Call) -> None:
+        if when(call):
+            client.session.expire()
+            world.coordination.tree = Tree()
+            world.coordination.after = looks.append
+
+    world.coordination.after = lose
+    with pytest.raises(OutcomeUnknown):
+        client.commit(client.intents("ab"), timeout_s=0.6)
+    heads = [call for call in looks if call.path == world.tables["a"].tree.head]
+    assert 1 < len(heads) < 15

@@ -323,11 +323,11 @@ class Joints:
             leg.patience.used()
         if ratified or told_by_publication:
             return bool(told_by_publication)
+        for leg in impatient:  # also where nothing can be done, as while the coordinator's data are lost
+            leg.patience.used()
         open_ones = [leg for leg in legs if leg.claim is not None and not leg.is_decided and not leg.too_late and not leg.gone]
         if not open_ones or not (against is not None or impatient or all(leg.may_be_next for leg in open_ones)):
             return False
-        for leg in impatient:
-            leg.patience.used()
         leg = next((each for each in open_ones if each.may_be_next), open_ones[0])
         assert leg.claim is not None
         name = SlotName(leg.claim.slot, leg.claim.transaction_id)
