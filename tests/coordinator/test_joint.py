@@ -25,6 +25,7 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     Refused,
 )
+from sluice.coordinator.joint_decide import JointDecider, JointSlot
 from sluice.coordinator.joint_records import TABLES_MAX, Joint, JointTable
 from sluice.coordinator.joint_resolve import CLOSED, SIBLINGS
 from sluice.coordinator.memory import Call, Fault
@@ -34,7 +35,7 @@ from sluice.coordinator.resolve import Queued, resolve
 from sluice.coordinator.store import Create, Write
 from sluice.storage.errors import InvariantBroken
 
-from .joint_world import JointClient, JointWorld
+from .joint_world import JointClient, JointWorld, soon
 from .world import DIRECT, QUICK, app_intent, append_intent, no_vectors, rewrite_intent
 
 CALLS_MAX = 60
@@ -514,6 +515,56 @@ def test_it_came_too_late_for_a_generation(world: JointWorld) -> None:
         assert isinstance(outcome.error, NotCommitted)
         assert outcome.error.rule == CLOSED
     assert owner.append("ab")["a"].published
+
+
+def refused_elsewhere(world: JointWorld) -> tuple[str, str]:
+    """A transaction over a, b and c, refused in a and b; its slot in c stands behind one of a single table. The ids of both."""
+    dead, other = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    single_ones = [append_intent(dead.head(name)) for name in "aac"]
+    for name, intent in zip("aac", single_ones, strict=True):
+        dead.session.create(world.tables[name].tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+    intents = dead.intents("abc")
+    dead.file(intents)
+    dead.session.close()
+    single(other, "a", append_intent(other.head("a")))
+    guid = intents["a"].transaction_id
+    assert other.outcome("b", guid).state == "refused"
+    assert other.head("c").slot == -1
+    return guid, single_ones[-1].transaction_id
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_what_another_table_refused_is_decided_where_it_is_asked_for(world: JointWorld, serial: bool) -> None:
+    """And so is what stands before it: who reads "serial" waits for that, and garbage collection for the slot."""
+    guid, before = refused_elsewhere(world)
+    client = world.client()
+    if serial:
+        client.committers["c"].settle_queue(soon())
+    else:
+        error = client.outcome("c", guid).error
+        assert isinstance(error, NotCommitted)
+        assert error.rule == CLOSED
+    assert client.head("c").slot == 1
+    assert world.tables["c"].transactions() == [before]
+
+
+def test_what_another_table_refused_is_waited_for_as_long_as_it_cannot_be_decided(
+    world: JointWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guid, before = refused_elsewhere(world)
+    client, decide, asked = world.client(), JointDecider.decide, itertools.count()
+
+    def away(decider: JointDecider, slot: JointSlot, deadline: Deadline) -> None:
+        if next(asked) < 2:
+            raise CoordinatorUnavailable("away")
+        decide(decider, slot, deadline)
+
+    monkeypatch.setattr(JointDecider, "decide", away)
+    with pytest.raises(OutcomeUnknown):
+        client.outcome("c", guid, timeout_s=0.0)
+    assert client.outcome("c", guid).state == "refused"
+    assert next(asked) == 3
+    assert world.tables["c"].transactions() == [before]
 
 
 def test_an_application_number_that_one_table_has_already(world: JointWorld) -> None:

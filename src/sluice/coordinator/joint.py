@@ -76,6 +76,13 @@ class _Leg:
         return self.head is None
 
     @property
+    def is_queued(self) -> bool:
+        """Whether its slot is among those that are yet to be decided here."""
+        if self.claim is None or self.head is None:
+            return False
+        return self.head.generation <= self.claim.generation and not self.claim.is_decided(self.head)
+
+    @property
     def is_published(self) -> bool:
         """Whether it was decided here and nothing more is to be done for it."""
         if self.claim is None or self.published is None:
@@ -165,11 +172,16 @@ class Joints:
     def outcome(self, intent: Intent, deadline: Deadline, *, against: Refusal | None = None) -> Outcome:
         """What became of a transaction that has a slot here: what it says of its tables is looked after, and decided now.
 
-        With `against` it is refused for that where it is undecided.
+        With `against` it is refused for that where it is undecided. Raises the refusal, when its slot here is decided, too;
+        OutcomeUnknown.
         """
         assert intent.joint is not None
         legs = self._find(intent.transaction_id, intent.joint.locations)
-        commits = self._see_through(legs, intent.transaction_id, deadline, "published", against=against)
+        try:
+            commits = self._see_through(legs, intent.transaction_id, deadline, "published", against=against)
+        except NotCommitted:  # as soon as one table refused it: here its slot may wait yet, and others before it
+            self._decide_here(legs, intent.transaction_id, deadline)
+            raise
         here = commits.get(self._lead.context.tree.location)
         return Outcome("unknown") if here is None else Outcome.committed(here)
 
@@ -333,6 +345,25 @@ class Joints:
         name = SlotName(leg.claim.slot, leg.claim.transaction_id)
         self._decider.decide(JointSlot(leg.location, leg.claim.generation, name), deadline, against=against)
         return True
+
+    def _decide_here(self, legs: Sequence[_Leg], transaction_id: str, deadline: Deadline) -> None:
+        """See the slot in this table decided of a transaction that another table refused. Raises OutcomeUnknown.
+
+        Who reads "serial" here waits for all that is queued, and the transaction's files are no garbage while it is undecided.
+        """
+        clock = self._lead.context.clock
+        leg = next(each for each in legs if each.location == self._lead.context.tree.location)
+        while leg.is_queued and leg.claim is not None:
+            name = SlotName(leg.claim.slot, transaction_id)
+            try:
+                self._decider.decide(JointSlot(leg.location, leg.claim.generation, name), deadline)
+                leg.look(clock.event(), at_heads=False)
+            except (Unavailable, InvalidRequest) as trouble:
+                _log.info("transaction %s waits to be refused in %s: %s", transaction_id, leg.location, trouble)
+            if leg.is_queued and deadline.over:
+                self._give_up(transaction_id, None)
+            if leg.is_queued:
+                clock.sleep(min(_PAUSE_S, deadline.left_s))
 
     def _give_up(self, transaction_id: str, ratified: dict[str, Commit] | None) -> dict[str, Commit]:
         if ratified is not None:
