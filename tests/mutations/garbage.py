@@ -161,13 +161,13 @@ _COLLECTED: Final = (
     Mutation(
         "replaced-files-are-kept-for-a-time",
         "I7",
-        "files are deleted as soon as they are replaced",
+        "what a removal tells of its time does not count, and what was removed by a clock that is ahead goes too early",
         edit(
             f"{TABLES}garbage.py",
             '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), cutoff_ms)',
             '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), 2**62)',
         ),
-        tests=(f"{_VACUUM}test_replaced_files_are_kept_for_as_long_as_the_table_says",),
+        tests=(f"{_VACUUM}test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that",),
     ),
     Mutation(
         "short-retentions-are-refused",

@@ -323,6 +323,7 @@ def test_a_session_that_ends_between_the_barrier_and_the_look(place: Place) -> N
     """The barrier was the former session's; the server of the next one has not heard of what was acknowledged."""
     place.create()
     reader = Writer(place)
+    assert reader.table.snapshot().version == 0  # it has seen the table in the session that ends
     writer = another_client(place)
     for number in range(4):
         writer.append(flights(("JFK", 1, number)))

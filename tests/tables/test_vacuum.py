@@ -500,6 +500,22 @@ def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place
     assert set(counted(table.vacuum(retain_hours=0.5, force=True))) == {"replaced"}
 
 
+def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place) -> None:
+    """By the protocol a file is kept for as long as its removal asks for; another engine's clock may have been ahead."""
+    filled(place).overwrite(flights(("LGA", 1, 9)))
+    key = commit_path(2)
+    actions = [json.loads(line) for line in disk_of(place).objects[key][0].splitlines()]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] += 2 * HOUR_MS
+    disk_of(place).objects[key] = (b"\n".join(json.dumps(each).encode() for each in actions), disk_of(place).objects[key][1])
+    table = Writer(place).table  # which has none of it in hand
+    later(place, 7 * DAY_MS + HOUR_MS)
+    assert table.vacuum().garbage == ()
+    later(place, 7 * DAY_MS + 3 * HOUR_MS)
+    assert counted(table.vacuum()) == {"replaced": 2}
+
+
 def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:
     """Its nodes are gone: whoever collects is told so, and deletes nothing."""
     filled(place)
