@@ -61,7 +61,7 @@ def test_an_exception_of_a_hook_reaches_the_caller_before_or_after_the_effect() 
     with pytest.raises(Crash):
         store.create("/after")
     coordination.after = None
-    assert store.children("/") == ["after"]
+    assert sorted(store.children("/") or ()) == ["after"]
 
 
 def test_scripted_faults_match_verb_path_session_and_skip_and_happen_once() -> None:
@@ -87,9 +87,9 @@ def test_who_hears_no_answer_may_not_see_what_he_did_before_a_barrier() -> None:
     coordination.inject(Fault.REPLY_LOST)
     with pytest.raises(ReplyLost):
         store.create("/unanswered")
-    assert store.children("/") == ["answered"]
+    assert sorted(store.children("/") or ()) == ["answered"]
     store.barrier()
-    assert store.children("/") == ["answered", "unanswered"]
+    assert sorted(store.children("/") or ()) == ["answered", "unanswered"]
 
 
 @pytest.mark.parametrize(("fault", "children"), [(Fault.EXPIRED_BEFORE, []), (Fault.EXPIRED_AFTER, ["a"])])
@@ -111,7 +111,7 @@ def test_an_ephemeral_created_by_the_call_that_expired_is_gone() -> None:
     coordination.inject(Fault.EXPIRED_AFTER)
     with pytest.raises(ReplyLost):
         store.create("/e", ephemeral=True)
-    assert other.children("/") == []
+    assert sorted(other.children("/") or ()) == []
 
 
 def test_a_read_in_which_the_session_expires_says_so() -> None:
@@ -135,10 +135,10 @@ class TestLag:
         found = reader.read("/a")
         assert found is not None
         assert (found.data, found.version) == (b"1", 1)
-        assert reader.children("/") == ["a"]
+        assert sorted(reader.children("/") or ()) == ["a"]
         assert reader.read_many(["/a", "/b"]) == [found, None]
         reader.create("/own")
-        assert reader.children("/") == ["a", "b", "own"]
+        assert sorted(reader.children("/") or ()) == ["a", "b", "own"]
 
     def test_a_barrier_catches_up(self) -> None:
         coordination = MemoryCoordination()
@@ -156,7 +156,7 @@ class TestLag:
         assert reader.read("/a") is not None
         reader.lag = 100
         writer.create("/b")
-        assert reader.children("/") == ["a"]
+        assert sorted(reader.children("/") or ()) == ["a"]
 
     def test_deleted_nodes_are_still_there_in_the_past(self) -> None:
         coordination = MemoryCoordination()
@@ -186,7 +186,7 @@ class TestLag:
         assert rings == []
         writer.create("/c")
         assert rings == ["a", "children, registered too late"]
-        assert reader.children("/") == ["a"]
+        assert sorted(reader.children("/") or ()) == ["a"]
 
 
 def test_watches_come_in_the_order_of_the_changes() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.records import Published
@@ -80,6 +80,23 @@ def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None
     assert client.head().version - published[0].version == 2
     world.objects.disk.faults.clear()
     client.append("last.parquet")
+
+
+def test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it(world: World) -> None:
+    """Records of refusals bear the version that was there; the coordinator tells its nodes in no order."""
+    client = world.client()
+    stale = client.head()
+    client.append("0.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    client.commit(rewrite_intent(client.head(), "0.parquet", "1.parquet"), ack="ratified")
+    for _ in range(6):
+        with pytest.raises(NotCommitted):
+            client.commit(rewrite_intent(stale, "0.parquet", "2.parquet"))
+    content = world.client().committer.log.content(1)
+    assert b"1.parquet" in content
+    world.objects.disk.faults.clear()
+    client.append()
+    assert world.objects.get(commit_path(1)) == content
 
 
 @pytest.mark.timeout(20)

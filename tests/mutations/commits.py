@@ -639,6 +639,13 @@ _READING: Final = (
         tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
     ),
     Mutation(
+        "the-first-batch-of-a-number-made-it",
+        "reads",
+        "a version that waits to be published is looked for in the record of what was refused behind it",
+        edit(f"{COORDINATOR}ratified.py", "holding = min((n for n", "holding = max((n for n"),
+        tests=("tests/coordinator/test_published.py::test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it",),
+    ),
+    Mutation(
         "barriers-count-for-their-session",
         "reads",
         "a barrier of a session that is over counts for the next one, whose server is behind",

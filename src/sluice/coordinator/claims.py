@@ -69,9 +69,10 @@ def find_slot(context: TableContext, transaction_id: str, head: Head, *, oldest:
     """
     generation, last = oldest, head.generation
     while generation <= last:
-        for slot in map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()):
-            if slot is not None and slot.transaction_id == transaction_id:
-                return Claim(transaction_id, generation, slot.sequence)
+        slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(generation)) or ()))
+        slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
+        if slot is not None:
+            return Claim(transaction_id, generation, slot.sequence)
         if generation == last:
             state = context.read_head()
             last = last if state is None else max(last, state[0].generation)

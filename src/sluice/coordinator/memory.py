@@ -228,7 +228,7 @@ class MemorySession:
         return self._look("read_many", paths[0] if paths else "/", look)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """The names of the children in sorted order (which the protocol does not promise), or None."""
+        """The names of the children in no order, or None."""
         check_path(path)
 
         def look() -> list[str] | None:

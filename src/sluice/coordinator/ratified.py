@@ -172,8 +172,9 @@ class RatifiedLog:
     def _unpublished(self, version: int) -> bytes | None:
         """Rendered from the tree; None when it was published (and its slots removed) meanwhile."""
         coordination, tree = self._context.coordination, self._context.tree
-        names = sorted(filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ())), key=lambda n: n.version)
-        holding = next((n for n in names if n.version >= version), None)
+        names = filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ()))
+        # the first in the order of decisions: what only refused, behind the one that made the version, bears its number, too
+        holding = min((n for n in names if n.version >= version), default=None)
         node = None if holding is None else coordination.read(tree.verdict(holding))
         if node is None:
             return None

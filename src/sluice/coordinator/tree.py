@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 from .requests import parent_of
 from .store import (
@@ -187,7 +188,10 @@ class Tree:
         return entry.node if entry else None
 
     def children(self, path: str, at: int) -> list[str] | None:
-        """The names of the children as of zxid `at` in sorted order, or None when the node was not there."""
+        """The names of the children as of zxid `at`, or None when the node was not there.
+
+        ZooKeeper promises no order. This one is always the same, and unlike that of the names, by which nobody may go.
+        """
         if self.node(path, at) is None:
             return None
         entry = self._entries.get(path)
@@ -196,7 +200,7 @@ class Tree:
             if change.changes_children_of == path:
                 name = change.path.rpartition("/")[2]
                 names.discard(name) if change.before is None else names.add(name)
-        return sorted(names)
+        return sorted(names, key=lambda name: (crc32(name.encode()), name))
 
     def walk(self) -> list[Node]:
         """Every node in path order, for looking at the whole in tests and tools."""
