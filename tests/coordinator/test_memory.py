@@ -75,7 +75,7 @@ def test_scripted_faults_match_verb_path_session_and_skip_and_happen_once() -> N
     with pytest.raises(ReplyLost):
         store.apply([Check("/elsewhere", 0), Create("/slots/c")])
     store.apply([Create("/slots/d")])
-    assert store.children("/slots") == ["a", "b", "d"]
+    assert sorted(store.children("/slots") or ()) == ["a", "b", "d"]
 
 
 def test_who_hears_no_answer_may_not_see_what_he_did_before_a_barrier() -> None:
