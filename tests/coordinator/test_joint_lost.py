@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.content import version_digest
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.outcomes import withdrawal
-from sluice.coordinator.records import Footprint, Intent, digest
+from sluice.coordinator.records import BatchRecord, Footprint, Intent, digest
 from sluice.coordinator.store import Create, Write
 from sluice.coordinator.tree import Tree
+from sluice.storage.paths import commit_path
 
 from .joint_world import JointClient, JointWorld, alone, soon
 from .world import QUICK, append_intent, rewrite_intent
@@ -75,6 +78,37 @@ def test_slots_that_are_decided_and_gone_when_their_owner_looks(world: JointWorl
     assert all(commit.repeated for commit in commits.values())
     for name, table in world.tables.items():
         assert table.transactions().count(intents[name].transaction_id) == 1
+
+
+def test_a_record_of_the_same_name_that_somebody_else_wrote(world: JointWorld) -> None:
+    """The multi was lost, and another client decided the same at another time: what is published is what that record says."""
+    slow, fast = world.client(), world.client()
+    intents = slow.intents("ab")
+    disks = [table.objects.disk for table in world.tables.values()]
+
+    def decide_and_die(call: Call) -> Fault | None:
+        if call.session_id != slow.session.session_id or not ratifies(call):
+            return None
+        world.coordination.before = None
+        time.sleep(0.005)  # so that the time in the record is another one
+        for disk in disks:
+            disk.fail_before("put_if_absent", times=10_000)
+        commit = fast.outcome("a", intents["a"].transaction_id).commit
+        assert commit is not None
+        assert not commit.published
+        for disk in disks:
+            disk.faults.clear()
+        return Fault.REQUEST_LOST
+
+    world.coordination.before = decide_and_die
+    commits = slow.commit(intents)
+    assert {name: commit.version for name, commit in commits.items()} == {"a": 0, "b": 0}
+    for table in world.tables.values():
+        [name] = list(slow.session.children(table.tree.verdicts) or ())
+        node = slow.session.read(f"{table.tree.verdicts}/{name}")
+        assert node is not None
+        [plan] = BatchRecord.decode(node.data).versions
+        assert version_digest(table.objects.get(commit_path(0))) == plan.digest
 
 
 def test_what_was_only_read_may_have_changed_since_it_was_committed(world: JointWorld) -> None:

@@ -14,7 +14,6 @@ _PRUNED = "tests/coordinator/test_joint_pruned.py::"
 _DECIDE = f"{COORDINATOR}joint_decide.py"
 _JOINT = f"{COORDINATOR}joint.py"
 _COMMITTER = f"{COORDINATOR}committer.py"
-_RANDOM = f"{_TESTS}test_random_transactions_with_lost_messages_servers_behind_and_owners_that_die"
 
 MUTATIONS: Final = (
     Mutation(
@@ -172,7 +171,7 @@ MUTATIONS: Final = (
         "I1",
         "after a lost reply, whatever record stands there is taken for one's own",
         edit(_DECIDE, " or BatchRecord.decode(node.data).batch_id != batch_id:", ":"),
-        tests=(_RANDOM,),
+        tests=(f"{_LOST}test_a_record_of_the_same_name_that_somebody_else_wrote",),
     ),
     Mutation(
         "its-owner-stands",
