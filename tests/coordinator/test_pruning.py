@@ -335,9 +335,11 @@ def test_nothing_is_put_away_in_a_tree_that_was_rebuilt(world: World, client: Cl
     def rebuild(call: Call) -> None:
         if call.verb == "read" and "/verdicts/" in call.path:
             world.coordination.after = None
+            [day] = map(int, days_of(world))
             world.coordination.tree = Tree()
             other = world.client(FEW)
             make_tree(other.context, Head())
+            other.session.create(world.tree.refused_on(day))
             other.session.create(call.path, b"another batch")
 
     world.coordination.after = rebuild

@@ -11,7 +11,7 @@ from .claims import Claim
 from .context import TableContext
 from .errors import NotCommitted, Refused
 from .layout import VerdictName
-from .pruning import put_away_as
+from .pruning import find_put_away
 from .ratified import RatifiedLog
 from .records import BatchRecord, Refusal, Verdict
 
@@ -147,7 +147,7 @@ class Verdicts:
 
     def _put_away(self, transaction_id: str) -> Told | None:
         """The verdict on a transaction that was put away. To be asked after the records, which go there meanwhile."""
-        record = put_away_as(self._context, transaction_id)
+        record = find_put_away(self._context, transaction_id)
         return None if record is None else self._told(record, record.verdicts[0])
 
     def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:

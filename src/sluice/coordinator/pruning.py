@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .context import TableContext
@@ -16,7 +16,7 @@ from .layout import VerdictName
 from .records import BatchRecord, MalformedRecord
 from .store import ApplyRefused, Create, Delete, NodeExists, NoNode, NotEmpty, Op, ReplyLost, Write
 
-__all__ = ["prune", "put_away_as"]
+__all__ = ["find_put_away", "prune"]
 
 _log = logging.getLogger(__name__)
 _DAY_MS = 24 * 3600 * 1000
@@ -37,16 +37,21 @@ def prune(context: TableContext) -> None:
     reached = (state[0].generation, state[0].slot, state[0].version)
     names = sorted(filter(None, map(VerdictName.parse, context.coordination.children(tree.verdicts) or ())))
     today = context.clock.now_ms() // _DAY_MS
+    old = [name for name in names[: -limits.verdicts_kept] if (name.generation, name.slot, name.version) <= reached]
+    days = _days(context)
+    if today not in days and any(name.refusals for name in old):
+        _make_day(context, today)
     in_order = True  # the refusals of a transaction stay in their order: none is put away before an earlier one
-    for name in [name for name in names[: -limits.verdicts_kept] if (name.generation, name.slot, name.version) <= reached]:
+    for name in old:
         if not name.refusals:
             _drop(context, tree.verdict(name))
         elif in_order:
             in_order = _put_away(context, name, today)
-    _forget(context, today - math.ceil(limits.refusals_kept_s * 1000 / _DAY_MS))
+    first_kept = today - math.ceil(limits.refusals_kept_s * 1000 / _DAY_MS)
+    _forget(context, [day for day in sorted(days) if day < first_kept])
 
 
-def put_away_as(context: TableContext, transaction_id: str) -> BatchRecord | None:
+def find_put_away(context: TableContext, transaction_id: str) -> BatchRecord | None:
     """The verdict on a transaction that was put away, alone in a record; the latest where there are several, None without one."""
     paths = [context.tree.refusal(day, transaction_id) for day in sorted(_days(context), reverse=True)]
     node = next(filter(None, context.coordination.read_many(paths)), None)
@@ -75,31 +80,28 @@ def _put_away(context: TableContext, name: VerdictName, today: int) -> bool:
         Create(at, data) if known is None else Write(at, data, known.version) for (at, data), known in zip(kept.items(), there, strict=True)
     ]
     try:
-        _make_day(context, today)
         for some in _pieces([*ops, Delete(path, node.version)]):
             context.coordination.apply([*some, *context.standing()])
     except ApplyRefused as refused:
         context.recognise_again(getattr(refused.cause, "path", ""))
         return False
-    except (NoNode, ReplyLost) as error:
+    except ReplyLost as error:
         _log.debug("%s was not put away here: %s", path, error)
         return False
     return True
 
 
 def _make_day(context: TableContext, day: int) -> None:
-    if day in _days(context):
-        return
     try:
         context.coordination.create(context.tree.refused_on(day))
-    except NodeExists:
-        _log.debug("another client made day %d, too", day)
+    except (NodeExists, NoNode, ReplyLost) as error:  # where it is not there then, nothing is put away
+        _log.debug("day %d was not made here: %s", day, error)
 
 
-def _forget(context: TableContext, last: int) -> None:
-    """Remove what was put away on days before the last one that is kept."""
+def _forget(context: TableContext, days: Sequence[int]) -> None:
+    """Remove what was put away on these days."""
     left = _FORGOTTEN_AT_ONCE
-    for day in sorted(day for day in _days(context) if day < last):
+    for day in days:
         parent = context.tree.refused_on(day)
         names = context.coordination.children(parent) or ()
         try:
@@ -125,6 +127,6 @@ def _days(context: TableContext) -> set[int]:
     return {int(name) for name in context.coordination.children(context.tree.refused) or () if name.isdecimal()}
 
 
-def _pieces(ops: Sequence[Op]) -> Iterator[Iterable[Op]]:
+def _pieces(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
     for start in range(0, len(ops), _NODES_AT_ONCE):
         yield ops[start : start + _NODES_AT_ONCE]
