@@ -9,6 +9,9 @@
 # make check                formatting, lint, types, the direction of the imports
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
+# make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
+# make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
+# make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
 
@@ -30,7 +33,7 @@ WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-long test-delta simulate explore chaos mutate check bench-commits bench-engine java clean
+.PHONY: help demo test test-long test-delta simulate explore chaos mutate check bench-commits bench-engine bench-snapshots bench-overwrite bench-start java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -96,6 +99,15 @@ bench-commits: java $(READY)
 
 bench-engine: $(READY)
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
+
+bench-snapshots: $(READY)
+	@$(BIN)/python -m benchmarks.snapshots $(ARGS)
+
+bench-overwrite: $(READY)
+	@$(BIN)/python -m benchmarks.overwrite $(ARGS)
+
+bench-start: java $(READY)
+	@$(BIN)/python -m benchmarks.start $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-delta build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -96,9 +96,9 @@ def _run(name: str, target: Target, writers: int, seconds: float, latency_ms: fl
 
 
 def _show(reports: dict[str, Report]) -> None:
-    grid = Grid("system", "transactions/s", "versions/s", "p50 ms", "p99 ms", "max ms", "slowest/mean", "lost", "duplicated")
+    grid = Grid("system", "transactions/s", "versions/s", "p50 ms", "p99 ms", "max ms", "slowest/mean", "cpu ms", "lost", "duplicated")
     for name, each in reports.items():
-        numbers = (each.transactions_per_s, each.versions_per_s, each.p50_ms, each.p99_ms, each.max_ms, each.slowest_over_mean)
+        numbers = (each.transactions_per_s, each.versions_per_s, each.p50_ms, each.p99_ms, each.max_ms, each.slowest_over_mean, each.cpu_ms)
         grid.add_row(name, *(f"{number:,}" for number in (*numbers, each.lost, each.duplicated)))
     _console.print(grid)
 

@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,8 @@ class Load:
     deadline: float
     ended: float
     transactions: tuple[Transaction, ...]
+    cpu_ms_per_transaction: float = 0.0
+    """Processor time of the writer processes, all threads, for each transaction; it depends less on a busy machine than rates do."""
 
 
 class Writers:
@@ -98,7 +100,7 @@ class Writers:
         for process in self._processes:
             if process.wait() != 0 and process not in stuck:
                 raise SystemExit(f"a writer ended with status {process.returncode}; its own message is above")
-        return Load(start, deadline, ended, transactions)
+        return Load(start, deadline, ended, transactions, _cpu_ms(self._files))
 
 
 def _is_done(process: subprocess.Popen[str], until: float) -> bool:
@@ -125,7 +127,18 @@ def _read(writer: int, file: Path) -> list[Transaction]:
     """Each transaction has a line when it begins and a second one when it is acknowledged; the second one wins."""
     found: dict[int, Transaction] = {}
     for line in file.read_text().splitlines():
-        sequence, begun, *answer = json.loads(line)
+        told = json.loads(line)
+        if isinstance(told, dict):
+            continue
+        sequence, begun, *answer = told
         acknowledged, version = answer or (None, None)
         found[sequence] = Transaction(writer, sequence, begun, acknowledged, version)
     return list(found.values())
+
+
+def _cpu_ms(files: Sequence[Path]) -> float:
+    """Processor time per transaction, of the writers that came to their end."""
+    told = [json.loads(line) for file in files for line in file.read_text().splitlines()[-1:]]
+    ended = [each for each in told if isinstance(each, dict)]
+    spent, made = (sum(float(each[name]) for each in ended) for name in ("cpu_s", "transactions"))
+    return 1000 * spent / max(1.0, made)

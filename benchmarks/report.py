@@ -52,6 +52,8 @@ class Report:
     """Not acknowledged when the writer was killed."""
     slowest_over_mean: float
     """Transactions of the slowest writer over the mean of all."""
+    cpu_ms: float
+    """Processor time of the writers for each transaction, in milliseconds; without the coordinator and the store."""
 
     @property
     def sound(self) -> bool:
@@ -97,6 +99,7 @@ def measure(system: str, writers: int, ack: str, latency_ms: float, load: Load, 
         unacknowledged=len(rows_found.keys() - acknowledged),
         finished_late=len(answered) - len(counted),
         unfinished=len(timed) - len(answered),
+        cpu_ms=round(load.cpu_ms_per_transaction, 2),
         slowest_over_mean=round(min(per_writer[n] for n in range(writers)) * writers / max(1, len(counted)), 3),
     )
 

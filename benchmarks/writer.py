@@ -3,7 +3,8 @@
 It talks with the measuring process in lines: says `opened`; reads `warm`, appends once, says `ready`; reads the start
 and the deadline (in time.monotonic, which all processes of a machine share), and appends until the deadline. A
 transaction that has begun is finished; then it says `done`. Every acknowledgement is a line in `file` at once, so that nothing is forgotten
-when the process is killed: sequence, begun, acknowledged, version or null.
+when the process is killed: sequence, begun, acknowledged, version or null. The last line is an object with the processor time of all
+threads since the start, in seconds, and the transactions that took it.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def main(system: str, number: str, target: str, file: str) -> None:
         print("ready", flush=True)
         start, deadline = (float(word) for word in sys.stdin.readline().split())
         time.sleep(max(0.0, start - time.monotonic()))
-        sequence = 0
+        sequence, busy = 0, time.process_time()
         while time.monotonic() < deadline:
             sequence += 1
             _append(append, writer, sequence, log)
+        print(json.dumps({"cpu_s": time.process_time() - busy, "transactions": sequence}), file=log, flush=True)
         print("done", flush=True)
 
 

@@ -40,8 +40,8 @@ def remove(path: str, /, *, data_change: bool = True, **more: Any) -> Json:
     return {"remove": {"path": path, "deletionTimestamp": 4, "dataChange": data_change, **more}}
 
 
-def txn(app: str) -> Json:
-    return {"txn": {"appId": app, "version": 0}}
+def txn(app: str, version: int = 0) -> Json:
+    return {"txn": {"appId": app, "version": version}}
 
 
 def domain(name: str) -> Json:
@@ -135,7 +135,14 @@ TABLE: list[tuple[str, Json, str, str]] = [
     ("blind append against any change", unpartitioned(setup=[add("a")], won=[remove("a"), add("b")], own=[add("c")]), "ok/ok", "ok/ok"),
     ("blind append against an overwrite", case(setup=[A1], won=[remove("a"), B1], own=[C1], operation="WRITE"), "ok/ok", "ok/ok"),
     ("a blind append may number itself", case(txn_reads=[reads_app("t1")], won=[A1], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
-    ("own application id, not read, written by both", case(won=[A1, txn("t1")], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
+    ("own application id, not read, the same number", case(won=[A1, txn("t1")], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
+    (
+        "the same number is repeated, not refused",
+        case(setup=[A1], won=[txn("t1"), remove("a")], own=[remove("a"), txn("t1")]),
+        "delete/delete",
+        "ok/ok",
+    ),
+    ("own application id, not read, another number", case(won=[A1, txn("t1")], own=[B1, txn("t1", 1)]), "ok/ok", "txn/txn"),
     # -- the order of the checks: protocol, metadata, domain, application, appends, reads, deletes ----------------------------
     (
         "upgrade / upgrade",
@@ -251,7 +258,7 @@ TABLE: list[tuple[str, Json, str, str]] = [
     ("conflicting applications", case(txn_reads=[reads_app("t1")], won=[txn("t1")]), "txn/txn", "txn/txn"),
     (
         "an application that was read, whatever its number",
-        case(txn_reads=[reads_app("t1")], won=[txn("t1"), A1], own=[B1, txn("t1")]),
+        case(txn_reads=[reads_app("t1")], won=[txn("t1"), A1], own=[B1, txn("t1", 1)]),
         "txn/txn",
         "txn/txn",
     ),

@@ -124,9 +124,7 @@ def with_spark(folder: Path, location: str, coordinator: str, options: dict[str,
 
 
 def main(folder: Path, location: str, coordinator: str, endpoint: str, spark: str) -> None:
-    logging.basicConfig(filename=folder / "job.log", level=logging.INFO)
-    logging.getLogger("sluice").setLevel(1)
-    logging.getLogger("kazoo").setLevel(1)
+    logging.basicConfig(filename=folder / "job.log", level=1)
     mark = os.environ["MARK"]
     options = {"endpoint_url": endpoint, "region": "us-east-1", "path_style": "true", "access_key_id": ACCESS_KEY_ID}
     options |= {"secret_access_key": f"secret-{mark}", "session_token": f"token-{mark}"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import engine
+from benchmarks import engine, overwrite, snapshots
 from benchmarks.load import Load, Transaction
 from benchmarks.report import Report, measure, verdict
 from benchmarks.systems.base import ROWS, batch, transaction_of
@@ -142,3 +142,38 @@ def test_the_engine_is_measured_with_one_command() -> None:
     assert all(each["sound"] for each in found)
     assert {each["files"] for each in found if each["measure"] == "all-winners"} == {80}
     assert "verdict: ok, every decision is right" in result.stderr
+
+
+def test_the_start_is_measured_in_processes_of_their_own() -> None:
+    command = [sys.executable, "-m", "benchmarks.start", "--runs", "1", "--no-spark"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    told = {each["system"]: each["import_s"] for each in map(json.loads, done.stdout.splitlines())}
+    assert told.keys() == {"python", "sluice", "sluice.Table", "deltalake", "pyarrow"}
+    assert all(seconds >= 0 for seconds in told.values())
+
+
+def test_opening_tables_is_measured_with_one_command() -> None:
+    command = [sys.executable, "-m", "benchmarks.snapshots", "--files", "3000", "--wide", "500", "--row-group", "1000", "--repeat", "1"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    found = [snapshots.Measured(**json.loads(line)) for line in result.stdout.splitlines()]
+    assert {(each.system, each.measure, each.partition_columns) for each in found} >= {
+        ("sluice", "open", 1),
+        ("sluice", "list", 1),
+        ("delta-rs", "list", 1),
+        ("sluice", "refresh", 1),
+        ("sluice", "missing", snapshots.WIDE),
+    }
+    assert all(each.sound and each.peak_mb >= each.baseline_mb > 10 for each in found)
+    assert "verdict: ok, every list has the files that were written" in result.stderr
+    short = [replace(each, sound=each.measure != "list") for each in found]
+    assert snapshots.verdict(short).startswith("verdict: FAILED: ")
+
+
+def test_the_overwrite_is_measured_step_by_step(tmp_path: Path) -> None:
+    overwrite.make_table(tmp_path, 50)
+    command = [sys.executable, "-m", "benchmarks.overwrite", "--files", "50", "--folder", str(tmp_path), "--step"]
+    output = "".join(subprocess.run([*command, step], check=True, capture_output=True, text=True).stdout for step in ("replace", "reopen"))
+    told = [json.loads(line) for line in output.splitlines()]
+    assert [each["step"] for each in told] == ["open", "begin", "overwrite", "compare", "reopen"]
+    assert all(each["files"] == 50 and each["peak_mb"] > 0 for each in told)

@@ -19,6 +19,8 @@ from sluice import Commit, Table, __version__
 from sluice.cli import main
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.storage.location import open_store
+from tests.tables.conftest import Place
+from tests.tables.elsewhere import lose_everything
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("origin", pa.string())])
 
@@ -217,8 +219,13 @@ def test_recover_rebuilds_a_table_for_another_coordinator(table: Table, coordina
     assert sluice("recover", table.location, "--coordinator", coordinator).exit_code == 2
     begun = table.begin()
     begun.append(rows(9))
-    fresh = f"memory://{uuid.uuid4().hex}"
-    result = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0")
+    fresh, former = f"memory://{uuid.uuid4().hex}", table.properties["sluice.coordinator"]
+    refused = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0")
+    assert (refused.exit_code, f"--former {former}" in refused.output) == (2, True)
+    refused = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0", "--former", former)
+    assert (refused.exit_code, "lives" in refused.output) == (2, True)
+    lose_everything(Place(table.location, coordinator))
+    result = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0", "--former", former)
     assert result.exit_code == 0, result.output
     assert "the log is at version 2" in result.stderr
     lines = result.stdout.splitlines()
@@ -227,3 +234,46 @@ def test_recover_rebuilds_a_table_for_another_coordinator(table: Table, coordina
     again = sluice("recover", table.location, "--coordinator", fresh, "--wait-s", "0", "--json")
     assert again.exit_code == 2
     assert Table.open(table.location, coordinator=fresh).append(rows(10)) is not None
+
+
+# -- create, properties, compact ----------------------------------------------------------------------------------------
+
+
+def test_create_makes_the_table_that_is_described(tmp_path: Path, coordinator: str) -> None:
+    schema = "id bigint not null, origin string, tags map<string, decimal(10,2)>"
+    place = [str(tmp_path / "t"), "--coordinator", coordinator]
+    made = told("create", *place, "--schema", schema, "--partition-by", "origin", "--property", "delta.enableDeletionVectors=true")
+    assert made == {"created": f"file://{tmp_path}/t", "version": 0}
+    table = Table.open(tmp_path / "t", coordinator=coordinator)
+    assert [(field.name, field.nullable) for field in table.schema] == [("id", False), ("origin", True), ("tags", True)]
+    assert (table.partition_columns, table.properties["delta.enableDeletionVectors"]) == (("origin",), "true")
+    again = sluice("create", *place, "--schema", schema)
+    assert (again.exit_code, "TableExists" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("schema", "reason"), [("id", "no field"), ("", "no column"), ("id nonsense", "no type of Spark SQL")])
+def test_a_schema_that_is_none_is_refused_before_anything_is_made(schema: str, reason: str, tmp_path: Path, coordinator: str) -> None:
+    result = sluice("create", str(tmp_path / "t"), "--coordinator", coordinator, "--schema", schema)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_properties_are_shown_set_and_taken_away(table: Table, coordinator: str) -> None:
+    place = [table.location, "--coordinator", coordinator]
+    assert "delta.constraints.counted = id > 0\n" in sluice("properties", table.location).stdout
+    changed = told("properties", *place, "--set", "delta.checkpointInterval=20", "--unset", "delta.constraints.counted")
+    assert changed["delta.checkpointInterval"] == "20"
+    assert "delta.constraints.counted" not in changed
+    both = sluice("properties", *place, "--set", "a.b=1", "--unset", "a.b")
+    assert (both.exit_code, "either set or taken away" in both.stderr) == (2, True)
+
+
+def test_compact_merges_files_once(table: Table, coordinator: str) -> None:
+    place = [table.location, "--coordinator", coordinator]
+    assert sluice("compact", *place).stdout == f"compacted: {table.location} in version 3; 2 files became 1\n"
+    assert sluice("compact", *place).stdout == f"nothing to compact: {table.location}\n"
+    ordered = told("compact", *place, "--z-order-by", "id", "--where", "origin = 'JFK'")
+    assert (ordered["version"], ordered["added files"]) == (4, "1")
+    refused = sluice("compact", *place, "--where", "id = 1")
+    assert (refused.exit_code, "asks for the rows" in refused.stderr) == (2, True)

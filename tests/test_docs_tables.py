@@ -63,7 +63,7 @@ def _levels(rule: Rule) -> str:
 def _policies(rule: Rule) -> str:
     if rule.policies == frozenset(ConflictPolicy):
         return "all"
-    return "`delta`" if rule.policies == {ConflictPolicy.DELTA} else "`maxcompute-*`"
+    return "`maxcompute-*`" if all(policy.by_classes for policy in rule.policies) else "`delta`, `databricks`"
 
 
 def rules_table() -> list[str]:
@@ -175,7 +175,8 @@ def test_the_tree_of_errors_is_that_of_the_classes() -> None:
 
 def test_errors_have_the_attributes_that_are_told() -> None:
     details = raised_details()
-    committing = {"rule", "winning_version", "winning_operation", "transaction_id", "facts"}
+    winning = {f"winning_{each}" for each in ("version", "operation", "application", "host", "pid", "transaction_id", "time_ms")}
+    committing = {"rule", "transaction_id", "facts", "lost_operation", "lost_operation_name", *winning}
     for cells in rows(section("errors.md", "The classes")):
         [name] = re.findall(r"`([^`]+)`", cells[0])
         told = set(re.findall(r"`(\w+)`", cells[3]))

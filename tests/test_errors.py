@@ -63,7 +63,8 @@ def test_its_docstring_says_when_it_is_raised(cls: type[SluiceError]) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_it_is_retryable_exactly_where_the_same_call_may_succeed_later(cls: type[SluiceError]) -> None:
-    again = (coordinator_errors.ConcurrentModification, coordinator_errors.LeaseHeld, coordinator_errors.TransactionExpired)
+    names = ("ConcurrentModification", "LeaseHeld", "TransactionExpired", "UnknownFormat")
+    again = tuple(getattr(coordinator_errors, name) for name in names)
     assert cls.retryable == issubclass(cls, (Unavailable, *again))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ def test_a_broken_lease_is_lost_and_on_record(table: sluice.Table, coordinator: 
     assert (record["node"], record["reason"]) == (entry["lease"], "it hangs")
     assert "nightly on" in record["holder"]
     assert "(it hangs)" in run(table.location, "--coordinator", coordinator).stdout
+
+
+def test_a_commit_under_a_broken_lease_tells_who_broke_it_and_why(table: sluice.Table, coordinator: str) -> None:
+    with suppress(sluice.LeaseLost), table.lease():
+        [entry] = listed(table.location, coordinator)["leases"]
+        run("break", table.location, entry["lease"], "--coordinator", coordinator, "--yes", "--reason", "it hangs")
+        with pytest.raises(sluice.LeaseLost, match=r"is gone, broken by .*@.* \(it hangs\); take the lease again"):
+            table.append(pa.table({"id": [1], "origin": ["JFK"]}, schema=SCHEMA))
 
 
 @pytest.mark.parametrize("lease", ["l-x-0000000000", "../head", "head", ""])

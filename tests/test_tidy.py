@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 LINKS = {"coordinator", "storage", "spark_integration"}
 IGNORED = {".git", ".venv", ".venv-delta", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
+
+HEAVY = {".s3", ".parse", ".render", ".changes", ".options", ".reader", ".schemas", ".writer", ".write_plan", ".write_commit", ".clients"}
+"""What loads boto3, sqlglot or a phase of a Spark job, so what may be imported inside a function: processes start faster without."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
 """Put together from halves: this file is searched too."""
@@ -106,7 +109,7 @@ def late_imports(module: ast.Module) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_imports_stand_at_the_top(path: Path) -> None:
-    assert [(line, package) for line, package in late_imports(tree(path)) if package not in OPTIONAL] == []
+    assert [(line, package) for line, package in late_imports(tree(path)) if package not in OPTIONAL | HEAVY] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -1,78 +1,88 @@
 """sluice: many writers, one Delta table, nothing lost.
 
 ZooKeeper orders and decides, the object store holds every byte, Spark does the data work.
+
+Each name is imported when a program first uses it: a program that reads one table pays neither for Spark nor for an S3 client.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from .coordinator.clock import Deadline
-from .coordinator.errors import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentModification,
-    ConcurrentTransactionException,
-    CoordinatorUnavailable,
-    DeadlockDetected,
-    HalfCommitted,
-    LeaseHeld,
-    LeaseLost,
-    MetadataChangedException,
-    NotCommitted,
-    OutcomeUnknown,
-    PolicyConflictException,
-    ProtocolChangedException,
-    ProtocolMismatch,
-    Refused,
-    SessionLost,
-    TransactionExpired,
-    TreeReplaced,
-    Withdrawn,
-)
-from .coordinator.leases import Lease
-from .coordinator.outcomes import Commit, Outcome
-from .joining import transact, transaction
-from .storage.errors import (
-    AccessDenied,
-    BadChecksum,
-    ConstraintViolated,
-    Corrupt,
-    CorruptLogFile,
-    ForeignCommit,
-    InvalidRequest,
-    InvariantBroken,
-    LogGap,
-    MissingObject,
-    NoSuchBucket,
-    NotATable,
-    PredicateError,
-    SchemaMismatch,
-    SluiceError,
-    StorageFull,
-    StorageUnavailable,
-    TableExists,
-    TableNotFound,
-    Unavailable,
-    UnknownScheme,
-    UnsupportedFeature,
-    VersionNotFound,
-)
-from .tables.asking import outcome
-from .tables.history import HistoryEntry
-from .tables.locking import LeaseOn, lease, lease_on, leases
-from .tables.recovery import RecoveryReport, recover
-from .tables.several import CommitInfo, JointTransaction, read_together
-from .tables.table import Table
-from .tables.transaction import Transaction
-from .tables.vacuum import VacuumReport
-from .tables.views import TableSnapshot
-from .tables.writing import WritePlan
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .coordinator.clock import Deadline
+    from .coordinator.errors import (
+        ConcurrentAppendException,
+        ConcurrentDeleteDeleteException,
+        ConcurrentDeleteReadException,
+        ConcurrentModification,
+        ConcurrentTransactionException,
+        CoordinatorUnavailable,
+        DeadlockDetected,
+        HalfCommitted,
+        LeaseHeld,
+        LeaseLost,
+        MetadataChangedException,
+        NotCommitted,
+        OutcomeUnknown,
+        PolicyConflictException,
+        ProtocolChangedException,
+        ProtocolMismatch,
+        Refused,
+        SessionLost,
+        TransactionExpired,
+        TreeReplaced,
+        UnknownFormat,
+        Withdrawn,
+        WrongCoordinator,
+    )
+    from .coordinator.health import Health, health
+    from .coordinator.leases import Lease
+    from .coordinator.outcomes import Commit, Outcome
+    from .joining import transact, transaction
     from .spark_integration import configure, read, use_session
+    from .storage.errors import (
+        AccessDenied,
+        BadChecksum,
+        ConstraintViolated,
+        Corrupt,
+        CorruptLogFile,
+        ForeignCommit,
+        InvalidRequest,
+        InvariantBroken,
+        LogGap,
+        MissingObject,
+        NoSuchBucket,
+        NotATable,
+        PredicateError,
+        SchemaMismatch,
+        SluiceError,
+        StorageFull,
+        StorageUnavailable,
+        TableDropped,
+        TableExists,
+        TableNotFound,
+        Unavailable,
+        UnknownScheme,
+        UnsupportedFeature,
+        VersionNotFound,
+    )
+    from .tables.asking import outcome
+    from .tables.doctor import Diagnosis, doctor
+    from .tables.dropping import DropReport, forget
+    from .tables.history import HistoryEntry
+    from .tables.locking import LeaseOn, lease, lease_on, leases
+    from .tables.recovering import Recovered, recover_all
+    from .tables.recovery import RecoveryReport, recover
+    from .tables.several import CommitInfo, JointTransaction, read_together
+    from .tables.table import Table
+    from .tables.transaction import Transaction
+    from .tables.vacuum import VacuumReport
+    from .tables.views import TableSnapshot
+    from .tables.writing import WritePlan
 
 __all__ = [
     "AccessDenied",
@@ -90,8 +100,11 @@ __all__ = [
     "CorruptLogFile",
     "Deadline",
     "DeadlockDetected",
+    "Diagnosis",
+    "DropReport",
     "ForeignCommit",
     "HalfCommitted",
+    "Health",
     "HistoryEntry",
     "InvalidRequest",
     "InvariantBroken",
@@ -112,6 +125,7 @@ __all__ = [
     "PredicateError",
     "ProtocolChangedException",
     "ProtocolMismatch",
+    "Recovered",
     "RecoveryReport",
     "Refused",
     "SchemaMismatch",
@@ -120,6 +134,7 @@ __all__ = [
     "StorageFull",
     "StorageUnavailable",
     "Table",
+    "TableDropped",
     "TableExists",
     "TableNotFound",
     "TableSnapshot",
@@ -127,14 +142,19 @@ __all__ = [
     "TransactionExpired",
     "TreeReplaced",
     "Unavailable",
+    "UnknownFormat",
     "UnknownScheme",
     "UnsupportedFeature",
     "VacuumReport",
     "VersionNotFound",
     "Withdrawn",
     "WritePlan",
+    "WrongCoordinator",
     "__version__",
     "configure",
+    "doctor",
+    "forget",
+    "health",
     "lease",
     "lease_on",
     "leases",
@@ -142,20 +162,137 @@ __all__ = [
     "read",
     "read_together",
     "recover",
+    "recover_all",
     "transact",
     "transaction",
     "use_session",
 ]
 
-_NEED_PYSPARK = ("configure", "read", "use_session")
+_HOMES: Final = {
+    "coordinator.clock": ("Deadline",),
+    "coordinator.errors": (
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentModification",
+        "ConcurrentTransactionException",
+        "CoordinatorUnavailable",
+        "DeadlockDetected",
+        "HalfCommitted",
+        "LeaseHeld",
+        "LeaseLost",
+        "MetadataChangedException",
+        "NotCommitted",
+        "OutcomeUnknown",
+        "PolicyConflictException",
+        "ProtocolChangedException",
+        "ProtocolMismatch",
+        "Refused",
+        "SessionLost",
+        "TransactionExpired",
+        "TreeReplaced",
+        "UnknownFormat",
+        "Withdrawn",
+        "WrongCoordinator",
+    ),
+    "coordinator.health": (
+        "Health",
+        "health",
+    ),
+    "coordinator.leases": ("Lease",),
+    "coordinator.outcomes": (
+        "Commit",
+        "Outcome",
+    ),
+    "joining": (
+        "transact",
+        "transaction",
+    ),
+    "storage.errors": (
+        "AccessDenied",
+        "BadChecksum",
+        "ConstraintViolated",
+        "Corrupt",
+        "CorruptLogFile",
+        "ForeignCommit",
+        "InvalidRequest",
+        "InvariantBroken",
+        "LogGap",
+        "MissingObject",
+        "NoSuchBucket",
+        "NotATable",
+        "PredicateError",
+        "SchemaMismatch",
+        "SluiceError",
+        "StorageFull",
+        "StorageUnavailable",
+        "TableDropped",
+        "TableExists",
+        "TableNotFound",
+        "Unavailable",
+        "UnknownScheme",
+        "UnsupportedFeature",
+        "VersionNotFound",
+    ),
+    "tables.asking": ("outcome",),
+    "tables.doctor": (
+        "Diagnosis",
+        "doctor",
+    ),
+    "tables.history": ("HistoryEntry",),
+    "tables.locking": (
+        "LeaseOn",
+        "lease",
+        "lease_on",
+        "leases",
+    ),
+    "tables.dropping": (
+        "DropReport",
+        "forget",
+    ),
+    "tables.recovering": (
+        "Recovered",
+        "recover_all",
+    ),
+    "tables.recovery": (
+        "RecoveryReport",
+        "recover",
+    ),
+    "tables.several": (
+        "CommitInfo",
+        "JointTransaction",
+        "read_together",
+    ),
+    "tables.table": ("Table",),
+    "tables.transaction": ("Transaction",),
+    "tables.vacuum": ("VacuumReport",),
+    "tables.views": ("TableSnapshot",),
+    "tables.writing": ("WritePlan",),
+    "spark_integration": (
+        "configure",
+        "read",
+        "use_session",
+    ),
+}
+"""Which module defines which of the public names."""
+
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need PySpark are imported when they are first used, so that plain Python programs need none."""
-    if name in _NEED_PYSPARK:
-        try:
-            from . import spark_integration
-        except ModuleNotFoundError as error:
-            raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
-        return getattr(spark_integration, name)
-    raise AttributeError(f"module 'sluice' has no attribute {name!r}")
+    """Import a public name at its first use. Raises ImportError for one that needs PySpark where PySpark is missing."""
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'sluice' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f".{module}", __name__), name)
+    except ModuleNotFoundError as error:
+        if module != "spark_integration":
+            raise
+        raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

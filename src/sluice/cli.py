@@ -33,9 +33,13 @@ from .coordinator.presence import list_clients
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
+from .doctor_command import doctor_command
+from .drop_commands import drop_command, forget_command
 from .garbage_commands import recover_command, vacuum_command
+from .health_command import health_command
 from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
+from .table_commands import compact_command, create_command, properties_command
 from .tables.operations import row_count
 from .tables.table import Table
 from .version import __version__
@@ -70,8 +74,15 @@ def main() -> None:
 
 
 main.add_command(leases)
+main.add_command(health_command)
+main.add_command(doctor_command)
 main.add_command(vacuum_command)
 main.add_command(recover_command)
+main.add_command(drop_command)
+main.add_command(forget_command)
+main.add_command(create_command)
+main.add_command(properties_command)
+main.add_command(compact_command)
 
 
 def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 
 import click
+import orjson
 
 from .cli_parts import on_table, print_grid, print_json, time_text
-from .tables.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, recover
+from .tables.recovering import recover_all
+from .tables.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
 from .tables.table import Table
 
 __all__ = ["recover_command", "vacuum_command"]
@@ -18,6 +21,7 @@ __all__ = ["recover_command", "vacuum_command"]
 @click.option("--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
 @click.option("--retain-hours", type=click.FloatRange(min=0), help="For how long replaced files are kept; the table's own time by default.")
 @click.option("--force", is_flag=True, help="Allow a time shorter than the table's: readers of older versions may lose their files.")
+@click.option("--include-foreign", is_flag=True, help="Delete old files, too, that nothing accounts for; without it they are listed.")
 def vacuum_command(
     location: str,
     coordinator: str | None,
@@ -26,23 +30,29 @@ def vacuum_command(
     dry_run: bool,
     retain_hours: float | None,
     force: bool,
+    include_foreign: bool,
 ) -> None:
     """Delete what no version within retention needs and no writer can come to need, and the log's expired files.
 
     Files of writers that are alive stay however old they are; what dead ones left goes at once.
     """
     with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
-        report = table.vacuum(retain_hours, dry_run=dry_run, force=force)
-    garbage = [{"key": each.key, "size": each.size, "reason": each.reason.value} for each in report.garbage]
+        report = table.vacuum(retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign)
+    garbage, foreign = (
+        [{"key": each.key, "size": each.size, "reason": each.reason.value} for each in some] for some in (report.garbage, report.foreign)
+    )
     if as_json:
         log_files = list(report.log_files)
-        print_json({"dry_run": dry_run, "retain_hours": report.retain_hours, "garbage": garbage, "log_files": log_files})
+        hours = report.retain_hours
+        print_json({"dry_run": dry_run, "retain_hours": hours, "garbage": garbage, "log_files": log_files, "foreign": foreign})
         return
-    if dry_run:
-        print_grid({"reason": "reason", "size": "bytes", "key": "file"}, garbage)
+    if dry_run or foreign:
+        print_grid({"reason": "reason", "size": "bytes", "key": "file"}, [*(garbage if dry_run else []), *foreign])
     verb = "would delete" if dry_run else "deleted"
     reasons = ", ".join(f"{count} {reason}" for reason, count in report.counts.items()) or "none"
     click.echo(f"{verb}: {len(garbage)} files ({reasons}), {report.size_bytes} bytes; {len(report.log_files)} files of the log")
+    if foreign:
+        click.echo(f"left alone: {len(foreign)} old files that nothing accounts for; --include-foreign deletes them, too")
 
 
 @click.command("recover")
@@ -52,22 +62,66 @@ def vacuum_command(
     type=click.FloatRange(min=0),
     help=f"How long to wait for clients of the lost coordinator ({LONGEST_SESSION_S + LONGEST_PUT_S:g}); less only when none lives.",
 )
-def recover_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, wait_s: float | None) -> None:
+@click.option("--all", "all_below", is_flag=True, help="LOCATION is a folder: recover all tables below it, which wait together.")
+@click.option("--former", metavar="ID", help="The id of the table's coordinator, whose data were lost: the refusal without it tells it.")
+def recover_command(
+    location: str,
+    coordinator: str | None,
+    storage_options: dict[str, str],
+    as_json: bool,
+    wait_s: float | None,
+    former: str | None,
+    all_below: bool,
+) -> None:
     """Rebuild a table's nodes in ZooKeeper from its log, after ZooKeeper's data were lost.
 
     Everything that was published is there. What was filed or ratified and not published is not: it is listed, as far as anything
     of it is stored.
     """
+    if all_below:
+        _recover_all(location, coordinator, storage_options, as_json=as_json, wait_s=wait_s, former=former)
+        return
     report = recover(
         location,
         coordinator=coordinator,
         storage_options=storage_options,
+        former=former,
         wait_s=wait_s,
         told=lambda text: click.echo(text, err=True),
     )
     if as_json:
         print_json(asdict(report))
         return
+    _print_report(report)
+
+
+def _recover_all(
+    root: str, coordinator: str | None, storage_options: dict[str, str], *, as_json: bool, wait_s: float | None, former: str | None
+) -> None:
+    """Print a line for each table as it is done; exit with 1 when one could not be recovered."""
+    failed = False
+    for each in recover_all(
+        root,
+        coordinator=coordinator,
+        storage_options=storage_options,
+        former=former,
+        wait_s=wait_s,
+        told=lambda text: click.echo(text, err=True),
+    ):
+        failed |= each.error is not None
+        why = None if each.error is None else f"{type(each.error).__name__}: {' '.join(str(each.error).split())}"
+        if as_json:
+            told = {"location": each.location, "report": each.report and asdict(each.report), "left": each.left, "error": why}
+            click.echo(orjson.dumps(told))
+        elif each.report is not None:
+            _print_report(each.report)
+        else:
+            click.echo(f"{'left alone' if why is None else 'failed'}: {each.location}: {each.left or why}")
+    if failed:
+        sys.exit(1)
+
+
+def _print_report(report: RecoveryReport) -> None:
     click.echo(f"recovered: {report.location} goes on from version {report.version}")
     for half in report.half_done:
         where = [f"is missing in {', '.join(half.missing_in)}"] if half.missing_in else []

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.clock import Timeout
-from .tables.access import this_client
+from .coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
+from .tables.clients import this_client
 from .tables.retrying import ATTEMPTS, repeated
 from .tables.several import JointTransaction
 from .tables.table import Table
-from .tables.transactions import DEFAULT_TIMEOUT_S
 
 if TYPE_CHECKING:
     import pyarrow as pa

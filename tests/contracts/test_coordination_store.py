@@ -243,12 +243,21 @@ class TestNodes:
         assert [one.data.decode() for one in found if one] == ["7", *map(str, range(50)), "7"]
         assert store.read_many([]) == []
 
+    def test_a_look_gives_nodes_and_the_names_of_children(self, store: CoordinationStore) -> None:
+        store.ensure_path("/a/b")
+        store.create("/a/c", b"1")
+        nodes, names = store.look(["/a/c", "/missing", "/a"], ["/a", "/a/b", "/missing"])
+        assert [each and each.data for each in nodes] == [b"1", None, b""]
+        assert [None if each is None else sorted(each) for each in names] == [["b", "c"], [], None]
+        assert store.look([], []) == ([], [])
+
     @pytest.mark.parametrize("path", ["a", "", "/a/", "//a", "/a//b", "/./a", "/../a", "/a\0"])
     def test_a_malformed_path_is_refused(self, store: CoordinationStore, path: str) -> None:
         attempts: list[Callable[[], object]] = [
             lambda: store.create(path),
             lambda: store.read(path),
             lambda: store.read_many([path]),
+            lambda: store.look((), [path]),
             lambda: store.children(path),
             lambda: store.write(path, b"", version=0),
             lambda: store.delete(path),
@@ -438,6 +447,7 @@ def every_verb(store: CoordinationStore) -> list[Callable[[], object]]:
         lambda: store.ensure_path("/x/y"),
         lambda: store.read("/x"),
         lambda: store.read_many(["/x"]),
+        lambda: store.look(["/x"], ["/"]),
         lambda: store.children("/"),
         lambda: store.write("/x", b"", version=ANY_VERSION),
         lambda: store.delete("/x"),

@@ -15,13 +15,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.storage.errors import InvalidRequest, ObjectNotFound
+from sluice.storage.errors import InvalidRequest, ObjectNotFound, SluiceError
 from sluice.storage.location import open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
+from sluice.storage.texts import LongText, concatenated, sha256, stored_text, stream_of
 
-STORES = ["local", "local-no-links", "memory", "memory-plain", "s3", "s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused"]
-ATOMIC = ["local", "local-no-links", "memory", "s3", "s3-auto"]
+STORES = [
+    "local",
+    "local-no-links",
+    "memory",
+    "memory-plain",
+    "memory-folder",
+    "s3",
+    "s3-plain",
+    "s3-auto",
+    "s3-auto-ignored",
+    "s3-auto-refused",
+]
+ATOMIC = ["local", "local-no-links", "memory", "memory-folder", "s3", "s3-auto"]
 MIB = 1 << 20
 
 
@@ -42,7 +54,8 @@ def store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
         yield open_store(tmp_path / "a table, 100% ü")
     elif kind.startswith("memory"):
         memory = MemoryStore.open(uuid.uuid4().hex)
-        memory.disk.conditional_put = kind == "memory"
+        memory.disk.conditional_put = kind != "memory-plain"
+        memory.disk.hides = (lambda key: sum(key.encode()) % 2 == 0) if kind == "memory-folder" else None
         yield memory
         memory.forget()
     else:
@@ -101,6 +114,25 @@ def test_what_is_not_there_is_not_found(store: ObjectStore, read: Callable[[Obje
     store.put("no/such/thing", b"")  # now "no/such" is at most a folder
     with pytest.raises(ObjectNotFound, match="no/such"):
         read(store)
+
+
+def test_put_if_absent_sends_a_stream(store: ObjectStore) -> None:
+    """Content too large to hold: a commit that removes very many files."""
+    store.put("staged", os.urandom(20 * MIB))
+    text = concatenated([b"first line", stored_text(store, "staged")])
+    assert isinstance(text, LongText)
+    assert store.put_if_absent("folder/object", stream_of(text, sha256(text))) is True
+    assert store.put_if_absent("folder/object", stream_of(text, sha256(text))) is False
+    assert store.get("folder/object") == b"first line" + store.get("staged")
+
+
+def test_a_stream_that_turns_out_wrong_becomes_no_object(store: ObjectStore) -> None:
+    store.put("staged", os.urandom(10 * MIB))
+    text = stored_text(store, "staged")
+    assert isinstance(text, LongText)
+    with pytest.raises(SluiceError):
+        store.put_if_absent("folder/object", stream_of(text, "0" * 64))
+    assert keys(store, "folder/") == []
 
 
 def test_put_if_absent_writes_once(store: ObjectStore, kind: str) -> None:
@@ -329,3 +361,28 @@ def test_a_store_can_be_pickled(store: ObjectStore) -> None:
     other = pickle.loads(pickle.dumps(store))
     assert other.location == store.location
     assert other.get("object") == b"x"
+
+
+def test_a_listing_shows_what_was_there_and_stays_whatever_comes_and_goes_beside_it(store: ObjectStore) -> None:
+    lasting = [f"folder/{number:03}-stays" for number in range(0, 60, 3)]
+    for key in lasting:
+        store.put(key, b"x")
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        number = 0
+        while not over.is_set():
+            store.put_if_absent(f"folder/{number % 60:03}-comes", b"x")
+            store.delete(f"folder/{(number - 5) % 60:03}-comes")
+            number += 7
+
+    with ThreadPoolExecutor(1) as pool:
+        busy = pool.submit(come_and_go)
+        try:
+            for _ in range(20):
+                shown = keys(store, "folder/")
+                assert shown == sorted(set(shown))
+                assert [key for key in shown if key.endswith("stays")] == lasting
+        finally:
+            over.set()
+        busy.result()

@@ -40,6 +40,7 @@ def asked(footprint: Footprint, winner: Winner, level: IsolationLevel) -> Findin
 
 BLIND = mine(blind_append=True)
 READS_P1 = mine(predicates=("p = 1",), read_files=("a",), removes=("a",))
+LOCKS_P1 = mine(predicates=("p = 1",), locks=("p = 1",))
 METADATA = Metadata("id", "{}", (), {})
 SWITCHED_ON = {"configuration": {"delta.enableDeletionVectors": [None, "true"]}, "schema": "same", "other": False}
 APPEND_P1 = Winner(7, "WRITE", blind_append=True, adds=(added("1"),))
@@ -136,7 +137,15 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
         "appended-what-i-read",
     ),
     ("application I read", mine(read_apps=("app",)), Winner(7, app_versions={"app": 3}), "application-advanced", "application-advanced"),
-    ("application I did not read", mine(app_versions={"app": 3}), Winner(7, app_versions={"app": 3}), None, None),
+    ("application I write with the same number", mine(app_versions={"app": 3}), Winner(7, app_versions={"app": 3}), None, None),
+    (
+        "application I write with another number",
+        mine(app_versions={"app": 3}, blind_append=True),
+        Winner(7, app_versions={"app": 4}),
+        "application-advanced",
+        "application-advanced",
+    ),
+    ("application I neither read nor write", mine(app_versions={"app": 3}), Winner(7, app_versions={"other": 4}), None, None),
     (
         "a protocol nobody here implements",
         BLIND,
@@ -179,6 +188,8 @@ CASES: list[tuple[str, Footprint, Winner, str | None, str | None]] = [
         "class-refused",
         "class-refused",
     ),
+    ("read for update, blind append there", LOCKS_P1, APPEND_P1, "appended-what-i-read", "appended-what-i-lock"),
+    ("read for update, blind append elsewhere", LOCKS_P1, Winner(7, "WRITE", blind_append=True, adds=(added("2"),)), None, None),
     ("the same domain", mine(domains=("d",)), Winner(7, domains=frozenset({"d"})), "same-domain", "same-domain"),
     ("another domain", mine(domains=("d",)), Winner(7, domains=frozenset({"e"})), None, None),
 ]

@@ -435,3 +435,66 @@ def test_the_default_directory_is_below_the_users_home(monkeypatch: pytest.Monke
     assert default_directory() == tmp_path / "embedded"
     monkeypatch.delenv("SLUICE_HOME")
     assert default_directory() == Path.home() / ".sluice" / "embedded"
+
+
+# -- several environments and releases -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def another_copy(tmp_path: Path) -> Path:
+    """A folder with a second copy of the package, as a second virtual environment has one."""
+    folder = tmp_path / "another environment"
+    shutil.copytree(Path(lifecycle.__file__).parents[2], folder / "sluice", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def start_copy(folder: Path, directory: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    program = f"import sluice; assert sluice.__file__.startswith({str(folder)!r})\n{CLIENT}"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize("first", ["this", "another"])
+def test_programs_of_two_environments_share_one_server(directory: Path, another_copy: Path, start_client: StartClient, first: str) -> None:
+    starts: list[StartClient] = [start_client, lambda: start_copy(another_copy, directory)]
+    began = time.monotonic()
+    one, two = (start() for start in (starts if first == "this" else reversed(starts)))
+    try:
+        hosts = hosts_of(one)
+        assert hosts_of(two) == hosts
+        assert time.monotonic() - began < 30
+        assert sorted(running(directory).values()) == ["java", "supervisor"]
+        end(one)
+        os.kill(state(directory)["supervisor"], signal.SIGKILL)  # who is left starts its own in the same place
+        eventually(lambda: sorted(running(directory).values()) == ["java", "supervisor"] and bool(use(hosts)), "it serves again")
+    finally:
+        kill(two)
+
+
+@pytest.mark.parametrize("running_still", [True, False])
+def test_a_state_file_of_a_later_release_is_refused_in_words(directory: Path, start_client: StartClient, running_still: bool) -> None:
+    client = start_client()
+    hosts_of(client)
+    path = directory / "state.json"
+    if not running_still:
+        end(client)
+        eventually(lambda: not running(directory), "nothing runs")
+        path = directory / "plan.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(InvalidRequest, match=r"format 99.*Upgrade sluice here, or name another directory"):
+        join(directory)
+    if running_still:
+        end(client)
+
+
+def test_a_state_file_without_its_keys_is_named(directory: Path, start_client: StartClient) -> None:
+    client = start_client()
+    hosts_of(client)
+    whole = (directory / "state.json").read_text()
+    (directory / "state.json").write_text("{}")
+    with pytest.raises(InvalidRequest, match=r"state\.json is damaged"):
+        join(directory)
+    (directory / "state.json").write_text(whole)
+    end(client)

@@ -28,7 +28,7 @@ class Late:
         stale = self.alive.head()
         for _ in range(3):
             self.alive.append()
-        self.intent: Intent = append_intent(stale, transaction_id=new_id(new_client(), 0))
+        self.intent: Intent = append_intent(stale, transaction_id=new_id(new_client(), 0, 1, 0))
         owner = owner_of(self.intent.transaction_id)
         assert owner is not None
         self.owner.session.ensure_path(owner.path)

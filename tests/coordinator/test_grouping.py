@@ -73,7 +73,7 @@ def test_an_append_behind_a_change_of_metadata_in_the_same_batch_is_refused() ->
         {"footprint": Footprint(blind_append=True, protocol=True)},
         {"footprint": Footprint(blind_append=True, domains=("d",))},
         {"footprint": Footprint()},
-        {"footprint": Footprint(blind_append=True, policy="MaxCompute")},
+        {"footprint": Footprint(blind_append=True, policy="maxcompute-table")},
         {"expected_version": 1},
         {"staged": "_sluice/staged/x.json"},
         {"detach": True},
@@ -85,10 +85,14 @@ def test_what_is_more_than_an_append_has_a_version_of_its_own(special: dict[str,
     assert not groupable(append_intent(BASE, **special))
 
 
-def test_two_transactions_of_one_application_are_two_versions() -> None:
-    """A version names one number of an application: with two of them nobody could tell which was committed."""
-    decision = decided(BASE, [app_intent(BASE, 1), app_intent(BASE, 2), append_intent(BASE)])
-    assert [plan.slots for plan in decision.versions] == [(1,), (2, 3)]
+def test_of_two_numbers_of_one_application_in_a_batch_the_later_is_refused() -> None:
+    """Both depend on what the application had written: so a version never names two numbers of one application."""
+    decision = decided(BASE, [app_intent(BASE, 1), app_intent(BASE, 2), append_intent(BASE), app_intent(BASE, 1)])
+    assert [plan.slots for plan in decision.versions] == [(1, 3)]
+    _, other, _, again = decision.verdicts
+    assert other.refusal is not None
+    assert other.refusal.rule == "application-advanced"
+    assert (again.repeats, again.version, again.ordinal) == (True, decision.versions[0].version, 0)
 
 
 def test_row_ids_are_not_given_twice_in_one_batch() -> None:

@@ -8,54 +8,104 @@ from typing import Any
 import pytest
 
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
-from sluice.coordinator.instants import heads_together, version_beside
+from sluice.coordinator.errors import SessionLost
+from sluice.coordinator.instants import version_beside, versions_together
 from sluice.coordinator.layout import VerdictName
-from sluice.coordinator.memory import Fault, MemorySession
+from sluice.coordinator.memory import Call, Fault, MemorySession
 from sluice.coordinator.store import ANY_VERSION, Node
 
-from .joint_world import JointClient, JointWorld
-from .world import append_intent
+from .joint_world import JointClient, JointWorld, alone
+from .world import QUICK, append_intent
 
 
 def soon(seconds: float = 5.0) -> Deadline:
     return Deadline.after(seconds, SystemClock())
 
 
-def between_reads(monkeypatch: pytest.MonkeyPatch, writer: JointClient, *, times: int) -> None:
-    """Heads are read one after the other, as by requests in a row; others commit in between."""
-    honest = MemorySession.read_many
-    left = [times]
+def between_reads(monkeypatch: pytest.MonkeyPatch, writer: JointClient) -> None:
+    """Nodes are read one after the other, as by requests in a row; others commit before each of them."""
+    honest, inside = MemorySession.look, [False]
 
-    def one_by_one(session: MemorySession, paths: Sequence[str]) -> Any:
-        found: list[Node | None] = []
-        for path in paths:
-            found += honest(session, [path])
-            if left[0] > 0 and len(paths) > 1 and path.endswith("/head"):
-                left[0] -= 1
-                writer.append("ab")
+    def one_by_one(session: MemorySession, nodes: Sequence[str], parents: Sequence[str]) -> Any:
+        if inside[0] or len(parents) < 2 or len(nodes) != 2:
+            return honest(session, nodes, parents)
+        found: tuple[list[Node | None], list[list[str] | None]] = ([], [])
+        inside[0] = True
+        for path in (*nodes, *parents):
+            writer.append("ab")
+            shown = honest(session, [path], []) if path in nodes else honest(session, [], [path])
+            found[0].extend(shown[0])
+            found[1].extend(shown[1])
+        inside[0] = False
         return found
 
-    monkeypatch.setattr(MemorySession, "read_many", one_by_one)
+    monkeypatch.setattr(MemorySession, "look", one_by_one)
 
 
-def test_heads_of_two_tables_are_those_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every transaction writes both tables, so that they have the same version at every moment."""
+def test_versions_of_two_tables_are_those_of_one_moment_however_busy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every transaction writes both tables, so that they have the same version at every moment; they never stand still."""
     world = JointWorld("ab")
     writer, reader = world.client(), world.client()
     writer.append("ab")
-    between_reads(monkeypatch, writer, times=3)
-    heads = heads_together([reader.committers[name].context for name in "ab"], soon())
-    assert heads[0].version == heads[1].version > 0
+    between_reads(monkeypatch, writer)
+    for _ in range(3):
+        acknowledged = writer.head("b").version
+        versions = versions_together([reader.committers[name].context for name in "ab"], soon())
+        assert versions[0] == versions[1] > acknowledged
     world.check()
 
 
-def test_a_moment_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_that_were_not_written_together_stood_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`b` is committed only after `a`, and once for each of its commits: it is never seen ahead, nor two behind."""
     world = JointWorld("ab")
-    writer, reader = world.client(), world.client()
-    between_reads(monkeypatch, writer, times=10_000)
-    with pytest.raises(CoordinatorUnavailable, match="no moment was found"):
-        heads_together([reader.committers[name].context for name in "ab"], soon(0.05))
+    reader, writers = world.client(), world.client()
+    world.client().append("ab")
+    honest, inside = MemorySession.look, [False]
+
+    def by_turns(session: MemorySession, nodes: Sequence[str], parents: Sequence[str]) -> Any:
+        if inside[0] or len(nodes) != 2:
+            return honest(session, nodes, parents)
+        inside[0] = True
+        first = honest(session, nodes[:1], [])
+        for name in "abab":
+            alone(writers, name, append_intent(writers.head(name)))
+        second = honest(session, nodes[1:], parents)
+        inside[0] = False
+        return [*first[0], *second[0]], second[1]
+
+    monkeypatch.setattr(MemorySession, "look", by_turns)
+    for _ in range(3):
+        a, b = versions_together([reader.committers[name].context for name in "ab"], soon())
+        assert a in (b, b + 1)
+
+
+def test_a_client_that_slept_while_records_went_looks_again() -> None:
+    world = JointWorld("ab")
+    few = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+    writer, reader = world.client(few), world.client()
+    writer.append("ab")
+    seen: list[Call] = []
+
+    def overtake(call: Call) -> None:
+        if call.verb == "look" and call.session_id == reader.session.session_id:
+            seen.append(call)
+            if len(seen) == 1:
+                for _ in range(5):
+                    writer.append("ab")
+
+    world.coordination.after = overtake
+    versions = versions_together([reader.committers[name].context for name in "ab"], soon())
+    world.coordination.after = None
+    assert versions == [5, 5]
+    assert len(seen) == 2
+
+
+def test_a_tree_without_records_has_the_version_of_its_head() -> None:
+    world = JointWorld("ab")
+    client = world.client()
+    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [-1, -1]
+    alone(client, "a", append_intent(client.head("a")))
+    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [0, -1]
 
 
 @pytest.mark.parametrize("fault", [Fault.EXPIRED_BEFORE, Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_AFTER])
@@ -66,7 +116,7 @@ def test_a_session_that_expires_meanwhile_is_replaced(fault: Fault, skip: int) -
     client = world.client()
     client.append("ab")
     world.coordination.inject(fault, session=client.session, skip=skip)
-    assert [head.version for head in heads_together([client.committers[name].context for name in "ab"], soon())] == [0, 0]
+    assert versions_together([client.committers[name].context for name in "ab"], soon()) == [0, 0]
 
 
 def test_a_coordinator_that_stays_away_is_told_as_such() -> None:
@@ -75,7 +125,7 @@ def test_a_coordinator_that_stays_away_is_told_as_such() -> None:
     for _ in range(2):
         world.coordination.inject(Fault.EXPIRED_BEFORE)
     with pytest.raises(SessionLost, match="expired"):
-        heads_together([client.committers[name].context for name in "ab"], soon(0.0))
+        versions_together([client.committers[name].context for name in "ab"], soon(0.0))
 
 
 def test_a_version_beside_others_is_one_that_stood_with_all_of_them() -> None:

@@ -20,7 +20,7 @@ from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import BatchRecord, Footprint, Head, VersionPlan
+from sluice.coordinator.records import BatchRecord, Footprint, Head, Rendering, VersionPlan
 from sluice.coordinator.resolve import Queued, resolve
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.paths import commit_path
@@ -120,7 +120,7 @@ def test_i6_a_version_is_published_only_after_the_one_before(world: World) -> No
     client.append("first.parquet")
     state = client.context.read_published()
     assert state is not None
-    ahead = BatchRecord("b", 0, 0, (), (VersionPlan(5, 1, (9,), "x"),))
+    ahead = BatchRecord("b", 0, Rendering(0), (), (VersionPlan(5, 1, (9,), "x"),))
     client.committer.log.remember(5, b"{}\n")
     with pytest.raises(InvariantBroken, match="I6"):
         client.committer.publisher.publish(VerdictName(0, 9, 5, False), ahead, *state)

@@ -7,24 +7,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sluice.coordinator import publisher
 from sluice.coordinator.background import Background
 from sluice.coordinator.errors import OutcomeUnknown, Refused
 from sluice.coordinator.joint_resolve import CLOSED
 from sluice.coordinator.layout import newest_first
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.pruning import prune
 from sluice.coordinator.store import Create
 
 from .joint_world import JointClient, JointWorld, alone
-from .world import QUICK, append_intent, rewrite_intent
+from .world import QUICK, append_intent, prune, rewrite_intent
 
 FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[JointWorld]:
-    monkeypatch.setattr(publisher, "_PRUNE_EVERY", 1)
+def world() -> Iterator[JointWorld]:
     made = JointWorld("ab")
     made.client().append("ab", a="0.parquet")
     yield made

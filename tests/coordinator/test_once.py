@@ -13,13 +13,12 @@ from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.pruning import prune
-from sluice.coordinator.records import BatchRecord, Intent, Verdict
+from sluice.coordinator.records import BatchRecord, Intent, Rendering, Verdict
 from sluice.coordinator.store import Create
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.paths import commit_path
 
-from .world import DIRECT, QUICK, Client, World, append_intent, rewrite_intent
+from .world import DIRECT, QUICK, Client, World, append_intent, prune, rewrite_intent
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
 
@@ -117,7 +116,7 @@ def test_an_expired_session_is_no_trouble_of_who_reads(world: World) -> None:
 def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> None:
     client = world.client()
     claim = claim_slot(client.context, append_intent(client.head(), "x.parquet"), client.head(), soon())
-    record = BatchRecord("b", 0, 0, (Verdict(claim.slot, "somebody-else", 0, 0),), ())
+    record = BatchRecord("b", 0, Rendering(0), (Verdict(claim.slot, "somebody-else", 0, 0),), ())
     told = client.committer.verdicts.told_by(record, claim)
     assert told is not None
     assert told.verdict.transaction_id == claim.transaction_id

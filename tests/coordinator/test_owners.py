@@ -15,7 +15,7 @@ NOBODY = "00000000abcd"
 
 
 @pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
-@pytest.mark.parametrize("transaction_id", [new_id(NOBODY, 0), new_plan_id()], ids=["client", "plan"])
+@pytest.mark.parametrize("transaction_id", [new_id(NOBODY, 0, 1, 0), new_plan_id(0)], ids=["client", "plan"])
 def test_a_transaction_of_nobody_is_not_filed(limits: Limits, transaction_id: str) -> None:
     world = World()
     client = world.client(limits)
@@ -25,7 +25,7 @@ def test_a_transaction_of_nobody_is_not_filed(limits: Limits, transaction_id: st
     assert world.files() == {"first.parquet"}
 
 
-@pytest.mark.parametrize("transaction_id", [new_id(NOBODY, 0), new_plan_id()], ids=["client", "plan"])
+@pytest.mark.parametrize("transaction_id", [new_id(NOBODY, 0, 1, 0), new_plan_id(0)], ids=["client", "plan"])
 def test_a_transaction_of_nobody_is_filed_in_none_of_several_tables(transaction_id: str) -> None:
     world = JointWorld("ab")
     client = world.client()

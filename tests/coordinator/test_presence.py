@@ -70,7 +70,7 @@ def buried(coordination: MemoryCoordination, owner: Owner) -> bool:
 
 def test_an_id_tells_its_client() -> None:
     client = new_client()
-    ids = {new_id(client, 7) for _ in range(100)}
+    ids = {new_id(client, 7, number, 0) for number in range(100)}
     assert len(ids) == 100
     assert {owner_for(each).path for each in ids} == {f"/clients/{client}"}
     one = ids.pop()
@@ -82,13 +82,13 @@ def test_an_id_tells_its_client() -> None:
 
 
 def test_a_plans_attempts_have_one_owner_and_are_the_same_for_whoever_counts_them() -> None:
-    plan = new_plan_id()
+    plan = new_plan_id(0)
     second = another_id(plan)
     assert second == another_id(plan) != plan
     assert len({plan, second, another_id(second)}) == 3
     assert owner_for(second) == owner_for(plan)
     assert not owner_for(plan).is_client
-    assert owner_for(new_plan_id()) != owner_for(plan)
+    assert owner_for(new_plan_id(0)) != owner_for(plan)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_whoever_was_buried_does_not_come_back() -> None:
 
 def test_nobody_is_buried_where_all_data_were_lost_and_the_next_attempt_does_it() -> None:
     coordination = MemoryCoordination()
-    owner = owner_for(new_id(new_client(), 0))
+    owner = owner_for(new_id(new_client(), 0, 1, 0))
     assert not buried(coordination, owner)
     assert buried(coordination, owner)
 
@@ -214,8 +214,8 @@ def test_nobody_is_buried_where_all_data_were_lost_and_the_next_attempt_does_it(
 def test_an_id_of_somebody_else_is_not_restored() -> None:
     process = Process(MemoryCoordination())
     process.presence.announce()
-    assert not process.presence.restore(owner_for(new_id(new_client(), 0)))
-    assert not process.presence.restore(owner_for(new_plan_id()))
+    assert not process.presence.restore(owner_for(new_id(new_client(), 0, 1, 0)))
+    assert not process.presence.restore(owner_for(new_plan_id(0)))
 
 
 def test_a_client_that_was_away_for_very_long_does_not_come_back() -> None:

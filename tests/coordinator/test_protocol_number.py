@@ -11,7 +11,7 @@ from sluice.coordinator.bootstrap import check_tree, require_head
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline
 from sluice.coordinator.errors import ProtocolMismatch
-from sluice.coordinator.limits import NODE_PROTOCOL
+from sluice.coordinator.formats import NODE_PROTOCOL
 from sluice.coordinator.store import ANY_VERSION
 
 from .world import DIRECT, QUICK, Client, World, append_intent

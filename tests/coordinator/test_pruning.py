@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,15 +13,17 @@ from sluice.coordinator.bootstrap import make_tree
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import ConcurrentModification, NotCommitted, TreeReplaced, Withdrawn
 from sluice.coordinator.layout import newest_first
-from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
+from sluice.coordinator.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.outcomes import withdrawal
-from sluice.coordinator.pruning import prune
+from sluice.coordinator.pruning import forget as forget_old
 from sluice.coordinator.records import Head, Intent
+from sluice.coordinator.store import Delete, Write
 from sluice.coordinator.tree import Tree
+from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
 
-from .world import QUICK, Client, World, append_intent, rewrite_intent
+from .joint_world import JointWorld
+from .world import DIRECT, PARTITIONED, QUICK, Client, World, add, append_intent, intent_of, prune, rewrite_intent
 
 KEPT = 3
 DAYS = 2
@@ -188,18 +191,15 @@ def test_a_record_that_is_put_away_between_two_requests_is_found(world: World, c
     assert sum(days_of(world).values()) == 1
 
 
-@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
-def test_a_client_that_fails_while_it_puts_away_leaves_the_rest_to_the_next(world: World, client: Client, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER])
+def test_a_client_that_fails_while_it_puts_away_leaves_that_to_the_next(world: World, client: Client, fault: Fault) -> None:
     refused = stale(client)
-    guids = [refuse(client, refused()) for _ in range(4)]
-    for _ in range(KEPT):
-        client.append()
-    world.coordination.inject(fault, verb="apply", path="/t-", session=client.session)
-    prune(client.context)
-    assert sum(days_of(world).values()) == (1 if fault is Fault.REPLY_LOST else 0)  # none before an earlier one
-    prune(world.client(FEW).context)
-    assert sum(days_of(world).values()) == 4
-    assert all(is_refused(world.client(), guid) for guid in guids)
+    world.coordination.inject(fault, verb="apply", path="/published", session=client.session)
+    guid = refuse(client, refused())
+    assert is_refused(world.client(), guid)
+    forget(client)
+    assert sum(days_of(world).values()) == 1
+    assert is_refused(world.client(), guid)
 
 
 def test_a_large_batch_is_put_away_in_pieces_and_again_after_a_crash(world: World, client: Client) -> None:
@@ -208,49 +208,44 @@ def test_a_large_batch_is_put_away_in_pieces_and_again_after_a_crash(world: Worl
     for intent in intents:
         prefix = world.tree.slot_prefix(0, intent.transaction_id)
         client.session.create(prefix, intent.encode(), sequential=True)
-    client.append()
     pieces: list[Call] = []
 
     def crash(call: Call) -> Fault | None:
-        if call.verb != "apply" or "/t-" not in call.path:
+        if call.verb != "apply" or "/refused/" not in call.path:
             return None
         pieces.append(call)
         return Fault.REQUEST_LOST if len(pieces) == 2 else None
 
     world.coordination.before = crash
-    forget(client)
-    assert 0 < sum(days_of(world).values()) < 150
-    assert all(is_refused(world.client(), intent.transaction_id) for intent in intents[::50])
-    prune(client.context)
+    client.append()
     world.coordination.before = None
+    assert len(pieces) > 3
+    forget(client)
     assert sum(days_of(world).values()) == 150
     assert len(newest_first(client.session.children(world.tree.verdicts) or ())) == KEPT
     assert all(is_refused(world.client(), intent.transaction_id) for intent in intents[::50])
 
 
-def test_two_who_prune_at_once(world: World, client: Client) -> None:
+@pytest.mark.parametrize("count", [6, 150])
+def test_two_who_put_away_the_same_batch_at_once(world: World, client: Client, count: int) -> None:
+    """Another client does all of it, right before the first one's request arrives."""
     refused = stale(client)
-    guids = [refuse(client, refused()) for _ in range(6)]
+    intents = [refused() for _ in range(count)]
+    for intent in intents:
+        client.session.create(world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
     other = world.client(FEW)
-    for _ in range(KEPT):
-        client.append()
-    turns = iter([1, 4])
-    seen: list[Call] = []
 
     def meddle(call: Call) -> None:
-        if call.verb == "read" and "/verdicts/" in call.path and call.session_id == client.session.session_id:
-            seen.append(call)
-            if len(seen) == next_turn[0]:
-                next_turn[0] = next(turns, 0)
-                prune(other.context)
+        if call.verb == "apply" and any("/t-" in op.path for op in call.ops):
+            world.coordination.before = None
+            other.committer.publisher.publish_pending()
 
-    next_turn = [next(turns)]
-    world.coordination.after = meddle
-    prune(client.context)
-    world.coordination.after = None
-    prune(client.context)
-    assert sum(days_of(world).values()) == 6
-    assert all(is_refused(world.client(), guid) for guid in guids)
+    world.coordination.before = meddle
+    client.append()
+    assert world.coordination.before is None
+    forget(client)
+    assert sum(days_of(world).values()) == count
+    assert all(is_refused(world.client(), intent.transaction_id) for intent in intents[:: max(1, count // 3)])
 
 
 def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) -> None:
@@ -267,7 +262,7 @@ def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) 
     assert is_refused(world.client(), first)
     assert list(days_of(world).values()) == [1, 1]
     calendar.days = DAYS + 1
-    prune(aged.context)
+    forget_old(aged.context)
     assert list(days_of(world)) == [str(int(day) + DAYS)]
     assert world.client().committer.outcome(first, soon()).state == "unknown"
     assert is_refused(world.client(), second)
@@ -278,15 +273,29 @@ def test_of_old_refusals_so_many_go_at_once(world: World, client: Client, monkey
     refused = stale(client)
     for _ in range(5):
         refuse(client, refused())
-    forget(client)
     calendar = Calendar()
     calendar.days = DAYS + 2
     object.__setattr__(client.context, "clock", calendar)
     left = []
     for _ in range(4):
         left.append(sum(days_of(world).values()))
-        prune(client.context)
+        forget_old(client.context)
     assert left == [5, 3, 1, 0]
+    assert days_of(world) == {}
+
+
+def test_whoever_publishes_forgets_old_refusals_now_and_then(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off its path, and what goes wrong is left to the next time."""
+    monkeypatch.setattr(publisher, "FORGET_EVERY", 4)
+    aged = Client(world, FEW)
+    calendar = Calendar()
+    object.__setattr__(aged.context, "clock", calendar)
+    refuse(aged, stale(client)())
+    calendar.days = DAYS + 2
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/t-")
+    for _ in range(12):
+        aged.append()
+        assert aged.committer.background.drain(5.0)
     assert days_of(world) == {}
 
 
@@ -309,45 +318,30 @@ def test_a_transaction_whose_id_is_no_name_of_a_node_stops_nothing(world: World,
         raise client.committer.outcome("..", soon()).error or AssertionError
 
 
-def test_nothing_is_put_away_in_a_tree_that_was_lost(world: World, client: Client) -> None:
-    """All nodes are gone while somebody prunes, who makes none again."""
-    refuse(client, stale(client)())
-    for _ in range(KEPT):
-        client.append()
-
-    def lose(call: Call) -> None:
-        if call.verb == "read" and "/verdicts/" in call.path:
-            world.coordination.after = None
-            world.coordination.tree = Tree()
-
-    world.coordination.after = lose
-    prune(client.context)
-    assert world.coordination.after is None
-    assert [node.path for node in world.coordination.tree.walk()] == ["/"]
-
-
 def test_nothing_is_put_away_in_a_tree_that_was_rebuilt(world: World, client: Client) -> None:
-    """It has a record of the same name, which is of another batch."""
-    refuse(client, stale(client)())
-    for _ in range(KEPT):
-        client.append()
+    """It was lost and made again while somebody was about to raise `published`, and has the same nodes in the same versions."""
+    intent = stale(client)()
+    other = world.client(FEW)
 
     def rebuild(call: Call) -> None:
-        if call.verb == "read" and "/verdicts/" in call.path:
-            world.coordination.after = None
-            [day] = map(int, days_of(world))
+        if call.verb == "apply" and any("/t-" in op.path for op in call.ops):
+            world.coordination.before = None
+            [raised] = [op for op in call.ops if isinstance(op, Write) and op.path == world.tree.published]
             world.coordination.tree = Tree()
-            other = world.client(FEW)
             make_tree(other.context, Head())
-            other.session.create(world.tree.refused_on(day))
-            other.session.create(call.path, b"another batch")
+            for number in range(raised.version):
+                other.session.write(world.tree.published, b"{}", version=number)
+            for op in call.ops:
+                if isinstance(op, Delete):
+                    other.session.create(op.path)
 
-    world.coordination.after = rebuild
-    with pytest.raises(TreeReplaced):
-        prune(client.context)
-    session = world.client().session
-    assert len(session.children(world.tree.verdicts) or ()) == 1
+    world.coordination.before = rebuild
+    with pytest.raises((TreeReplaced, ConcurrentModification)):
+        client.commit(intent)
+    assert world.coordination.before is None
     assert sum(days_of(world).values()) == 0
+    object.__setattr__(world, "coordination", MemoryCoordination())
+    world.__post_init__()
 
 
 def test_of_two_verdicts_that_were_put_away_the_later_counts(world: World, client: Client) -> None:
@@ -363,11 +357,78 @@ def test_of_two_verdicts_that_were_put_away_the_later_counts(world: World, clien
     assert "after: " in str(world.client().committer.outcome(guid, soon()).error)
 
 
-def test_whoever_publishes_prunes_now_and_then(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "_PRUNE_EVERY", 4)
-    guid = refuse(client, stale(client)())
-    for _ in range(4 * KEPT):
-        client.append()
-    assert len(client.session.children(world.tree.verdicts) or ()) < 4 + KEPT
-    assert sum(days_of(world).values()) == 1
-    assert is_refused(world.client(Limits()), guid)
+def decided_at_once(client: Client, intents: list[Intent]) -> None:
+    """File these, and let the next commit decide all of them."""
+    for intent in intents:
+        client.session.create(client.world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+    client.committer.settle_queue(Deadline.after(60, SystemClock()))
+    client.committer.publisher.publish_pending()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(kind, size) for kind in ("appends", "refusals", "own versions", "mixed") for size in (1, 2, 3, 7, 32)]
+    + [("appends", 512), ("refusals", 512)],
+)
+def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size: int, kind: str) -> None:
+    world = World()
+    client = world.client(FEW.but(backlog_versions_max=3, verdicts_kept=4))
+    client.append("0.parquet")
+    base = client.head()
+    client.commit(rewrite_intent(base, "0.parquet", "1.parquet"))
+    refused = 0
+    for _ in range(2 if size >= 32 and kind in ("own versions", "mixed") else 8):
+        head = client.head()
+        own = [intent_of(head, [add(f"{uuid.uuid4()}.parquet")], PARTITIONED) for _ in range(size)]
+        lost = [rewrite_intent(base, "0.parquet", f"{uuid.uuid4()}.parquet") for _ in range(size)]
+        intents = {
+            "appends": [append_intent(head) for _ in range(size)],
+            "own versions": own,
+            "refusals": lost,
+            "mixed": [*own[: size // 2], *lost[size // 2 :]],
+        }[kind]
+        refused += sum(each in lost for each in intents)
+        decided_at_once(client, intents)
+        below = [node.path for node in world.coordination.tree.walk() if node.path.startswith(world.tree.root)]
+        rest = [path for path in below if "/t-" not in path]
+        assert len(rest) <= 4 + 12, sorted(rest)
+        assert len(below) - len(rest) == refused
+    world.check()
+
+
+def test_the_nodes_of_tables_stay_below_a_bound_when_transactions_go_over_several() -> None:
+    world = JointWorld("ab")
+    client = world.client(FEW.but(verdicts_kept=4))
+    for _ in range(20):
+        client.append("ab")
+        client.commit(client.reading())
+        for table in world.tables.values():
+            below = [node.path for node in world.coordination.tree.walk() if node.path.startswith(f"{table.tree.root}/")]
+            assert len(below) <= 4 + 12, sorted(below)
+    world.check()
+
+
+def test_what_an_acknowledgement_waits_for_is_the_same_with_every_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old refusals are looked for off its path."""
+    client = world.client(DIRECT.but(verdicts_kept=40))
+    client.append()
+    client.append()  # now it knows that nobody has a lease
+    monkeypatch.setattr(client.committer.publisher, "_later", lambda _: None)
+    costs = {len(calls_of(world, client.append)) for _ in range(100)}
+    assert len(costs) == 1
+
+
+@pytest.mark.parametrize("lost", [0, 60])
+def test_a_batch_of_a_table_with_a_long_name_is_published(lost: int) -> None:
+    """What goes with a raise may be more than ZooKeeper takes in one request."""
+    world = World(objects=MemoryStore.open(f"{uuid.uuid4()}/{'漢' * 330}"))
+    client = world.client(FEW)
+    client.append("0.parquet")
+    base = client.head()
+    client.commit(rewrite_intent(base, "0.parquet", "1.parquet"))
+    head = client.head()
+    intents = [rewrite_intent(base, "0.parquet", f"{uuid.uuid4()}.parquet") for _ in range(lost)]
+    decided_at_once(client, [*intents, *(append_intent(head) for _ in range(500 - lost))])
+    assert world.client().context.coordination.children(world.tree.slots(0)) == []
+    assert sum(days_of(world).values()) == lost
+    world.check()

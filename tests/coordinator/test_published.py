@@ -6,17 +6,30 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import orjson
 import pytest
 
-from sluice.coordinator.claims import claim_slot
+from sluice.coordinator.claims import Claim, claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
-from sluice.coordinator.records import Published
+from sluice.coordinator.outcomes import settle
+from sluice.coordinator.records import (
+    NO_SLOT,
+    BatchRecord,
+    Intent,
+    MalformedRecord,
+    Published,
+    Refusal,
+    Rendering,
+    Verdict,
+    VersionPlan,
+)
 from sluice.coordinator.store import Delete, Write
-from sluice.storage.errors import ObjectNotFound
+from sluice.storage.errors import ObjectNotFound, Unavailable
 from sluice.storage.paths import commit_path, staged_path
+from sluice.storage.texts import pieces
 
 from .world import DIRECT, QUICK, World, append_intent, rewrite_intent
 
@@ -92,7 +105,7 @@ def test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it(worl
     for _ in range(6):
         with pytest.raises(NotCommitted):
             client.commit(rewrite_intent(stale, "0.parquet", "2.parquet"))
-    content = world.client().committer.log.content(1)
+    content = b"".join(pieces(world.client().committer.log.content(1)))
     assert b"1.parquet" in content
     world.objects.disk.faults.clear()
     client.append()
@@ -149,3 +162,105 @@ def test_a_publisher_who_is_late_finds_what_was_staged_gone(world: World) -> Non
 
 def _paths(call: Call) -> list[str]:
     return [op.path for op in call.ops]
+
+
+def last_record(world: World) -> BatchRecord:
+    """The record of the batch published last."""
+    client = world.client()
+    state = client.context.read_published()
+    assert state is not None
+    node = client.session.read(f"{world.tree.verdicts}/{state[0].record}")
+    assert node is not None
+    return BatchRecord.decode(node.data)
+
+
+def decided_by_another(world: World, count: int) -> list[tuple[Claim, Intent]]:
+    """That many appends in one batch, which a client published that none of them belongs to."""
+    owner, other = world.client(), world.client()
+    intents = [append_intent(owner.head()) for _ in range(count)]
+    claims = [claim_slot(owner.context, intent, owner.head(), Deadline.after(20, SystemClock())) for intent in intents]
+    other.committer.settle_queue(Deadline.after(20, SystemClock()))
+    return list(zip(claims, intents, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_who_waits_reads_what_became_of_it_where_it_reads_that_it_is_published(world: World, count: int) -> None:
+    """Waiters of a small batch read no record, and those of a large one are told the same by its record."""
+    waiting = decided_by_another(world, count)
+    client = world.client()
+    record = last_record(world)
+    read: list[str] = []
+
+    def look(call: Call) -> None:
+        read.append(call.path)
+
+    world.coordination.before = look
+    for at, (claim, intent) in enumerate(waiting):
+        read.clear()
+        commit = client.committer._await(claim, intent, Deadline.after(5, SystemClock()), "published")
+        verdict = record.verdict_of(claim.slot)
+        assert verdict is not None
+        assert (commit.version, commit.ordinal, commit.transaction_id) == (verdict.version, verdict.ordinal, intent.transaction_id)
+        assert (commit.timestamp, commit.published, commit.repeated) == (record.versions[0].timestamp_ms, True, False)
+        assert any(path.startswith(world.tree.verdicts) for path in read) == (at >= 64)
+
+
+def test_a_slot_that_only_bears_the_name_of_a_transaction_is_not_told_that_this_is_committed(world: World) -> None:
+    """What `published` says of a transaction counts for its own slot and generation."""
+    [(claim, _)] = decided_by_another(world, 1)
+    client = world.client()
+    state = client.context.read_published()
+    assert state is not None
+    verdicts = client.committer.verdicts
+    assert settle(verdicts.published(claim, state[0])).version == 0
+    assert state[0].commit_of("another") is None
+    with pytest.raises(NotCommitted):
+        settle(verdicts.published(replace(claim, transaction_id="another"), state[0]))
+    later = replace(state[0], commits={claim.transaction_id: [claim.slot + 1, 7, 0, 1]})
+    assert settle(verdicts.published(claim, later)).version == 0
+    assert (
+        settle(verdicts.published(claim, replace(later, generation=1, commits={claim.transaction_id: [claim.slot, 7, 0, 1]}))).version == 0
+    )
+
+
+def test_what_is_refused_or_repeated_is_told_by_its_record() -> None:
+    verdicts = (
+        Verdict(4, "a", 7, 0),
+        Verdict(5, "b", refusal=Refusal("rule", "Refused", "no")),
+        Verdict(6, "a", 7, 0, repeats=True),
+        Verdict(7, "c", 3, 1, repeats=True),
+        Verdict(8, "d", 8, 0),
+        Verdict(NO_SLOT, "e", 8, 1),
+    )
+    record = BatchRecord("batch", 0, Rendering(1), verdicts, (VersionPlan(7, 100, (4,)), VersionPlan(8, 101, (8,))))
+    assert record.commits(64) == {"a": [4, 7, 0, 100], "d": [8, 8, 0, 101]}
+    assert record.commits(1) == {"a": [4, 7, 0, 100]}
+
+
+@pytest.mark.parametrize("place", ["x", [1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3, None], {}])
+def test_a_place_in_published_that_is_none_is_malformed(place: object) -> None:
+    published = Published.decode(orjson.dumps({**orjson.loads(Published().encode()), "commits": {"t": place}}))
+    with pytest.raises(MalformedRecord, match="commits"):
+        published.commit_of("t")
+
+
+def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be published; whoever looks says so, and does not ask the coordinator all the time."""
+    world = World()
+    client = world.client(QUICK)
+    client.append()
+    monkeypatch.setattr(client.committer, "publish", lambda *_: False)
+    monkeypatch.setattr(client.committer.background, "submit", lambda *_, **__: None)
+    client.commit(append_intent(client.head()), ack="ratified")
+    for name in client.session.children(world.tree.slots(0)) or ():
+        client.session.delete(f"{world.tree.slots(0)}/{name}")
+    calls: list[Call] = []
+    other = world.client(QUICK)
+
+    def count(call: Call) -> None:
+        calls.append(call)
+        assert len(calls) < 200
+
+    world.coordination.before = count
+    with pytest.raises(Unavailable, match=r"could not be published.*removed by hand"):
+        other.committer.publisher.publish_pending()

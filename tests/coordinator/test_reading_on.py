@@ -15,7 +15,7 @@ from sluice.coordinator.rebase import Attempt, meet_all
 from sluice.coordinator.rows import merge
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
 from sluice.storage.lineage import Moved, with_moves
-from sluice.storage.vectors import Rows, plan_vector
+from sluice.storage.vectors import Rows, inline_rows, plan_vector, to_text
 
 from .world import no_vectors
 
@@ -57,6 +57,48 @@ def test_who_read_a_file_depends_on_what_a_compaction_made_of_it() -> None:
     assert isinstance(found, Finding)
     assert found.rule.name == "removed-what-i-read"
     assert isinstance(meet_all(reading("other.parquet"), [first, second, gone], no_vectors), Attempt)
+
+
+def reading_rows(path: str, *rows: int) -> Attempt:
+    """It read rows of a file, and adds rows elsewhere, in a table with deletion vectors."""
+    footprint = Footprint(read_rows={path: to_text(Rows(rows))}, row_level=True, predicates=("a > 7",))
+    return Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+
+
+def deleting(version: int, source: AddFile, *rows: int) -> Winner:
+    left = replace(source, deletion_vector=vector_of(*rows))
+    return Winner(version, "DELETE", adds=(left,), removed={source.path: removed(source)})
+
+
+def test_who_read_rows_depends_on_these_rows_alone() -> None:
+    other, mine = deleting(1, file("a.parquet"), 3), deleting(1, file("a.parquet"), 3, 4)
+    assert isinstance(meet_all(reading_rows("a.parquet", 4), [other], inline_rows), Attempt)
+    found = meet_all(reading_rows("a.parquet", 4), [mine], inline_rows)
+    assert isinstance(found, Finding)
+    assert (found.rule.name, found.what) == ("removed-what-i-read", "1 row of a.parquet")
+
+
+def test_rows_that_were_read_are_followed_through_compactions() -> None:
+    moved = with_moves(removed(file("a.parquet"), data_change=False), [Moved("b.parquet", 0, 10, 5)])
+    compacted = Winner(1, "OPTIMIZE", adds=(replace(file("b.parquet"), data_change=False),), removed={"a.parquet": moved})
+    output = file("b.parquet")
+    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 4)], inline_rows), Attempt)
+    found = meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, output, 9)], inline_rows)
+    assert isinstance(found, Finding)
+    assert found.rule.name == "removed-what-i-read"
+
+
+def test_rows_whose_new_place_is_unknown_are_all_rows_of_the_new_files() -> None:
+    ordered = removed(file("a.parquet"), data_change=False)
+    compacted = Winner(1, "OPTIMIZE", adds=(replace(file("b.parquet"), data_change=False),), removed={"a.parquet": ordered})
+    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted], inline_rows), Attempt)
+    assert isinstance(meet_all(reading_rows("a.parquet", 4), [compacted, deleting(2, file("b.parquet"), 0)], inline_rows), Finding)
+
+
+def test_rows_that_nobody_can_read_are_all_rows_of_their_file() -> None:
+    footprint = Footprint(read_rows={"a.parquet": "no rows"}, row_level=True, predicates=("a > 7",))
+    attempt = Attempt("t", "WRITE", footprint, IsolationLevel.SNAPSHOT)
+    assert isinstance(meet_all(attempt, [deleting(1, file("a.parquet"), 3)], inline_rows), Finding)
 
 
 @pytest.mark.parametrize("base", [None, (1,)], ids=["none", "another"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.coordinator.content import Member, Winner, render, winner_of
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Footprint, Head, Intent
+from sluice.coordinator.records import Footprint, Head, Intent, Rendering
 from sluice.coordinator.resolve import Decision, Queued, resolve, window_start
 from sluice.storage.actions import decode_commit
 
@@ -44,7 +44,7 @@ def _queue(intents: Sequence[Intent]) -> list[Queued]:
 
 def _winners(decision: Decision) -> dict[int, Winner]:
     return {
-        p.version: winner_of(p.version, decode_commit(render(p, decision.members[p.version], 0), name=str(p.version)))
+        p.version: winner_of(p.version, decode_commit(render(p, decision.members[p.version], Rendering(0)), name=str(p.version)))
         for p in decision.versions
     }
 

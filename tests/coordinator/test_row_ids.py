@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from sluice.coordinator.content import Member, render
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Footprint, Head, Intent
+from sluice.coordinator.records import Footprint, Head, Intent, Rendering
 from sluice.coordinator.resolve import Decision, Queued, resolve
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
 from sluice.storage.row_tracking import ROW_TRACKING_DOMAIN
+from sluice.storage.texts import lines
 
 from .world import add, append_intent, intent_of, no_vectors, remove
 
@@ -43,7 +44,7 @@ def test_ids_are_given_without_gap_or_overlap(kinds: list[tuple[bool, int]]) -> 
     following = BASE.row_ids or 0
     following += 1
     for plan in decision.versions:
-        actions = decode_commit(render(plan, decision.members[plan.version], 0), name="v")
+        actions = decode_commit(render(plan, decision.members[plan.version], Rendering(0)), name="v")
         for action in actions:
             if isinstance(action, AddFile):
                 assert action.base_row_id == following
@@ -59,7 +60,7 @@ def test_a_file_that_is_added_again_keeps_its_ids() -> None:
     again = add("old", base_row_id=7, default_row_commit_version=2)
     intent = intent_of(BASE, [RemoveFile("old", True, deletion_timestamp=1), again], Footprint(removes=("old",), read_files=("old",)))
     decision = decided([intent])
-    actions = decode_commit(render(decision.versions[0], decision.members[4], 0), name="v")
+    actions = decode_commit(render(decision.versions[0], decision.members[4], Rendering(0)), name="v")
     (kept,) = [a for a in actions if isinstance(a, AddFile)]
     assert (kept.base_row_id, kept.default_row_commit_version) == (7, 2)
     assert decision.head.row_ids == 41
@@ -76,7 +77,7 @@ def test_a_file_without_a_row_count_is_refused_and_stops_nobody() -> None:
 
 def test_a_table_that_does_not_track_rows_gets_no_ids() -> None:
     decision = decided([append_intent(BASE)], replace(BASE, row_ids=None))
-    actions = decode_commit(render(decision.versions[0], decision.members[4], 0), name="v")
+    actions = decode_commit(render(decision.versions[0], decision.members[4], Rendering(0)), name="v")
     assert not any(isinstance(a, DomainMetadata) for a in actions)
     assert all(a.base_row_id is None for a in actions if isinstance(a, AddFile))
 
@@ -84,5 +85,5 @@ def test_a_table_that_does_not_track_rows_gets_no_ids() -> None:
 @pytest.mark.parametrize(("intent", "told"), [(appending(1, "a"), "true"), (rewriting(1, "a", "old"), "false")])
 def test_the_commit_says_whether_row_ids_were_kept(intent: Intent, told: str) -> None:
     decision = decided([intent])
-    info = orjson.loads(render(decision.versions[0], decision.members[4], 0).splitlines()[0])["commitInfo"]
+    info = orjson.loads(next(lines(render(decision.versions[0], decision.members[4], Rendering(0)))))["commitInfo"]
     assert info["tags"] == {"delta.rowTracking.preserved": told}

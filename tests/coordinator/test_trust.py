@@ -202,7 +202,7 @@ class TestClosedNodes:
         ledger = Table.create(tmp_path / "ledger", SCHEMA, coordinator=finance)
         orders = Table.create(tmp_path / "orders", SCHEMA, coordinator=sales)  # both in one process, each as its own user
         assert (append(ledger), append(orders)) == (1, 1)
-        with pytest.raises(NotATable, match="knows no table"):
+        with pytest.raises(NotATable, match="belongs to the coordinator"):
             Table.open(tmp_path / "orders", coordinator=finance)
         into_sales = f"zk://{zk.plain}{group}-sales"
         for attempt in (

@@ -14,11 +14,14 @@ from sluice.coordinator.bootstrap import make_tree
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.formats import Release
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.outcomes import Commit
+from sluice.coordinator.pruning import spare
 from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.coordinator.store import Delete
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
@@ -35,13 +38,25 @@ def no_vectors(vector: DeletionVector) -> Rows:
     raise AssertionError(f"nobody should ask for {vector.unique_id}")
 
 
+def prune(context: TableContext) -> None:
+    """Take away all records that are spare, as raises do a few at a time."""
+    while True:
+        state = context.look()
+        names = [] if state is None else spare(state.records, state.published, context.limits.verdicts_kept)
+        if not names:
+            return
+        context.coordination.apply([Delete(context.tree.verdict(name)) for name in names])
+
+
 class Client:
     """One writer: its own session (a new one when it expired) and its own caches."""
 
-    def __init__(self, world: World, limits: Limits = QUICK, objects: ObjectStore | None = None) -> None:
+    def __init__(self, world: World, limits: Limits = QUICK, objects: ObjectStore | None = None, release: Release | None = None) -> None:
         self.world = world
         self.session: MemorySession = world.coordination.connect()
-        self.context = TableContext(objects or world.objects, world.tree, self._connect, SystemClock(), limits)
+        self.context = TableContext(
+            objects or world.objects, world.tree, self._connect, SystemClock(), limits, release=release or Release()
+        )
         self.committer = Committer(self.context)
 
     def _connect(self) -> MemorySession:
@@ -117,8 +132,8 @@ class World:
         self.tree = TableTree(self.objects.location)
         make_tree(Client(self).context, Head())
 
-    def client(self, limits: Limits = QUICK) -> Client:
-        return Client(self, limits)
+    def client(self, limits: Limits = QUICK, release: Release | None = None) -> Client:
+        return Client(self, limits, release=release)
 
     def log(self) -> list[list[dict[str, object]]]:
         """The published log: the actions of every version, from 0, dense."""

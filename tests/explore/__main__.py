@@ -103,7 +103,7 @@ class Seen:
 
 def _search(world: World, seconds: float) -> Seen:
     """Search one world; a large one with few interruptions first, and then without a bound for as long as there is time."""
-    with in_a_small_world(prune_every=world.prune_every):
+    with in_a_small_world():
         seen = _searched(world, seconds)
         Actor.forget_all()
     return seen
@@ -149,7 +149,7 @@ def _told(world: World, search: Search, finding: Finding) -> str:
 
 def _replay(name: str, moves: str) -> int:
     world = WORLDS[name]
-    with in_a_small_world(prune_every=world.prune_every):
+    with in_a_small_world():
         search = search_of(world)
         broken = show(search, _moves(search, moves))
         Actor.forget_all()

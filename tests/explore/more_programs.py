@@ -18,7 +18,8 @@ from sluice.coordinator.presence import Presence
 from sluice.coordinator.records import ClientName, Footprint
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
-from sluice.tables.access import Access, TableAddress
+from sluice.tables.access import Access
+from sluice.tables.address import TableAddress
 from sluice.tables.vacuum import vacuum
 
 from .programs import TIME_S, Program, added, append_intent, committer_of, context_of, head_of, intent_of, telling

@@ -168,6 +168,10 @@ class SeatSession:
         """Several nodes."""
         return list(self._ask(Look(self.session_id, "read_many", tuple(paths)))) if paths else []
 
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """Several nodes, then the names of children; others have their turn in between."""
+        return self.read_many(nodes), [self.children(path) for path in parents]
+
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children, or None."""
         check_path(path)
@@ -258,8 +262,9 @@ class SeatStore:
         """Write or replace an object."""
         self._ask("put", check_key(key), bytes(data))
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists; in two steps where the store cannot do it in one."""
+        data = data if isinstance(data, bytes) else data.read()
         if self.atomic_put_if_absent:
             return bool(self._ask("put_if_absent", check_key(key), bytes(data)))
         if self._ask("head", check_key(key), missing=True) is not None:

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, identity, leases, publisher
+from sluice.coordinator import background, identity, leases
 
 from .actor import current_seat
 
@@ -90,7 +90,7 @@ class _Chance:
 
 
 @contextmanager
-def in_a_small_world(*, prune_every: int = 32) -> Iterator[None]:
+def in_a_small_world() -> Iterator[None]:
     """Let production code draw from its seat, work in its own thread, and leave alone what outlives a client.
 
     What a client owes when it was acknowledged as ratified is left to others: it may always have died right then.
@@ -102,7 +102,6 @@ def in_a_small_world(*, prune_every: int = 32) -> Iterator[None]:
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(background.Background, "submit", lambda *_: None),
         patch.object(leases, "_of_thread", _OfSeat({})),
-        patch.object(publisher, "_PRUNE_EVERY", prune_every),
         *(patch.object(module, "ThreadPoolExecutor", _pool) for module in _with_pools()),
     ]
     before = logging.root.manager.disable

@@ -190,11 +190,11 @@ def test_a_lease_that_is_not_checked_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_publishing_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Committer.publish
 
-    def hasty(self: Committer, before: object, record: object, published: object, node: object) -> bool:
+    def hasty(self: Committer, before: object, record: object) -> bool:
         version = record.last_version  # type: ignore[attr-defined]
         if version is not None:
             self.publisher._put(record, version)  # type: ignore[arg-type]
-        return honest(self, before, record, published, node)  # type: ignore[arg-type]
+        return honest(self, before, record)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Committer, "publish", hasty)
     assert "I6" in searched(WORLDS["ahead"]).findings[0].what

@@ -22,7 +22,7 @@ from sluice.coordinator.records import Footprint, Head
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
 from sluice.tables import creation
-from sluice.tables.access import TableAddress
+from sluice.tables.address import TableAddress
 
 from .actor import Actor
 from .judge import Judge
@@ -63,7 +63,6 @@ class World:
     tables: tuple[str, ...] = (A,)
     files: tuple[str, ...] = ()
     conditional_put: bool = True
-    prune_every: int = 32
     limits: Limits = QUEUE
     leased: bool = False
     created: bool = False
@@ -171,7 +170,7 @@ def search_of(world: World, *, switches: int | None = None) -> Search:
     return Search(
         services=services,
         actors=actors,
-        judge=Judge(world.tables, files=world.created, pruned=world.prune_every < 32),
+        judge=Judge(world.tables, files=world.created, pruned=world.limits.verdicts_kept < 32),
         faults=world.faults,
         kinds=world.kinds,
         early=world.early,
@@ -298,7 +297,6 @@ _ALL = [
         "records are pruned while others look for theirs; messages are lost",
         _THREE_FILES,
         limits=FORGETFUL,
-        prune_every=1,
         faults=1,
         kinds=LOST,
     ),
@@ -345,7 +343,6 @@ _ALL = [
         "two appends, a helper, a publisher, records are pruned; up to two things go wrong",
         (*_THREE_FILES, _HELPER, _PUBLISHER),
         limits=FORGETFUL,
-        prune_every=1,
         faults=2,
         kinds=CRASH | LOST | EXPIRED | PUTS,
         weight=4,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import commits, decisions, garbage, joints, leases
+from . import commits, decisions, foreign, garbage, joints, leases, releases
 from .mutation import Mutation
 
 __all__ = ["MUTATIONS", "table"]
@@ -15,6 +15,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     *leases.MUTATIONS,
     *joints.MUTATIONS,
     *garbage.MUTATIONS,
+    *releases.MUTATIONS,
+    *foreign.MUTATIONS,
 )
 
 

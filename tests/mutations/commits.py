@@ -44,23 +44,47 @@ _RATIFYING: Final = (
         "the same for a transaction without a slot",
         edit(
             _DIRECT,
-            "Write(context.tree.head, after.encode(), head_node.version)",
+            "Write(context.tree.head, after.encode(), state.head_node.version)",
             "Write(context.tree.head, after.encode(), -1)",
         ),
         tests=(f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[fast path]",),
     ),
     Mutation(
+        "published-tells-of-its-own-slots",
+        "I3",
+        "what `published` says of a transaction is taken for every slot that bears its name",
+        edit(
+            f"{COORDINATOR}outcomes.py",
+            "if told is not None and (published.generation, told[0]) == (claim.generation, claim.slot):",
+            "if told is not None:",
+        ),
+        tests=(
+            "tests/coordinator/test_published.py::test_a_slot_that_only_bears_the_name_of_a_transaction_is_not_told_that_this_is_committed",
+        ),
+    ),
+    Mutation(
+        "published-tells-of-commits-only",
+        "I3",
+        "`published` tells repetitions as commits of their own",
+        edit(
+            f"{COORDINATOR}records.py",
+            "v.refusal is None and not v.repeats and v.version in timestamps",
+            "v.refusal is None and v.version in timestamps",
+        ),
+        tests=("tests/coordinator/test_published.py::test_what_is_refused_or_repeated_is_told_by_its_record",),
+    ),
+    Mutation(
         "batch-is-recognised",
         "I1",
         "after a lost reply, whatever record stands there is taken for one's own",
-        edit(_COMMITTER, " or BatchRecord.decode(node.data).batch_id != record.batch_id", ""),
+        edit(_COMMITTER, " or not is_batch(node.data, record.batch_id)", ""),
         tests=(f"{_OVERTAKEN}test_a_record_of_the_same_name_that_somebody_else_wrote",),
     ),
     Mutation(
         "batch-is-recognised-on-the-fast-path",
         "I1",
         "the same for a transaction without a slot",
-        edit(_DIRECT, "return BatchRecord.decode(node.data).batch_id == record.batch_id", "return True"),
+        edit(_DIRECT, "return is_batch(node.data, record.batch_id)", "return True"),
         tests=(f"{_OVERTAKEN}test_a_record_of_the_same_name_on_the_fast_path",),
     ),
     Mutation(
@@ -122,7 +146,7 @@ _RATIFYING: Final = (
         "slots-that-vanish-stop-the-look",
         "I3",
         "of a queue in which a slot is not there any more, the others are decided",
-        edit(f"{COORDINATOR}queued.py", "            return ()\n        queue.append", "            continue\n        queue.append"),
+        edit(f"{COORDINATOR}queued.py", "            return ()\n        try:", "            continue\n        try:"),
         accepted="a slot goes when it is published, so that the head has moved, and the comparison of the head stops the decision",
     ),
     Mutation(
@@ -149,7 +173,7 @@ _RATIFYING: Final = (
         "the fast path is taken though somebody waits in the queue",
         edit(
             _DIRECT,
-            "    if undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head):\n        return None\n",
+            "    if undecided(state.slots, head):\n        return None\n",
             "",
         ),
         tests=(f"{_PROTOCOL}test_who_waits_in_the_queue_is_not_passed",),
@@ -158,7 +182,7 @@ _RATIFYING: Final = (
         "fast-path-when-idle",
         "order",
         "the fast path is taken though a version waits to be published",
-        edit(_DIRECT, "    if not idle or head.slot", "    if head.slot"),
+        edit(_DIRECT, "state is None or not state.is_published or", "state is None or"),
         tests=("tests/coordinator/test_published.py::test_no_more_is_ratified_than_may_wait[fast path]",),
     ),
     Mutation(
@@ -167,8 +191,8 @@ _RATIFYING: Final = (
         "an object store that is away while a queue is decided fails whoever decides",
         edit(
             _COMMITTER,
-            '            except _TROUBLE as trouble:\n                _log.info("transaction %s waits',
-            '            except ZeroDivisionError as trouble:\n                _log.info("transaction %s waits',
+            "            except _TROUBLE as trouble:\n                unknown",
+            "            except ZeroDivisionError as trouble:\n                unknown",
         ),
         tests=(f"{_PROTOCOL}test_an_unavailable_store_during_a_decision_only_delays",),
         seeds=SEEDS,
@@ -233,22 +257,56 @@ _LOST: Final = (
         "application-number-once",
         "I12",
         "an application's transaction is committed as often as it is filed",
-        edit(_RESOLVE, "winner.app_versions.get(app, number - 1) >= number", "False"),
+        edit(_RESOLVE, "winner.app_versions.get(app) == number", "False"),
         tests=(f"{_PROTOCOL}test_an_application_transaction_twice_in_one_batch",),
         seeds=SEEDS,
     ),
     Mutation(
-        "applications-do-not-share-a-version",
+        "applications-are-depended-on",
+        "serial",
+        "an application that wrote another number since is no conflict",
+        edit(f"{COORDINATOR}conflicts.py", " if theirs.get(app, number) != number}", " if False}"),
+        tests=(f"{_PROTOCOL}test_an_application_that_went_on_refuses_another_number",),
+    ),
+    Mutation(
+        "numbered-appends-are-compared",
+        "serial",
+        "a plain append that an application numbers is grouped without a look at what that application wrote",
+        edit(
+            _RESOLVE,
+            "groupable(intent) and not intent.footprint.app_versions\n            if plain",
+            "groupable(intent)\n            if plain",
+        ),
+        tests=(f"{_GROUPING}test_of_two_numbers_of_one_application_in_a_batch_the_later_is_refused",),
+    ),
+    Mutation(
+        "applications-are-depended-on-from-the-plan-on",
+        "serial",
+        "a plan's application may have gone on between planning and committing",
+        edit(f"{TABLES}transactions.py", "        _require_number(access, change, attempt)\n", "        pass\n"),
+        tests=("tests/tables/test_applications.py::test_a_checkpoint_that_was_started_twice",),
+    ),
+    Mutation(
+        "repeated-before-refused",
         "I12",
-        "two transactions of one application may become one version",
-        edit(_RESOLVE, "            and not (apps & group.apps)\n", ""),
-        tests=(f"{_GROUPING}test_two_transactions_of_one_application_are_two_versions",),
+        "what an application committed already under this number is refused for what it conflicts with",
+        edit(
+            f"{TABLES}transactions.py",
+            "            if repeated is None:\n                raise\n            return repeated\n        repeated",
+            "            raise\n        repeated",
+        ),
+        tests=("tests/tables/test_applications.py::test_the_same_number_that_is_committed_between_two_looks",),
     ),
     Mutation(
         "undecided-is-decided-by-who-asks",
         "I10",
         "who asks for an outcome does not decide an undecided slot",
-        edit(_COMMITTER, "        if claim is None or node is None:\n            found", "        if True:\n            found"),
+        edit(
+            _COMMITTER,
+            "            if state is not None and claim is not None and node is not None:\n"
+            "                break\n            if claim is None:",
+            "            if True:",
+        ),
         tests=(f"{_INVARIANTS}test_i10_every_outcome_can_be_asked_for_by_anyone",),
         seeds=SEEDS,
     ),
@@ -258,8 +316,8 @@ _LOST: Final = (
         "an outcome is told by a server that is behind",
         edit(
             _COMMITTER,
-            "        self.context.coordination.barrier()\n        state = self.context.read_head()",
-            "        state = self.context.read_head()",
+            "            self.context.coordination.barrier()\n            state = self.context.read_head()",
+            "            state = self.context.read_head()",
         ),
         tests=(f"{_OVERTAKEN}test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing",),
     ),
@@ -273,8 +331,8 @@ _LOST: Final = (
     Mutation(
         "refusals-are-kept",
         "I10",
-        "the records of refusals go with the others",
-        edit(_PRUNING, "        if not name.refusals:", "        if True:"),
+        "the records of refusals go, and nothing of them is put away",
+        edit(_PUBLISHER, "[raised, *kept, *with_it, *context", "[raised, *with_it, *context"),
         tests=(f"{_PUT_AWAY}test_refusals_leave_the_records_and_are_told_with_their_reason",),
     ),
     Mutation(
@@ -296,21 +354,17 @@ _LOST: Final = (
         tests=(f"{_PUT_AWAY}test_a_record_that_is_put_away_between_two_requests_is_found",),
     ),
     Mutation(
-        "refusals-are-put-away-in-order",
+        "records-go",
         "I10",
-        "a refusal is put away although an earlier one was not, so that what was decided last is not found last",
-        edit(_PRUNING, "            in_order = _put_away(", "            _put_away("),
-        tests=(f"{_PUT_AWAY}test_a_client_that_fails_while_it_puts_away_leaves_the_rest_to_the_next[Fault.REPLY_LOST]",),
+        "verdict records stay for ever",
+        edit(_PRUNING, "[: max(0, len(names) - kept)]", "[:0]"),
+        tests=(f"{_PUT_AWAY}test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like[appends-7]",),
     ),
     Mutation(
         "refusals-of-this-tree",
         "I10",
-        "who was about to put away a record does so in a tree that was rebuilt meanwhile, and drops another batch's",
-        edit(
-            _PRUNING,
-            "            context.coordination.apply([*some, *context.standing()])\n    except ApplyRefused as refused:",
-            "            context.coordination.apply(list(some))\n    except ApplyRefused as refused:",
-        ),
+        "who is about to raise `published` does so, and puts refusals away, in a tree that was rebuilt meanwhile",
+        edit(_PUBLISHER, "[raised, *kept, *with_it, *context.standing()]", "[raised, *kept, *with_it]"),
         tests=(f"{_PUT_AWAY}test_nothing_is_put_away_in_a_tree_that_was_rebuilt",),
     ),
     Mutation(
@@ -356,7 +410,7 @@ _PUBLISHING: Final = (
         "foreign-commits-are-noticed",
         "I5",
         "a version that stands in the log is taken for the one that was ratified",
-        edit(_PUBLISHER, "if found != content:", "if False:"),
+        edit(_PUBLISHER, "if digest(found) != plan.digest:", "if False:"),
         tests=(f"{_PROTOCOL}test_a_foreign_commit_is_named",),
     ),
     Mutation(
@@ -380,8 +434,8 @@ _PUBLISHING: Final = (
         "who ratified a batch publishes it at once, whatever is before it",
         edit(
             _COMMITTER,
-            "next_one = published.version == before.version and published.covers(before.generation, before.slot)",
-            "next_one = True",
+            "        if before.is_published and self.publisher.publish(",
+            "        if self.publisher.publish(",
         )
         + edit(_PUBLISHER, 'invariant("I6", plan', 'invariant("I6", True or plan'),
         tests=(f"{_PROTOCOL}test_a_batch_on_top_of_an_unpublished_direct_version_waits_for_it",),
@@ -398,9 +452,9 @@ _PUBLISHING: Final = (
         )
         + edit(
             _PUBLISHER,
-            "        return self._raise(record, reached, node)\n",
-            "        raised = self._raise(record, reached, node)\n"
-            "        return raised and all([self._put(record, plan.version) for plan in record.versions])\n",
+            "        raised = self._raise(record, reached, node, oldest)\n",
+            "        raised = self._raise(record, reached, node, oldest)\n"
+            "        raised = raised and all([self._put(record, plan.version) for plan in record.versions])\n",
         ),
         tests=("tests/coordinator/test_published.py::test_published_is_raised_when_the_files_are_there",),
         seeds=SEEDS,
@@ -411,8 +465,8 @@ _PUBLISHING: Final = (
         "a publisher that slept moves `published` back",
         edit(
             _PUBLISHER,
-            "Write(context.tree.published, published.encode(), node.version)",
-            "Write(context.tree.published, published.encode(), -1)",
+            "Write(context.tree.published, reached.encode(), node.version)",
+            "Write(context.tree.published, reached.encode(), -1)",
         ),
         tests=(f"{_INVARIANTS}test_i6_published_only_moves_up",),
         seeds=SEEDS,
@@ -470,10 +524,35 @@ _PUBLISHING: Final = (
         tests=(f"{_OVERTAKEN}test_a_publisher_that_slept_while_others_published_and_pruned",),
     ),
     Mutation(
+        "ids-are-looked-for-before-they-were-made",
+        "I10",
+        "who asks for a transaction that nobody knows reads the whole log",
+        edit(
+            f"{COORDINATOR}outcomes.py",
+            "            if made is not None and winner",
+            "            if False and made is not None and winner",
+        ),
+        tests=("tests/coordinator/test_asking_late.py::test_an_unknown_transaction_is_looked_for_where_it_can_be[client]",),
+    ),
+    Mutation(
+        "clocks-may-differ",
+        "I10",
+        "a transaction whose id was made by a clock that is ahead is not found in the log",
+        edit(f"{COORDINATOR}outcomes.py", "winner.timestamp_ms < made - CLOCKS_DIFFER_MS", "winner.timestamp_ms < made"),
+        tests=("tests/coordinator/test_asking_late.py::test_a_transaction_is_found_though_the_clock_that_made_its_id_was_ahead[20]",),
+    ),
+    Mutation(
+        "who-reads-helps-to-publish",
+        "I8",
+        "what a dead writer ratified stays unpublished while others only read",
+        edit(f"{TABLES}access.py", "                self.committer.help_to_publish(head)\n", ""),
+        tests=("tests/tables/test_consistency.py::test_who_reads_what_a_dead_writer_ratified_sees_it_published",),
+    ),
+    Mutation(
         "published-though-a-slot-is-gone",
         "I8",
         "a slot that was removed by hand keeps a version from being published",
-        edit(_PUBLISHER, "            self._raise_one_by_one(write, gone)\n", "            return False\n"),
+        edit(_PUBLISHER, "            if not self._one_by_one([*kept, raised], rest):\n", "            if kept is not None:\n"),
         tests=("tests/coordinator/test_published.py::test_published_is_raised_though_one_of_the_slots_is_gone",),
     ),
     Mutation(
@@ -493,8 +572,8 @@ _PUBLISHING: Final = (
         "who waits for a dead owner waits for ever",
         edit(
             _COMMITTER,
-            "elif against is not None or self._my_turn(claim, intent, head, published) or patience.left_s == 0:",
-            "elif against is not None or self._my_turn(claim, intent, head, published):",
+            "elif against is not None or self._my_turn(claim, intent, state) or patience.left_s == 0:",
+            "elif against is not None or self._my_turn(claim, intent, state):",
         ),
         tests=(f"{_PROTOCOL}test_a_dead_writers_intent_is_decided_by_others",),
     ),

@@ -53,8 +53,8 @@ _WINDOW: Final = (
         "its owner compares a transaction with all versions but the last, and says that it knows them all",
         edit(
             f"{TABLES}transactions.py",
-            "    versions = range(_read_version(change) + 1, upto + 1)",
-            "    versions = range(_read_version(change) + 1, upto)",
+            "    versions = range(_read_version(change) + 1, head.version + 1)",
+            "    versions = range(_read_version(change) + 1, head.version)",
         ),
         tests=("tests/tables/test_overtaken.py::test_the_last_version_before_it_counts",),
         seeds=SEEDS,
@@ -90,8 +90,8 @@ _WINDOW: Final = (
         "a blind append is taken in though the schema changed since it was made",
         edit(
             _RESOLVE,
-            "            if groupable(intent) and self.head.metadata_version <= intent.validated_through:",
-            "            if groupable(intent):",
+            "            if plain and self.head.metadata_version <= intent.validated_through:",
+            "            if plain:",
         ),
         tests=(f"{_GROUPING}test_an_append_that_was_made_before_the_metadata_changed_is_refused",),
     ),
@@ -158,7 +158,7 @@ _WINDOW: Final = (
         "brought-in-again-when-attached",
         "serial",
         "a table that is about to be attached again is written before",
-        edit(f"{COORDINATOR}bootstrap.py", "slot=head.slot, detached=True)", "slot=head.slot, detached=False)"),
+        edit(f"{COORDINATOR}bootstrap.py", "slot=head.slot, detached=True, intents", "slot=head.slot, detached=False, intents"),
         tests=("tests/coordinator/test_lost_and_late.py::test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again",),
     ),
     Mutation(
@@ -212,6 +212,30 @@ _RULES: Final = (
         "rule-removed-what-i-read",
         "files that were removed after a transaction read them are no conflict",
         "tests/coordinator/test_conflicts.py::test_case",
+    ),
+    _silenced(
+        "_appended_what_i_lock",
+        "rule-appended-what-i-lock",
+        "rows that were added where a transaction read for update are no conflict",
+        "tests/coordinator/test_conflicts.py::test_case",
+    ),
+    Mutation(
+        "rows-that-were-read-count",
+        "serial",
+        "rows that were deleted after a transaction read them are no conflict",
+        edit(
+            f"{COORDINATOR}rows.py",
+            "        if count:\n            lost[path] = count",
+            "        if count < 0:\n            lost[path] = count",
+        ),
+        tests=(f"{_READING}test_who_read_rows_depends_on_these_rows_alone",),
+    ),
+    Mutation(
+        "rows-that-were-read-are-followed",
+        "serial",
+        "rows that a transaction read do not count any more once they were compacted",
+        edit(f"{COORDINATOR}rebase.py", "for output, text in followed.items():", "for output, text in ():"),
+        tests=(f"{_READING}test_rows_that_were_read_are_followed_through_compactions",),
     ),
     _silenced(
         "_removed_what_i_remove",
@@ -325,7 +349,7 @@ _RULES: Final = (
         "what-was-read-follows-a-compaction",
         "serial",
         "who read a file that was compacted depends on nothing any more",
-        edit(f"{COORDINATOR}rebase.py", "    return replace(attempt, footprint=replace(mine, read_files=read))", "    return attempt"),
+        edit(f"{COORDINATOR}rebase.py", "    if not files and not rows:\n        return attempt\n", "    return attempt\n"),
         tests=(f"{_READING}test_who_read_a_file_depends_on_what_a_compaction_made_of_it",),
     ),
     Mutation(
@@ -342,21 +366,29 @@ _FOOTPRINTS: Final = (
         "many-read-files-are-all-files",
         "serial",
         "of very many files that were read only the first are said",
-        edit(f"{TABLES}footprints.py", "read_files if len(read_files) <= files_max else None", "read_files[:files_max]"),
+        edit(
+            f"{TABLES}footprints.py",
+            "None if files is None or len(files) > files_max else files",
+            "None if files is None else files[:files_max]",
+        ),
         tests=(f"{_FOOTPRINT_TESTS}test_of_too_many_files_and_partitions_none_is_told",),
     ),
     Mutation(
         "many-removed-files-are-all-files",
         "serial",
         "of very many files that are removed only the first are said",
-        edit(f"{TABLES}footprints.py", "removes if len(removes) <= files_max else None", "removes[:files_max]"),
+        edit(f"{TABLES}footprints.py", "self.removes if len(self.removes) <= self._most else None", "self.removes[: self._most]"),
         tests=(f"{_FOOTPRINT_TESTS}test_of_too_many_files_and_partitions_none_is_told",),
     ),
     Mutation(
         "many-partitions-are-all",
         "serial",
         "of very many partitions that are touched only the first are said",
-        edit(f"{TABLES}footprints.py", "tuple(sorted(keys)) if len(keys) <= most else None", "tuple(sorted(keys))[:most]"),
+        edit(
+            f"{TABLES}footprints.py",
+            "file.partition_values is None or len(self.partitions) > self._most:",
+            "file.partition_values is None:",
+        ),
         tests=(f"{_FOOTPRINT_TESTS}test_of_too_many_files_and_partitions_none_is_told",),
     ),
     Mutation(
@@ -365,8 +397,8 @@ _FOOTPRINTS: Final = (
         "a condition that is too long is left out",
         edit(
             f"{TABLES}footprints.py",
-            'tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in (reads.predicates if reads else ()))',
-            "tuple(p for p in (reads.predicates if reads else ()) if len(p) <= _PREDICATE_CHARACTERS_MAX)",
+            'tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)',
+            "tuple(p for p in predicates if len(p) <= _PREDICATE_CHARACTERS_MAX)",
         ),
         tests=(f"{_FOOTPRINT_TESTS}test_a_condition_that_is_too_long_reads_everything",),
     ),
@@ -374,7 +406,7 @@ _FOOTPRINTS: Final = (
         "coarse-footprints-are-made-exact",
         "serial",
         "what a footprint leaves out for its length is not looked up in the actions",
-        edit(f"{COORDINATOR}rebase.py", "    if _is_coarse(attempt.footprint, winner):\n        attempt = _exact(attempt)\n", ""),
+        edit(f"{COORDINATOR}rebase.py", "    if not _is_coarse(attempt.footprint, winner):\n", "    if True:\n"),
         tests=(
             "tests/coordinator/test_replacing.py::test_an_insert_into_more_partitions_than_a_footprint_lists_is_compared_with_those_it_writes",
         ),
@@ -452,4 +484,36 @@ _BELIEVED: Final = (
     ),
 )
 
-MUTATIONS: Final = (*_WINDOW, *_RULES, *_FOOTPRINTS, *_BELIEVED)
+_DATABRICKS = "tests/tables/test_policy_databricks.py::"
+_POLICY: Final = (
+    Mutation(
+        "databricks-refuses-all-beside-changes",
+        "serial",
+        "under databricks, changes of protocol and properties stop only those that Delta Lake stops",
+        edit(_CONFLICTS, "        return self.mine.policy == ConflictPolicy.DATABRICKS.value\n", "        return False\n"),
+        tests=(f"{_DATABRICKS}test_whoever_changes_the_table_stops_all_that_is_written_beside",),
+    ),
+    Mutation(
+        "databricks-compares-partitions",
+        "serial",
+        "under databricks, statistics tell changes of one partition apart where no rows are compared",
+        edit(_CONFLICTS, "by_partitions = mine.by_partitions and not at.strict", "by_partitions = False"),
+        tests=(f"{_DATABRICKS}test_a_cell",),
+    ),
+    Mutation(
+        "databricks-compares-files-in-partitioned-tables",
+        "serial",
+        "under databricks, rows are compared in partitioned tables, too",
+        edit(f"{COORDINATOR}rebase.py", "    if _compares_files(attempt.footprint, winner):\n", "    if False:\n"),
+        tests=(f"{_DATABRICKS}test_rows_are_compared_in_tables_without_partitions_only",),
+    ),
+    Mutation(
+        "databricks-minds-z-orders",
+        "serial",
+        "under databricks, a compaction stands after a z-order of the same files",
+        edit(f"{COORDINATOR}rebase.py", " and _ordered_anew(mine, winner):", " and False:"),
+        tests=(f"{_DATABRICKS}test_a_cell",),
+    ),
+)
+
+MUTATIONS: Final = (*_WINDOW, *_RULES, *_POLICY, *_FOOTPRINTS, *_BELIEVED)

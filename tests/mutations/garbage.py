@@ -8,12 +8,58 @@ from .mutation import COORDINATOR, TABLES, Mutation, edit
 
 __all__ = ["MUTATIONS"]
 
+DROPPING = f"{COORDINATOR}dropping.py"
+_OVERWRITTEN_LOG = "tests/tables/test_overwritten_log.py::"
 _VACUUM = "tests/tables/test_vacuum.py::"
 _PRESENCE = "tests/coordinator/test_presence.py::"
 _RECOVERY = "tests/tables/test_recovery.py::"
 
 _RAISED = "    if not dry_run:\n        raise_horizon(access, cutoff_ms, horizon)\n"
 _PINNED = "    if not _add_pinned(access, shown):\n        return []\n"
+
+_LISTED: Final = (
+    Mutation(
+        "hidden-commits-are-looked-for",
+        "reads",
+        "a version is missing when a listing does not show it",
+        edit("src/sluice/storage/segment.py", "    _add_hidden(store, listing, start)\n", ""),
+        tests=("tests/storage/test_listings.py::test_a_commit_that_a_listing_hides_is_found_by_its_name[hidden0]",),
+    ),
+    Mutation(
+        "two-listings-agree",
+        "reads",
+        "one listing is enough to refuse a log that a clean-up is changing",
+        edit("src/sluice/storage/segment.py", "            if str(refusal) == doubt:\n", "            if str(refusal):\n"),
+        tests=("tests/storage/test_listings.py::test_a_clean_up_during_a_listing_makes_no_gap",),
+    ),
+)
+
+_LOST: Final = (
+    Mutation(
+        "lost-data-are-noticed",
+        "liveness",
+        "a living client goes on asking an ensemble that lost its data for its former session",
+        edit(f"{COORDINATOR}zookeeper_loss.py", "if found is not None and found < seen:", "if False:"),
+        tests=("tests/coordinator/test_lost_ensemble.py::test_a_session_ends_with_the_data_it_was_opened_on",),
+    ),
+)
+
+_OVERWRITTEN: Final = (
+    Mutation(
+        "timestamps-grow",
+        "order",
+        "a reader takes a log file that holds another version's copy",
+        edit("src/sluice/storage/replay.py", "                _require_later(info, former)\n", "                pass\n"),
+        tests=(f"{_OVERWRITTEN_LOG}test_a_copy_over_another_version_is_refused_by_readers[3-5]",),
+    ),
+    Mutation(
+        "damage-stops-writers",
+        "I5",
+        "a writer goes on behind a log file that is not what was ratified",
+        edit(f"{COORDINATOR}committer.py", "        self.publisher.neighbourhood.require_sound()\n", ""),
+        tests=(f"{_OVERWRITTEN_LOG}test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored[an older one]",),
+    ),
+)
 
 _BURIED: Final = (
     Mutation(
@@ -230,6 +276,69 @@ _COLLECTED: Final = (
         tests=(f"{_VACUUM}test_foreign_files_go_by_age_and_hidden_ones_never",),
     ),
     Mutation(
+        "a-table-has-one-coordinator",
+        "I1",
+        "a client of another coordinator opens the table, and two coordinators give out its versions",
+        edit("src/sluice/coordinator/whose.py", "    if found == owner:\n", "    if True or found == owner:\n"),
+        tests=("tests/tables/test_whose.py::test_clients_of_another_coordinator_are_refused_with_both_names",),
+    ),
+    Mutation(
+        "a-living-coordinator-keeps-its-tables",
+        "I1",
+        "a table is recovered though the coordinator that it names answers",
+        edit(f"{TABLES}recovery.py", "    if found == owner:\n", "    if False:\n"),
+        tests=("tests/tables/test_whose.py::test_a_living_coordinator_is_not_robbed_of_a_table_by_naming_it",),
+    ),
+    Mutation(
+        "a-dropped-tree-is-closed-at-once",
+        "I1",
+        "the nodes that every commit checks go with the others, after the head: a former client ratifies meanwhile",
+        (
+            *edit(DROPPING, '            Delete(tree.incarnation(told["incarnation"])),\n', ""),
+            *edit(DROPPING, '            Write(tree.root, orjson.dumps({**told, "closed": True}), root.version),\n', ""),
+        ),
+        tests=("tests/tables/test_dropping.py::test_a_tree_is_closed_by_the_first_step_of_its_removal",),
+    ),
+    Mutation(
+        "removals-are-of-the-closed-tree",
+        "I7",
+        "who removes the nodes of a dropped table goes on in the tree that was made in its place",
+        edit(DROPPING, "session.apply([Check(mark, ANY_VERSION), *gone])", "session.apply(gone)"),
+        tests=("tests/tables/test_dropping.py::test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place",),
+    ),
+    Mutation(
+        "a-drop-deletes-its-own-table",
+        "I7",
+        "who was paused in a drop goes on with the table that was made in the place",
+        edit(f"{TABLES}dropping.py", "    require_deleting(context, tombstone)\n    _delete(", "    _delete("),
+        tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[bury_tree]",),
+    ),
+    Mutation(
+        "damage-is-no-clean-up",
+        "I5",
+        "writers take a version that a clean-up of the log removed for damage, and stop",
+        edit(
+            f"{COORDINATOR}neighbourhood.py",
+            "return bool(list_versions(self._context.objects, sealed.version).checkpoints)",
+            "return False",
+        ),
+        tests=(f"{_OVERWRITTEN_LOG}test_a_log_that_was_cleaned_up_is_no_damage",),
+    ),
+    Mutation(
+        "no-version-without-the-one-before",
+        "I6",
+        "a version is put into a folder that was deleted",
+        edit("src/sluice/coordinator/publisher.py", "        self.log_presence.require(version - 1)\n", ""),
+        tests=("tests/tables/test_dropping.py::test_nor_does_one_that_was_about_to_publish",),
+    ),
+    Mutation(
+        "foreign-files-need-a-word",
+        "I7",
+        "old files that nothing accounts for are deleted though nobody said so",
+        edit(f"{TABLES}garbage.py", "each.reason if ours else Reason.FOREIGN", "each.reason"),
+        tests=("tests/tables/test_foreign_files.py::test_an_old_thesis_outlives_the_table",),
+    ),
+    Mutation(
         "the-log-of-pinned-versions-is-kept",
         "I7",
         "the log is cleaned up below what pinned versions and undecided transactions need",
@@ -242,8 +351,8 @@ _COLLECTED: Final = (
         "the log is cleaned up below what undecided transactions are compared with",
         edit(
             f"{TABLES}log_cleanup.py",
-            "            yield Intent.decode(node.data).validated_through\n",
-            "            Intent.decode(node.data)\n",
+            "            yield read_intent(node.data, head[0]).validated_through\n",
+            "            read_intent(node.data, head[0])\n",
         ),
         tests=("tests/tables/test_collecting_order.py::test_the_log_that_an_undecided_transaction_is_compared_with_stays",),
     ),
@@ -295,7 +404,7 @@ _REBUILT: Final = (
         "former-clients-are-waited-for",
         "I1",
         "a tree is rebuilt while clients of the former one may still publish",
-        edit(f"{TABLES}recovery.py", "        context.clock.sleep(patience_s)\n", ""),
+        edit(f"{TABLES}recovery.py", "            context.clock.sleep(patience_s)\n", "            pass\n"),
         tests=(f"{_RECOVERY}test_it_is_waited_for_every_former_session_and_put",),
     ),
     Mutation(
@@ -325,4 +434,4 @@ _REBUILT: Final = (
     ),
 )
 
-MUTATIONS: Final = (*_BURIED, *_COLLECTED, *_REBUILT)
+MUTATIONS: Final = (*_LISTED, *_LOST, *_OVERWRITTEN, *_BURIED, *_COLLECTED, *_REBUILT)

@@ -170,7 +170,7 @@ MUTATIONS: Final = (
         "its-batch-is-recognised",
         "I1",
         "after a lost reply, whatever record stands there is taken for one's own",
-        edit(_DECIDE, " or BatchRecord.decode(node.data).batch_id != batch_id:", ":"),
+        edit(_DECIDE, " or not is_batch(node.data, batch_id):", ":"),
         tests=(f"{_LOST}test_a_record_of_the_same_name_that_somebody_else_wrote",),
     ),
     Mutation(

@@ -9,6 +9,7 @@ from .mutation import COORDINATOR, SEEDS, TABLES, Mutation, edit
 __all__ = ["MUTATIONS"]
 
 _TESTS = "tests/coordinator/test_leases.py::"
+_TURNS = "tests/tables/test_turns.py::"
 _GUARD = f"{COORDINATOR}lease_guard.py"
 _QUEUE = f"{COORDINATOR}lease_queue.py"
 
@@ -173,9 +174,9 @@ MUTATIONS: Final = (
     Mutation(
         "one-moment-of-several-heads",
         "reads",
-        "heads that were read one after the other are taken for those of one moment",
-        edit(f"{COORDINATOR}instants.py", "            first.coordination.apply(checks)\n", "            pass\n"),
-        tests=("tests/coordinator/test_instants.py::test_heads_of_two_tables_are_those_of_one_moment",),
+        "of several tables the newest version is read that each shows",
+        edit(f"{COORDINATOR}instants.py", " if zxid <= moment]", "]"),
+        tests=("tests/coordinator/test_instants.py::test_versions_of_two_tables_are_those_of_one_moment_however_busy_they_are",),
         seeds=SEEDS,
     ),
     Mutation(
@@ -191,5 +192,37 @@ MUTATIONS: Final = (
         "the moment at which a table went on is taken from a later commit, where the record of the next one was pruned",
         edit(f"{COORDINATOR}instants.py", "None if node is None or _first_version(node) != version + 1 else", "None if node is None else"),
         tests=("tests/coordinator/test_instants.py::test_a_moment_whose_records_were_pruned_is_not_guessed",),
+    ),
+    Mutation(
+        "losers-have-their-turn",
+        "liveness",
+        "a transaction that lost begins again like any other",
+        edit(f"{TABLES}chances.py", "        if wanted and not ", "        if not wanted and not "),
+        tests=(f"{_TURNS}test_after_a_loss_nobody_changes_what_was_read",),
+    ),
+    Mutation(
+        "turns-stop-others",
+        "liveness",
+        "a turn that is granted stops nobody",
+        edit(
+            _GUARD,
+            "            return not intent.footprint.plain_append and writes_in(intent.footprint, theirs)",
+            "            return False",
+        ),
+        tests=(f"{_TURNS}test_after_a_loss_nobody_changes_what_was_read",),
+    ),
+    Mutation(
+        "appends-pass-turns",
+        "liveness",
+        "plain appends wait for a turn",
+        edit(_GUARD, "not intent.footprint.plain_append and writes_in", "writes_in"),
+        tests=(f"{_TURNS}test_after_a_loss_nobody_changes_what_was_read",),
+    ),
+    Mutation(
+        "turns-end",
+        "liveness",
+        "a turn lasts as long as its attempt, though that may never end",
+        edit(f"{COORDINATOR}reserved.py", "while turn() is not None and not ends.over:", "while turn() is not None:"),
+        tests=(f"{_TURNS}test_a_turn_ends_though_its_attempt_does_not",),
     ),
 )

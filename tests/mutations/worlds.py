@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     seconds, *names = arguments
     for name in names:
         world = WORLDS[name]
-        with in_a_small_world(prune_every=world.prune_every):
+        with in_a_small_world():
             findings = search_of(world).run(float(seconds)).findings
             Actor.forget_all()
         if findings:

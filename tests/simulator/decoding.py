@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.storage import checkpoint, scan_file
-from sluice.storage.checkpoint import _Content
-from sluice.storage.objects import ObjectStore
+from sluice.storage import scan_file
+from sluice.storage.actions import Action
+from sluice.storage.checkpoint_part import CheckpointPart, FileColumn
 
 from .scheduler import current
 
@@ -25,7 +25,8 @@ __all__ = ["decoded_once"]
 _KEPT_MAX = 512
 _T = TypeVar("_T")
 _parquet = scan_file._parquet
-_read_parquet = checkpoint._read_parquet
+_actions = CheckpointPart.actions
+_files = CheckpointPart.files
 
 
 class _Kept:
@@ -62,17 +63,6 @@ class _DecodedFile(pq.ParquetFile):  # type: ignore[misc]
         return self._tables[names]
 
 
-class _Holding:
-    """The one object of a store."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def get(self, _key: str) -> bytes:
-        """Its bytes."""
-        return self._data
-
-
 @contextmanager
 def decoded_once() -> Iterator[None]:
     """Decode Parquet files of simulated threads once each."""
@@ -85,21 +75,17 @@ def decoded_once() -> Iterator[None]:
         # The buffer is kept, so nothing else can come to lie where it is.
         return files.of((whole.address, whole.size), lambda: _DecodedFile(whole))
 
-    def read_parquet(store: ObjectStore, key: str, size: int, content: _Content, with_files: bool) -> None:
-        if current() is None or size > checkpoint._WHOLE_BYTES:
-            _read_parquet(store, key, size, content, with_files)
-            return
-        data = store.get(key)
+    def actions(part: CheckpointPart) -> list[Action]:
+        kept = current() is not None and part.content is not None
+        return checkpoints.of((part.content, None), lambda: _actions(part)) if kept else _actions(part)
 
-        def read() -> _Content:
-            found = _Content()
-            _read_parquet(_Holding(data), key, size, found, with_files)  # type: ignore[arg-type]
-            return found
+    def rows(part: CheckpointPart, column: FileColumn) -> list[pa.RecordBatch]:
+        kept = current() is not None and part.content is not None
+        return checkpoints.of((part.content, column), lambda: _files(part, column)) if kept else _files(part, column)
 
-        found = checkpoints.of((data, with_files), read)
-        content.files += found.files
-        content.tombstones += found.tombstones
-        content.actions += found.actions
-
-    with patch.object(scan_file, "_parquet", parquet), patch.object(checkpoint, "_read_parquet", read_parquet):
+    with (
+        patch.object(scan_file, "_parquet", parquet),
+        patch.object(CheckpointPart, "actions", actions),
+        patch.object(CheckpointPart, "files", rows),
+    ):
         yield

@@ -47,6 +47,7 @@ def _write(program: Program, call: Call) -> Commits:
         begun = table.begin(transaction=application)
         for step in operation.steps:
             _do_step(begun, step, wide=_is_wide(table))
+        program.machine.clock.sleep(operation.options.get("works_s", 0.0))
         try:
             return _of(operation.table, begun.commit())
         except OutcomeUnknown as unknown:

@@ -19,16 +19,22 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from itertools import count
+from pkgutil import iter_modules
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, identity, leases, presence, publisher
+import sluice.coordinator
+import sluice.storage
+import sluice.tables
+from sluice.coordinator import background, identity, leases, presence, publisher, reserved
 from sluice.coordinator.background import Background
 from sluice.storage import checkpoint_writer, file_writer, vectors
 from sluice.tables import recovery
-from sluice.tables.access import TableAddress
+from sluice.tables.address import TableAddress
+from sluice.tables.maintenance import Checkpointer
 
 from .decoding import decoded_once
 from .machine import Machine
@@ -207,6 +213,16 @@ class _Threading:
         return getattr(threading, name)
 
 
+def _import_all() -> None:
+    """Import what sluice imports only when it is needed: a module that came during a run would keep what is replaced in it."""
+    for package in (sluice.coordinator, sluice.storage, sluice.tables):
+        for module in iter_modules(package.__path__, package.__name__ + "."):
+            import_module(module.name)
+
+
+_import_all()
+
+
 @lru_cache(maxsize=1)
 def _replaced(_modules: int) -> list[tuple[ModuleType, str, Any, Any]]:
     """What is replaced in all modules of sluice that have been imported: module, name, what it is, and what it shall be."""
@@ -244,11 +260,11 @@ def _runs_over() -> None:
 
 @contextmanager
 def simulated_environment(
-    *, inline_vector_bytes: int, prune_every: int, term_s: float, address_of: Callable[[Machine, str], TableAddress]
+    *, inline_vector_bytes: int, forget_every: int, term_s: float, address_of: Callable[[Machine, str], TableAddress]
 ) -> Iterator[None]:
     """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files.
 
-    Verdict records are pruned with every so many versions, clients count terms of `term_s`; `address_of` says how a machine
+    Old refusals are looked for with every so many batches, clients count terms of `term_s`; `address_of` says how a machine
     reaches a location.
     """
 
@@ -257,19 +273,20 @@ def simulated_environment(
         assert machine is not None
         return address_of(machine, location)
 
-    before = set(Background._all)
+    before, before_too = set(Background._all), set(Checkpointer._all)
     patches: list[Any] = [
         patch.object(uuid, "uuid4", _guid),
         patch.object(background, "ThreadPoolExecutor", _background_pool),
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(leases, "_of_thread", TaskLocal()),
+        patch.object(reserved, "_of_thread", TaskLocal()),
         patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
         patch.object(presence, "_TERM_S", term_s),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(file_writer, "time", SimpleNamespace(time_ns=_time_ns)),
-        patch.object(publisher, "_PRUNE_EVERY", prune_every),
+        patch.object(publisher, "FORGET_EVERY", forget_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
     ]
     replaced = _replaced(len(sys.modules))
@@ -287,3 +304,5 @@ def simulated_environment(
             each.stop()
         for left in set(Background._all) - before:  # nobody drains them at the end of the process
             Background._all.discard(left)
+        for written in set(Checkpointer._all) - before_too:
+            Checkpointer._all.discard(written)

@@ -19,6 +19,7 @@ __all__ = [
     "LeaseTold",
     "PinTold",
     "PresenceTold",
+    "Ratified",
     "Read",
     "SlotTold",
     "Stored",
@@ -102,6 +103,8 @@ class Stored:
     content: bytes | None
     by: str
     during: Call | None = None
+    knows: int = 1
+    """The highest rendering that whoever did it knows."""
 
 
 @dataclass
@@ -111,6 +114,7 @@ class LeaseTold:
     path: str
     mode: str
     granted: int | None = None
+    where: str = ""
     gone: int | None = None
 
 
@@ -169,6 +173,16 @@ class Verdict:
     repeats: bool
 
 
+@dataclass(frozen=True)
+class Ratified:
+    """A version as it was recorded: the engine of the client whose request recorded it, and the number of its rendering."""
+
+    tick: int
+    version: int
+    engine: str
+    rendering: int
+
+
 @dataclass
 class TableHistory:
     """What happened to one table."""
@@ -176,6 +190,7 @@ class TableHistory:
     number: int
     location: str
     stored: list[Stored] = field(default_factory=list)
+    ratified: list[Ratified] = field(default_factory=list)
     slots: dict[str, SlotTold] = field(default_factory=dict)
     """Every slot that was ever created, by its path."""
     slot_of: dict[str, list[str]] = field(default_factory=dict)
@@ -189,6 +204,8 @@ class TableHistory:
     """Every request for a lease on the table."""
     depends: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """GUID -> the paths of the leases that its intent depends on."""
+    turns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """GUID -> the paths of the turns that were reserved for it."""
     pins: dict[str, PinTold] = field(default_factory=dict)
     heads: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     """Every value of the head that was stored."""

@@ -37,13 +37,15 @@ class Transaction:
     operation: str
     joint: Mapping[str, int]
     """The versions it made in each of its tables, by location, where there are several."""
+    apps: Mapping[str, int] = field(default_factory=dict)
+    """The numbers it wrote, by application."""
 
 
 @dataclass
 class Version:
     """One version: its transactions in order, its in-commit timestamp, the rows after it, and the application numbers it wrote.
 
-    `gives_away`: from it on the table belongs to other engines.
+    `engine` is who signs it; `gives_away`: from it on the table belongs to other engines.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Version:
     timestamp_ms: int
     applications: dict[str, int]
     gives_away: bool
+    engine: str = ""
     rows: dict[int, Row] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
     """The keys of the objects that it shows."""
@@ -110,13 +113,13 @@ def _version(number: int, actions: list[dict[str, Any]]) -> Version:
     info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
     told = info.get("sluice", {}).get("transactions", [])
     transactions = [
-        Transaction(t["id"], number, place, t["readVersion"], t["operation"], t.get("joint", {}))
+        Transaction(t["id"], number, place, t["readVersion"], t["operation"], t.get("joint", {}), t.get("apps", {}))
         for place, t in enumerate(sorted(told, key=lambda t: int(t["ordinal"])))
     ]
     applications = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
     protocol: dict[str, Any] | None = next((each["protocol"] for each in actions if "protocol" in each), None)
     gives_away = protocol is not None and "sluice" not in protocol.get("writerFeatures", ())
-    return Version(number, transactions, info.get("inCommitTimestamp", 0), applications, gives_away)
+    return Version(number, transactions, info.get("inCommitTimestamp", 0), applications, gives_away, str(info.get("engineInfo", "")))
 
 
 class _Replay:

@@ -15,11 +15,13 @@ from functools import partial
 from itertools import islice
 from typing import BinaryIO, TypeVar
 
+from sluice.coordinator.formats import Release
 from sluice.coordinator.memory import Fault, MemorySession
 from sluice.coordinator.presence import Presence
 from sluice.storage.errors import StorageUnavailable
-from sluice.storage.memory import MemoryStore
+from sluice.storage.memory import MemoryStore, Objects, listed_meanwhile
 from sluice.storage.objects import ObjectInfo, check_folder, check_key
+from sluice.version import ENGINE
 
 from .dice import Dice
 from .faults import COORDINATION, Weather
@@ -54,8 +56,11 @@ class Surroundings:
     connect: Callable[[], MemorySession]
     restart: Callable[[Machine], None]
     conditional_put: bool
+    folder_listings: bool = False
     session_timeout_s: float = 10.0
     retry_s: float = 15.0
+    releases: str = "one"
+    """What clients run, as `Conditions` says it."""
     calendar_rate: float = 1.0
     """How many seconds of the calendar pass in one of the clocks: where days matter, a second is an hour."""
 
@@ -109,6 +114,16 @@ class Machine:
         self._pace = 0.3 + 2.5 * self.roll(20) ** 3
         self._cut_until = 0.0
         self._lingering = 0.0
+
+    @property
+    def release(self) -> Release:
+        """The sluice that is installed: of older and newer ones, everybody has the newer one once nothing goes wrong any more."""
+        around = self.around
+        upgraded = self.incarnation > 0 or self.roll(30) < 0.5
+        engine = "sluice/newer" if upgraded and around.releases != "one" else ENGINE
+        if around.releases != "renderings":
+            return Release(engine)
+        return Release(engine, rendering=2 if upgraded or around.scheduler.now >= around.weather.until_s else 1)
 
     def store_at(self, location: str) -> SimulatedStore:
         """The objects of a table as this machine reaches them."""
@@ -308,8 +323,9 @@ class SimulatedStore:
         """Write or replace an object."""
         self._call("put", partial(self._store, check_key(key), data, self._machine.doing), writes=True)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists; in two steps where the store cannot do it in one."""
+        data = data if isinstance(data, bytes) else data.read()
         check_key(key)
         if self.atomic_put_if_absent:
             return self._call("put", partial(self._store_if_absent, key, data, self._machine.doing), writes=True)
@@ -334,8 +350,11 @@ class SimulatedStore:
         self._call("delete", partial(self._delete, check_key(key), self._machine.doing))
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects of a folder, page by page: not one moment in time."""
+        """The objects of a folder: page by page as a bucket's, or as a folder's on a disk; neither is one moment in time."""
         check_folder(prefix)
+        if self._machine.around.folder_listings:
+            yield from self._list_folder(prefix, start, recursive)
+            return
         after: str | None = None
         while True:
             look = partial(self._objects.list_from, prefix, start if after is None else after, recursive=recursive)
@@ -344,6 +363,16 @@ class SimulatedStore:
             if len(page) < _PAGE:
                 return
             after = page[-1].key
+
+    def _list_folder(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
+        before = self._call("list", lambda: dict(self._objects.disk.objects))
+        found = self._call("list", partial(self._shown, before))
+        for key in sorted(found):
+            if key >= start and key.startswith(prefix) and (recursive or "/" not in key[len(prefix) :]):
+                yield ObjectInfo(key, len(found[key][0]), found[key][1])
+
+    def _shown(self, before: Objects) -> Objects:
+        return listed_meanwhile(before, self._objects.disk.objects, lambda _: self._machine.draw() < 0.5)
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
@@ -364,7 +393,9 @@ class SimulatedStore:
 
     def _note(self, key: str, content: bytes | None, doing: Call | None) -> None:
         history = self._machine.around.history
-        history.at(self.location).stored.append(Stored(history.next_tick(), key, content, self._machine.name, doing))
+        history.at(self.location).stored.append(
+            Stored(history.next_tick(), key, content, self._machine.name, doing, self._machine.release.rendering)
+        )
 
     def _call(self, verb: str, effect: Callable[[], _T], *, writes: bool = False) -> _T:
         machine = self._machine

@@ -22,15 +22,15 @@ __all__ = ["judge"]
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
 _LOOKS = 2
 """How often a recovery waits: once more when somebody who was on the way published."""
-_LOST = ("NotATable", "TreeReplaced")
+_LOST = ("NotATable", "WrongCoordinator", "TreeReplaced")
 _PATIENCE_S = 60.0
 """Virtual seconds within which a call ends, and within which what it filed is decided, once nothing goes wrong any more."""
 _LEFT_BEHIND_S = 1.0
 """Virtual seconds that a batch takes whose owners gave up: a patience (0.5 at most, where it begins anew each time), and its requests."""
 _EXPECTED = {
-    "rebring": ("NotATable", "InvalidRequest", "UnsupportedFeature"),
+    "rebring": ("NotATable", "WrongCoordinator", "InvalidRequest", "UnsupportedFeature"),
     "vacuum": ("MissingObject", "VersionNotFound"),
-    "recover": ("TreeReplaced", "NotATable", "InvalidRequest: somebody else is recovering"),
+    "recover": ("TreeReplaced", "NotATable", "WrongCoordinator", "InvalidRequest: somebody else is recovering"),
     "widen": ("SchemaMismatch",),
 }
 """Errors that clients may meet because of what others do."""
@@ -55,6 +55,7 @@ def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: 
                 judgement.belonging,
                 judgement.outcomes,
                 judgement.leases,
+                judgement.applications,
             ):
                 problems += part()
         found += [f"{sentence} (table {table.told.number})" for sentence in problems]
@@ -95,9 +96,21 @@ class _Judgement:
             if reached < number and number not in self._table.recoveries:
                 yield f"I1: {stored.by} published version {number} before it was ratified"
             first[stored.key] = stored.content
+        yield from self._renderings()
         for one, other in pairwise(self._log.versions):
             if one.timestamp_ms >= other.timestamp_ms:
                 yield f"version {other.number} has the time {other.timestamp_ms}, version {one.number} {one.timestamp_ms}"
+
+    def _renderings(self) -> Iterator[str]:
+        """A version is signed by who ratified it, and published by who knows how it is rendered (I5)."""
+        for version in self._log.versions:
+            ratified = [each for each in self._told.ratified if each.version == version.number]
+            if ratified and version.number not in self._table.recoveries and version.engine not in {each.engine for each in ratified}:
+                yield f"I5: version {version.number} is signed by {version.engine}, and was ratified by {ratified[-1].engine}"
+            needed = min((each.rendering for each in ratified), default=1)
+            for stored in self._told.stored:
+                if stored.key == commit_key(version.number) and stored.content is not None and stored.knows < needed:
+                    yield f"I5: {stored.by} published version {version.number}, and does not know its rendering {needed}"
 
     def coordination(self) -> Iterator[str]:
         """The head and `published` only move up; what is published is in the log; in the end everything is."""
@@ -190,8 +203,13 @@ class _Judgement:
                     yield f"I9: {place} depended on the lease {path}, which did not stand when it was ratified"
             others = [each for each in standing.values() if each.path not in own]
             stopped = [each.path for each in others if each.mode == "exclusive" or (each.mode == "shared" and not own)]
-            if stopped and guid in calls and calls[guid].operation.kind in CHANGES_ROWS:
+            if guid not in calls or calls[guid].operation.kind not in CHANGES_ROWS:
+                continue
+            if stopped:
                 yield f"leases: {place} of {calls[guid]} was ratified while others held {stopped}"
+            turns = [each.path for each in others if each.mode == "turn" and not each.where and each.path not in self._told.turns[guid]]
+            if turns and not calls[guid].operation.blind_in(self._told.number):
+                yield f"turns: {place} of {calls[guid]} was ratified in the turn of another: {turns}"
 
     def _root(self) -> str:
         return next(iter(self._told.leases)).path.rpartition("/")[0] if self._told.leases else "-"
@@ -206,6 +224,15 @@ class _Judgement:
             if one.gives_away and [t.operation for t in other.transactions] != ["ATTACH"]:
                 yield f"version {other.number} was committed to a table that was given away"
 
+    def applications(self) -> Iterator[str]:
+        """A transaction that writes an application's number is refused when another number of it came after the version it read."""
+        for version in self._log.versions:
+            for each in version.transactions:
+                for other in self._log.versions[max(each.read_version, 0) + 1 : version.number] if each.apps else ():
+                    for app, number in each.apps.items():
+                        if other.applications.get(app, number) != number:
+                            yield f"serial: {each} wrote {app}={number}, and version {other.number} {app}={other.applications[app]} before"
+
 
 class _Answers:
     """What clients were told, of all tables."""
@@ -214,7 +241,9 @@ class _Answers:
         self._evidence, self._history = evidence, evidence.history
         kinds: set[str] = {name for call in self._history.calls for name in (call.operation.kind, *(s.kind for s in call.operation.steps))}
         lost = () if self._history.lost_at is None else _LOST  # also where nobody was left to rebuild them
-        self._expected = ("TableNotFound", *lost, *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
+        newer = any(each.rendering > 1 for table in self._history.tables for each in table.ratified)
+        unknown = ("UnknownFormat",) if newer else ()
+        self._expected = ("TableNotFound", *unknown, *lost, *(name for kind, names in _EXPECTED.items() if kind in kinds for name in names))
 
     def told(self) -> Iterator[str]:
         """What was acknowledged is in the log, once, where it was said to be; what was refused is not."""

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 
 import sluice
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.formats import Release
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.presence import Presence
 from sluice.coordinator.records import ClientName
+from sluice.storage.constants import COORDINATOR_KEY
 from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
 from sluice.storage.objects import ObjectStore
+from sluice.storage.snapshot import Snapshot
 from sluice.tables import creation
-from sluice.tables.access import Access, TableAddress
+from sluice.tables.access import Access
+from sluice.tables.address import TableAddress
 
 from .machine import Machine
 from .operations import State
@@ -41,6 +46,23 @@ class Settings:
     def level(self) -> str:
         """Its isolation level."""
         return self.properties["delta.isolationLevel"]
+
+
+class _Installed:
+    """The release of a machine, which may be upgraded while a table is open."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    @property
+    def engine(self) -> str:
+        """What it signs versions with."""
+        return self._machine.release.engine
+
+    @property
+    def rendering(self) -> int:
+        """The highest rendering it knows, and the one it writes."""
+        return self._machine.release.rendering
 
 
 class Address(TableAddress):
@@ -69,6 +91,7 @@ class Address(TableAddress):
             ClientName("simulated", 1000 + machine.number, machine.name),
             presence=machine.presence,
             stores=machine.store_at,
+            release=cast("Release", _Installed(machine)),
         )
 
     @staticmethod
@@ -127,7 +150,8 @@ def rebuilt(address: Address, wait_s: float) -> None:
     history = address.machine.around.history
     number = history.at(address.location).number
     try:
-        sluice.recover(address.location, wait_s=wait_s)
+        former = Snapshot.load(address.store()).configuration.get(COORDINATOR_KEY)
+        sluice.recover(address.location, wait_s=wait_s, former=former)
     except InvalidRequest as refused:
         if "nothing to recover" not in refused.message:
             raise

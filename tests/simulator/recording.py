@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from sluice.coordinator.memory import MemoryCoordination
 from sluice.coordinator.tree import Change, Tree
 
-from .history import History, LeaseTold, PinTold, PresenceTold, SlotTold, TableHistory, Verdict
+from .history import History, LeaseTold, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
 from .machine import Machine
 from .scheduler import current
 
@@ -92,7 +92,8 @@ class NotedCoordination(MemoryCoordination):
                     lease = table.lease(f"{path}/{granted}")
                     lease.granted = tick if lease.granted is None else lease.granted
             case ["leases", _], _:
-                table.leases.append(LeaseTold(path, json.loads(data)["mode"]))
+                asked = json.loads(data)
+                table.leases.append(LeaseTold(path, asked["mode"], where=asked["where"]))
             case ["pins", _], _:
                 table.pins[path] = PinTold(json.loads(data)["version"], tick)
             case ["verdicts", _], _:
@@ -104,6 +105,10 @@ class NotedCoordination(MemoryCoordination):
             Verdict(tick, generation, v["slot"], v["transaction_id"], v["refusal"], v["version"], v["ordinal"], v["repeats"])
             for v in record["verdicts"]
         ]
+        task = current()
+        if task is not None and isinstance(task.owner, Machine):
+            engine, number = task.owner.release.engine, record["rendering"]["number"]
+            table.ratified += [Ratified(tick, plan["version"], engine, number) for plan in record["versions"]]
         if record.get("direct"):
             intent = json.loads(record["direct"])
             table.direct[intent["transaction_id"]] = tick
@@ -116,6 +121,7 @@ class NotedCoordination(MemoryCoordination):
         if intent["operation"] in _NOT_OF_A_CALL:
             return
         table.depends[guid] = tuple(intent.get("leases", ()))
+        table.turns[guid] = tuple(intent.get("turns", ()))
         task = current()
         owner = task.owner if task is not None else None
         if isinstance(owner, Machine) and owner.doing is not None:

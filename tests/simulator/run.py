@@ -6,7 +6,7 @@ decided and published within bounded virtual time. In the end all clients but on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.coordinator.memory import MemorySession
@@ -25,7 +25,7 @@ from .recording import NotedCoordination
 from .scheduler import Scheduler, current
 from .settings import Conditions, conditions_of
 
-__all__ = ["Plan", "Result", "simulate"]
+__all__ = ["Plan", "Result", "World", "simulate"]
 
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
@@ -69,7 +69,7 @@ class Result:
         return replace(self, history=History(), operations=[], objects={})
 
 
-class _World:
+class World:
     """Everything of one run."""
 
     def __init__(self, plan: Plan) -> None:
@@ -95,7 +95,9 @@ class _World:
             self._connect,
             self._restart,
             conditional_put=dice.roll(4, 1) < 0.6,
+            folder_listings=dice.roll(4, 2) < 0.4,
             calendar_rate=conditions.calendar_rate,
+            releases=conditions.releases,
         )
         self.machines: list[Machine] = []
         self.programs = self._programs()
@@ -249,13 +251,14 @@ class _World:
             table.left = frozenset(self.around.objects[table.location].disk.objects)
 
 
-def simulate(plan: Plan) -> Result:
-    """Run one seed and judge it."""
-    world = _World(plan)
+def simulate(plan: Plan, prepare: Callable[[World], object] = lambda _: None) -> Result:
+    """Run one seed and judge it; `prepare` may change the world before it runs."""
+    world = World(plan)
+    prepare(world)
     conditions = world.conditions
     with simulated_environment(
         inline_vector_bytes=conditions.inline_vector_bytes,
-        prune_every=conditions.prune_every,
+        forget_every=conditions.forget_every,
         term_s=conditions.term_s,
         address_of=world.address,
     ):

@@ -15,13 +15,17 @@ __all__ = ["Conditions", "conditions_of"]
 _LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
 _LOCATIONS = ("memory://simulated", "memory://simulated-beside", "memory://simulated-too")
 _SECONDS_PER_HOUR = 3600.0
+RELEASES = ("one", "one", "names", "names", "renderings")
 _LOST_MORE_S = 100.0
 """For how much longer things go wrong where everything is lost: as long as the recovery waits."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """All of it. `calendar_rate` is how fast the calendar goes; `loses_all` is whether the coordinator's data are lost."""
+    """All of it. `calendar_rate` is how fast the calendar goes; `loses_all` is whether the coordinator's data are lost.
+
+    `releases` tells what the clients run: "one" release, releases of different "names", or older and newer "renderings".
+    """
 
     tables: tuple[Settings, ...]
     limits: Limits
@@ -30,8 +34,9 @@ class Conditions:
     loses_all: bool
     extra_s: float
     inline_vector_bytes: int
-    prune_every: int
+    forget_every: int
     term_s: float
+    releases: str
 
     @property
     def collects(self) -> bool:
@@ -58,8 +63,9 @@ def conditions_of(dice: Dice) -> Conditions:
         loses_all=loses_all,
         extra_s=_LOST_MORE_S if loses_all else 0.0,
         inline_vector_bytes=dice.choice((10, 512), 8, 12),
-        prune_every=dice.choice((2, 32), 8, 13),
+        forget_every=dice.choice((2, 32), 8, 13),
         term_s=dice.choice((3.0, 600.0), 8, 14),
+        releases=dice.choice(RELEASES, 4, 20),
     )
 
 

@@ -85,7 +85,7 @@ def test_what_a_write_refuses(told: dict[str, str], names: str) -> None:
         WriteOptions.parse({**PLACE, **told}, overwrite=True)
 
 
-@pytest.mark.parametrize("name", ["replaceWhere", "readVersion"])
+@pytest.mark.parametrize("name", ["replaceWhere", "readWhere"])
 def test_an_append_replaces_nothing(name: str) -> None:
     with pytest.raises(sluice.InvalidRequest, match=name):
         WriteOptions.parse({**PLACE, name: "1"}, overwrite=False)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import uuid
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -16,6 +20,7 @@ import sluice
 from sluice.spark_integration import original
 from sluice.spark_integration.options import ReadOptions
 from sluice.spark_integration.reader import FilesPartition, SluiceReader, balanced
+from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
 from sluice.storage.schema import from_arrow
 from tests.storage.strategies import rows_of
 
@@ -297,3 +302,47 @@ def test_files_are_dealt_out_by_size() -> None:
     assert max(sum(part["size"].to_pylist()) for part in parts) == 200 * mib
     assert all(part["path"].to_pylist() == sorted(part["path"].to_pylist()) for part in parts)
     assert len(balanced(files.slice(0, 0))) == 1
+
+
+def foreign(place: Place, *adds: AddFile, **types: str) -> sluice.Table:
+    """A table of another engine's making at the place, attached."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+    start: list[Action] = [Protocol(1, 2), Metadata(uuid.uuid4().hex, json.dumps({"type": "struct", "fields": fields}), (), {})]
+    log = Path(place.location) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_bytes(encode_all([*start, *adds]))
+    return sluice.Table.attach(place.location, coordinator=place.coordinator)
+
+
+def test_a_shallow_clone_is_read_by_both_ways(place: Place, tmp_path: Path) -> None:
+    source = tmp_path / "the source"
+    source.mkdir()
+    pq.write_table(pa.table({"a": [1, 2, 3]}), source / "one.parquet")
+    foreign(place, AddFile(f"file:{quote(str(source))}/one.parquet", {}, 1, 1, True), a="long")
+    for frame in (place.load(), place.scan(), place.scan(where="a > 0")):
+        assert sorted(row.a for row in frame.collect()) == [1, 2, 3]
+    place.table().delete("a = 2")
+    assert sorted(row.a for row in place.scan().collect()) == [1, 3]
+    assert (source / "one.parquet").exists()
+
+
+def test_an_absolute_path_inside_the_table_is_read_by_sparks_own_scan(place: Place) -> None:
+    folder = Path(place.location)
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1, 2, 3]}), folder / "one.parquet")
+    foreign(place, AddFile(f"file:{quote(str(folder))}/one.parquet", {}, 1, 1, True), a="long")
+    frame = place.scan()
+    assert is_native(frame)
+    assert sorted(row.a for row in frame.collect()) == [1, 2, 3]
+
+
+def test_a_void_column_is_null_in_spark(place: Place) -> None:
+    folder = Path(place.location)
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1]}), folder / "one.parquet")
+    foreign(place, AddFile("one.parquet", {}, 1, 1, True), a="long", v="void")
+    for frame in (place.load(), place.scan()):
+        assert frame.schema["v"].dataType.typeName() == "void"
+        assert [tuple(row) for row in frame.collect()] == [(1, None)]
+    place.write(place.spark.sql("SELECT 2L AS a, NULL AS v"))
+    assert place.rows() == [{"a": 1, "v": None}, {"a": 2, "v": None}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -123,11 +124,12 @@ def test_a_write_may_be_stricter_than_its_table(place: Place) -> None:
 
 def test_columns_are_checked_before_anything_is_written(place: Place) -> None:
     place.create(pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64())]))
-    for columns, named in {"k string, v string": "v", "k string": "v", "k string, v long, w long": "w"}.items():
+    for columns, named in {"k string, v string": "v", "v string": "k", "k string, v long, w long": "w"}.items():
         rows = [("1",) * len(columns.split(","))] if "long" not in columns else [("1", 1, 1)]
         error = refused(place, numbers(place, *rows, columns=columns))
         assert isinstance(error, sluice.SchemaMismatch)
         assert repr(named) in error.message
+        assert "merge_schema" not in error.message
     error = refused(place, numbers(place, (None, 1)))
     assert isinstance(error, sluice.SchemaMismatch)
     assert "'k'" in error.message
@@ -137,6 +139,25 @@ def test_columns_are_checked_before_anything_is_written(place: Place) -> None:
     # a narrower type and another spelling fit
     place.write(place.spark.sql("SELECT CAST(7 AS SMALLINT) AS V, 'x' AS K"))
     assert held(place) == [("x", 7)]
+
+
+def test_nullable_columns_that_the_data_lacks_are_null(place: Place) -> None:
+    place.create(
+        pa.schema(
+            [pa.field("k", pa.string(), nullable=False), ("v", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))]
+        )
+    )
+    place.write(place.spark.sql("SELECT 'a' AS k"))
+    place.write(place.spark.sql("SELECT named_struct('y', 'b') AS s, 'c' AS K"))
+    rows = [{"k": "a", "v": None, "s": None}, {"k": "c", "v": None, "s": {"x": None, "y": "b"}}]
+    assert place.rows() == rows
+    table = place.table()
+    with sluice.transaction() as begun:
+        begun.append(table, place.spark.sql("SELECT 'd' AS k"))
+    assert len(place.rows()) == 3
+    error = refused(place, place.spark.sql("SELECT 1L AS v"))
+    assert isinstance(error, sluice.SchemaMismatch)
+    assert "'k' is NOT NULL" in error.message
 
 
 def test_merge_schema_adds_columns(place: Place) -> None:
@@ -227,3 +248,26 @@ def test_options_spark_passes_on_are_checked(place: Place) -> None:
     assert isinstance(error, sluice.InvalidRequest)
     assert "mergeschemas" in error.message.lower()
     assert isinstance(refused(place, numbers(place, ("a", 1)), partitionBy="nix"), sluice.InvalidRequest)
+
+
+def test_spark_writes_the_checkpoint_that_is_due(place: Place) -> None:
+    """Also where a client that never lives to write one, such as a job that is killed, commits each multiple of the interval."""
+    others = place.create(pa.schema([("k", pa.string()), ("v", pa.int64())]), properties={"delta.checkpointInterval": "2"})
+    others._checkpointer.committed = lambda *_: None  # type: ignore[method-assign]
+    for n in range(3):
+        place.write(numbers(place, ("a", n)))
+        others.append(pa.table({"k": ["b"], "v": [n]}))
+    names = [each.name for each in (Path(place.location) / "_delta_log").glob("*.checkpoint.parquet")]
+    edges = [0, *sorted(int(name.split(".")[0]) for name in names), 6]
+    assert max(high - low for low, high in itertools.pairwise(edges)) <= 4
+
+
+def test_an_append_that_was_computed_from_the_table_depends_on_what_it_read(place: Place) -> None:
+    place.write(numbers(place, ("a", 1), ("b", 2)))
+    place.table().delete("k = 'a'")
+    error = refused(place, numbers(place, ("sum", 3)), "append", readVersion=0)
+    assert isinstance(error, sluice.ConcurrentModification)
+    error = refused(place, numbers(place, ("sum", 1)), "append", readVersion=0, readWhere="k = 'a'")
+    assert isinstance(error, sluice.ConcurrentModification)
+    place.write(numbers(place, ("sum", 3)), "append", readVersion=1)
+    place.write(numbers(place, ("blind", 3)), "append")

@@ -217,6 +217,36 @@ def computed(draw: st.DrawFn) -> Condition:
     return Condition("coalesce(s, place, 'b') < 'abd'", _first_text)
 
 
+@st.composite
+def of_bits_texts_and_tries(draw: st.DrawFn) -> Condition:
+    no = draw(st.booleans())
+    text = draw(st.sampled_from([name for name, kind in KINDS.items() if kind == "string"]))
+    match draw(st.integers(0, 3)):
+        case 0:
+            name, mask = draw(st.sampled_from(["part", "i"])), draw(st.sampled_from([0, 1, -1, 6, 2**31 - 1]))
+            sign, join = draw(st.sampled_from([("&", int.__and__), ("|", int.__or__), ("^", int.__xor__)]))
+            return Condition(f"{name} {sign} {mask} = 1", lambda row: None if row[name] is None else join(row[name], mask) == 1)
+        case 1:
+            start = draw(st.sampled_from(["A", "AB", "É", "z"]))
+            return Condition(
+                f"{text} {'NOT ' * no}ILIKE '{start}%'",
+                lambda row: None if row[text] is None else row[text].lower().startswith(start.lower()) != no,
+            )
+        case 2:
+            pattern = draw(st.sampled_from(["^a", "b.?", "[^a-z]", "c$", "日|é", ""]))
+            regex = re.compile(pattern)
+            return Condition(
+                f"{text} {'NOT ' * no}RLIKE '{pattern}'",
+                lambda row: None if row[text] is None else (regex.search(row[text]) is not None) != no,
+            )
+    limit = draw(st.sampled_from([-1, 0, 100]))
+
+    def narrow(row: Row) -> bool | None:
+        return None if row["l"] is None or not -(2**15) <= row["l"] < 2**15 else row["l"] > limit
+
+    return Condition(f"TRY_CAST(l AS SMALLINT) > {limit}", narrow)
+
+
 def _guarded_division(row: Row) -> bool | None:
     part = row["part"]
     return None if part is None else part != 0 and int(Decimal(10) / part) >= 5
@@ -238,6 +268,7 @@ def atom() -> st.SearchStrategy[Condition]:
         texts.flatmap(pattern),
         of_a_wider_type(),
         computed(),
+        of_bits_texts_and_tries(),
         st.just(Condition("b", lambda row: row["b"])),
         st.sampled_from(
             [Condition("TRUE", lambda _: True), Condition("FALSE", lambda _: False), Condition("CAST(NULL AS BOOLEAN)", lambda _: None)]

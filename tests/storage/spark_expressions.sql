@@ -156,3 +156,14 @@ coalesce(d, i)
 nvl2(i, 1, 2.5)
 floor(CAST('NaN' AS DOUBLE))
 IF(isnan(d), floor(d), 1)
+i & 3
+i | t
+~i
+i ^ -1
+shiftleft(i, 2)
+i >> 1
+TRY_CAST(s AS INT)
+TRY_CAST(l AS SMALLINT)
+TRY_CAST(d AS DECIMAL(4,1))
+s RLIKE 'a.'
+s ILIKE 'A%'

@@ -322,3 +322,73 @@ i = 1 -- comment
 i IS DISTINCT FROM 1
 i IS NOT DISTINCT FROM NULL
 i = t IS NULL
+s ILIKE 'A%'
+s ILIKE 'stra_E'
+s ILIKE '%ÉA%'
+s NOT ILIKE 'A%'
+s ILIKE 'a!%C' ESCAPE '!'
+s NOT ILIKE 'A!_%' ESCAPE '!'
+s ILIKE NULL
+ilike(s, '%B%')
+s RLIKE 'a'
+s RLIKE '^a.c$'
+s RLIKE '^[a-c]+$'
+s RLIKE r'^\s\d+\s$'
+s RLIKE '^\\s\\d+\\s$'
+s RLIKE r'\\ok'
+s RLIKE ''
+s RLIKE '本$'
+s RLIKE '(日|é).'
+s RLIKE NULL
+s NOT RLIKE '^[^a]'
+NOT s RLIKE '^.{1,3}?$'
+s REGEXP 'A|ß'
+rlike(s, 'a_')
+regexp_like(s, 'a%')
+regexp(s, '\'')
+concat(s, '\n') RLIKE 'a$'
+concat(s, '\r') RLIKE 'a.$'
+TRY_CAST(n AS INT) = 1
+TRY_CAST(n AS INT) IS NULL
+TRY_CAST(n AS TINYINT) > 50
+TRY_CAST(s AS DOUBLE) = 12
+TRY_CAST(i AS TINYINT) = 5
+TRY_CAST(l AS INT) IS NULL
+TRY_CAST(d AS INT) = 1
+TRY_CAST(d AS BIGINT) IS NULL
+TRY_CAST(m AS DECIMAL(3,1)) = 1.5
+TRY_CAST(m AS INT) = 99999999
+TRY_CAST(n AS BOOLEAN)
+TRY_CAST(n AS DATE) IS NULL
+TRY_CAST(day AS STRING) = '2013-01-01'
+TRY_CAST(ts AS DATE) = DATE '2013-01-01'
+TRY_CAST('x' AS INT) IS NULL
+TRY_CAST('5' AS INT) = i
+size(arr) = 1
+size(arr) > 1
+size(arr) IS NULL
+cardinality(arr) = 0
+size(mp) = 2
+size(mp) < 2
+size(mp) IS NULL
+i & 1 = 1
+i & t = 5
+i | 4 = 7
+i ^ 1 = 0
+l & 9007199254740993 = 9007199254740992
+~i = -1
+~t < 0
+(i & 3) | (t ^ 1) > 2
+i & t & h = 5
+i & NULL = 1
+h | 256 > 300
+i << 2 = 8
+i << 33 = 2
+t << 8 = 256
+l << 3 < 0
+i >> 1 = -1
+l >> 60 = 7
+shiftleft(h, 1) = 10
+shiftright(t, 1) = -64
+i & 3 + 1 = 4
+-(i & 3) = -1

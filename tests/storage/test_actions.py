@@ -162,6 +162,44 @@ def test_a_damaged_line_is_refused_with_the_reason(line: bytes, reason: str) -> 
         decode(line)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_unknown_keys_beside_a_known_action_are_kept_and_mean_nothing(order: int) -> None:
+    """ "Readers must ignore unknown actions": such a line is one known action, and others that nobody here knows."""
+    keys = {"txn": {"appId": "a", "version": 1}, "new": {"a": [1]}, "newer": 2, "absent": None}
+    line = json.dumps(dict(list(keys.items())[::order])).encode()
+    assert decode(line) == Txn("a", 1)
+    actions = decode_commit(line, name="c")
+    assert actions[0] == Txn("a", 1)
+    assert sorted(actions[1:], key=repr) == [UnknownAction("new", {"a": [1]}), UnknownAction("newer", 2)]
+    assert decode_commit(encode_all(actions), name="c") == actions
+    assert decode_commit(b'{"new":{},"newer":{}}', name="c") == (UnknownAction("new", {}), UnknownAction("newer", {}))
+
+
+def test_metadata_without_a_schema_is_that_of_a_table_that_has_none_yet() -> None:
+    body = {name: value for name, value in BODIES["metaData"].items() if name != "schemaString"}
+    for more in ({}, {"schemaString": None}):
+        action = decode(json.dumps({"metaData": {**body, **more}}).encode())
+        assert isinstance(action, Metadata)
+        assert action.schema_string == ""
+        assert json.loads(encode(action)) == {"metaData": body}
+
+
+def test_a_line_that_breaks_the_protocol_does_not_make_the_file_a_damaged_one() -> None:
+    """A copy of the file would say the same; whoever wrote it has to be asked."""
+    with pytest.raises(CorruptLogFile, match=r"line 2 of 7\.json breaks the Delta protocol: txn: lacks version") as caught:
+        decode_commit(b'{"commitInfo":{}}\n{"txn":{"appId":"a"}}\n', name="7.json")
+    assert "the engine that wrote it" in caught.value.message
+    for word in ("damaged", "truncated", "copy"):
+        assert word not in caught.value.message
+
+
+def test_a_file_that_ends_inside_a_line_is_truncated_and_another_is_damaged() -> None:
+    with pytest.raises(CorruptLogFile, match=r"line 2 of c .*the file is truncated: restore it from a copy"):
+        decode_commit(b'{"commitInfo":{}}\n{"txn":', name="c")
+    with pytest.raises(CorruptLogFile, match=r"line 1 of c .*the file is damaged: restore it from a copy"):
+        decode_commit(b'{"txn":\n{"commitInfo":{}}\n', name="c")
+
+
 def test_a_commit_is_one_line_for_each_action() -> None:
     actions: tuple[Action, ...] = (CommitInfo({}), add("f"), UnknownAction("new", {"a": 1}), UnknownAction("bare", None))
     data = encode_all(actions)

@@ -28,6 +28,7 @@ from sluice.storage.filetable import FILES_SCHEMA, LayeredTable, add_rows
 from sluice.storage.intervals import interval_ms
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import LAST_CHECKPOINT, checkpoint_part_path, checkpoint_path, commit_path, sidecar_path, version_prefix
+from sluice.storage.removals import Removals
 from sluice.storage.replay import ReplayState
 from sluice.storage.snapshot import Snapshot
 from sluice.storage.structjson import struct_to_json
@@ -129,7 +130,7 @@ def test_a_missing_sidecar_is_named() -> None:
     store = v2_store("json", {"s1.parquet": [add_row("a")]}, [])
     store.delete(sidecar_path("s1.parquet"))
     with pytest.raises(MissingObject, match=r"_sidecars/s1\.parquet is not there"):
-        Snapshot.load(store)
+        _ = Snapshot.load(store).files
 
 
 def truncated(data: bytes) -> bytes:
@@ -164,7 +165,7 @@ def test_a_damaged_checkpoint_is_named_and_never_skipped(kind: str, damage: Any)
         store.put(f"{V2}.json", encode_all([*V2_SMALL, Sidecar("s.parquet", 1, 1)]))
     store.put(bad, damage(data))
     with pytest.raises(CorruptLogFile, match=bad) as caught:
-        Snapshot.load(store)
+        _ = Snapshot.load(store).files
     assert caught.value.file == bad
 
 
@@ -176,7 +177,7 @@ def test_a_single_wrong_byte_in_our_own_checkpoint_is_found() -> None:
     position = data.index(b"f1", data.index(b"PAR1"))
     store.put(checkpoint_path(2), data[:position] + b"f7" + data[position + 2 :])
     with pytest.raises(CorruptLogFile, match=checkpoint_path(2)):
-        Snapshot.load(store)
+        _ = Snapshot.load(store).files
 
 
 def test_a_damaged_json_checkpoint_is_named() -> None:
@@ -187,9 +188,17 @@ def test_a_damaged_json_checkpoint_is_named() -> None:
 
 
 def test_an_action_without_its_fields_is_corrupt() -> None:
-    store = only_checkpoint((checkpoint_path(2), parquet([PROTOCOL_ROW, {"metaData": {"id": "x"}}], CHECKPOINT_SCHEMA)))
-    with pytest.raises(CorruptLogFile, match="metaData: lacks schemaString"):
+    store = only_checkpoint((checkpoint_path(2), parquet([PROTOCOL_ROW, {"metaData": {"name": "x"}}], CHECKPOINT_SCHEMA)))
+    with pytest.raises(CorruptLogFile, match="metaData: lacks id"):
         Snapshot.load(store)
+
+
+def test_a_checkpoint_with_columns_of_another_type_is_no_damaged_one() -> None:
+    state = [CHECKPOINT_SCHEMA.field(name) for name in ("protocol", "metaData")]
+    schema = pa.schema([*state, ("add", pa.struct([("path", pa.struct([("x", pa.int64())]))]))])
+    store = only_checkpoint((checkpoint_path(2), parquet([PROTOCOL_ROW, METADATA_ROW, {"add": {"path": {"x": 1}}}], schema)))
+    with pytest.raises(CorruptLogFile, match=r"breaks the Delta protocol: path is struct<x: int64> and not string .* ask the engine"):
+        _ = Snapshot.load(store).files
 
 
 def test_trouble_with_the_store_is_no_corruption() -> None:
@@ -445,3 +454,15 @@ def test_only_published_versions_get_a_checkpoint() -> None:
     with pytest.raises(VersionNotFound, match=r"version 3 .* cannot have a checkpoint"):
         write_checkpoint(store, ahead)
     assert not any("checkpoint" in key for key in store.disk.objects)
+
+
+def test_partition_values_may_be_null_where_there_are_no_partitions() -> None:
+    store = store_of([[*START, add("f0"), add("f1")]])
+    write_checkpoint(store, Snapshot.load(store))
+    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
+    rows = whole.to_pylist(maps_as_pydicts="strict")
+    rows = [{**row, "add": row["add"] and {**row["add"], "partitionValues": None}} for row in rows]
+    store.put(checkpoint_path(0), parquet(rows, whole.schema))
+    snapshot = Snapshot.load(store)
+    assert [each.partition_values for each in snapshot.add_files()] == [{}, {}]
+    assert [each.partition_values for each in Removals(snapshot.files, 5)] == [{}, {}]

@@ -106,7 +106,7 @@ def test_a_missing_nullable_column_becomes_null(data: st.DataObject, dtype: Data
 
 
 def test_an_extra_column_is_refused_by_name() -> None:
-    with pytest.raises(SchemaMismatch, match=r"'d'.*mergeSchema") as caught:
+    with pytest.raises(SchemaMismatch, match=r"'d'.*merge_schema") as caught:
         conform(pa.table({"c": [1], "d": [1]}), one(LONG))
     assert caught.value.column == "d"
     with pytest.raises(SchemaMismatch, match=r"'c\.b'"):

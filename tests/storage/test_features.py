@@ -62,6 +62,8 @@ def test_readable(protocol: Protocol) -> None:
         (both("columnMapping"), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
         (Protocol(4, 7), {}, ["reader version 4"]),
         (both("somethingNew"), {}, ["somethingNew"]),
+        (Protocol(3, 7, (), ("appendOnly",)), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
+        (Protocol(1, 2), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
     ],
 )
 def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: list[str]) -> None:
@@ -70,6 +72,18 @@ def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: li
     assert (caught.value.features, caught.value.access) == (named, "read")
     with pytest.raises(UnsupportedFeature, match="reading"):
         check_writable(protocol, metadata(configuration))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "remedy"),
+    [
+        (Protocol(4, 7), "use an engine that does, a newer sluice may"),
+        (both("variantType"), "use an engine that does, or drop the table feature there first"),
+    ],
+)
+def test_a_version_is_no_feature_that_could_be_dropped(protocol: Protocol, remedy: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"{remedy}$"):
+        check_readable(protocol, metadata())
 
 
 @pytest.mark.parametrize("protocol", [Protocol(1, version) for version in range(1, 7)] + [Protocol(2, 5), writer(*ALWAYS)])
@@ -122,6 +136,27 @@ def test_writing_asks_for_more_than_reading(name: str) -> None:
         check_writable(writer(name, "appendOnly"), metadata())
     with pytest.raises(UnsupportedFeature, match="writer version 8"):
         check_writable(Protocol(1, 8), metadata())
+
+
+@pytest.mark.parametrize("protocol", [Protocol(1, 2), writer("appendOnly"), Protocol(3, 7, (), ())])
+def test_a_property_asks_for_its_feature_whether_the_protocol_lists_it_or_not(protocol: Protocol) -> None:
+    configuration = {"delta.enableTypeWidening": "true", "delta.enableIcebergCompatV2": "true"}
+    check_readable(protocol, metadata(configuration))
+    with pytest.raises(UnsupportedFeature, match="writing this table needs icebergCompatV2, typeWidening, which") as caught:
+        check_writable(protocol, metadata(configuration))
+    assert caught.value.features == ["icebergCompatV2", "typeWidening"]
+
+
+def test_attaching_names_what_properties_ask_of_writers() -> None:
+    asking = {
+        "delta.appendOnly": "true",
+        "delta.enableChangeDataFeed": "true",
+        "delta.constraints.positive": "a > 0",
+        "delta.enableDeletionVectors": "true",  # asks something of readers: without the feature no vector is written
+        "delta.enableRowTracking": "true",  # rows without ids are there already
+    }
+    after = upgrade_for_attach(Protocol(1, 1), asking)
+    assert after == writer("appendOnly", "changeDataFeed", "checkConstraints", "inCommitTimestamp", SLUICE_FEATURE)
 
 
 def schema(kind: DataType) -> StructType:
@@ -260,25 +295,27 @@ FOUR = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "gener
     ],
 )
 def test_attaching_names_what_versions_implied(before: Protocol, readers: tuple[str, ...] | None, implied: set[str]) -> None:
-    after = upgrade_for_attach(before)
+    after = upgrade_for_attach(before, {})
     assert after.min_reader_version == (before.min_reader_version if readers is None else 3)
     assert (after.min_writer_version, after.reader_features) == (7, readers)
     assert set(after.writer_features or ()) == implied | {"inCommitTimestamp", SLUICE_FEATURE}
     check_writable(after, metadata())
-    assert upgrade_for_attach(after) == after
+    assert upgrade_for_attach(after, {}) == after
 
 
 def test_detaching_takes_the_guard_away() -> None:
-    attached = upgrade_for_attach(Protocol(1, 2))
+    attached = upgrade_for_attach(Protocol(1, 2), {})
     assert downgrade_for_detach(attached).writer_features == ("appendOnly", "inCommitTimestamp", "invariants")
     assert downgrade_for_detach(attached, also=["inCommitTimestamp"]) == Protocol(1, 7, None, ("appendOnly", "invariants"))
 
 
 @pytest.mark.parametrize(("value", "enabled"), [("true", True), ("TRUE", True), ("false", False), (None, False)])
 def test_in_commit_timestamps(value: str | None, enabled: bool) -> None:
-    assert in_commit_timestamps(metadata({} if value is None else {"delta.enableInCommitTimestamps": value})) is enabled
+    configured = metadata({} if value is None else {"delta.enableInCommitTimestamps": value})
+    assert in_commit_timestamps(writer("inCommitTimestamp"), configured) is enabled
+    assert not in_commit_timestamps(Protocol(1, 2), configured), "no engine writes them where the protocol does not list the feature"
 
 
 def test_a_schema_that_is_no_json_is_corrupt() -> None:
-    with pytest.raises(CorruptLogFile, match="schema in the log is no JSON"):
+    with pytest.raises(CorruptLogFile, match="the schema in the newest metaData action is no JSON"):
         check_writable(Protocol(1, 4), Metadata("id", "{", (), {}))

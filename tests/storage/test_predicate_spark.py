@@ -68,6 +68,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
         [None, {"a": None, "q q": None}, *({"a": n, "q q": {"z": str(n)}} for n in range(10))],
     ),
     "arr": (pa.list_(pa.int32()), [None, [], [1], [1, 2], *[[3]] * 8]),
+    "mp": (pa.map_(pa.string(), pa.int32()), [None, [], [("a", 1)], [("a", 1), ("b", None)], *[[("c", 3)]] * 8]),
 }
 
 # One a line. The file is text, so that a backslash is just one.
@@ -95,6 +96,7 @@ FAILING = [
     "t + t = 10 AND t = 5",
     "1 / m > 1 AND m <> 0",
     "CAST(day AS STRING) = 1",
+    "TRY_CAST(1 / i AS INT) = 1",
 ]
 
 

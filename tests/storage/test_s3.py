@@ -14,16 +14,18 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+import botocore.auth
 import pytest
 
 from sluice.dev.http_server import HttpServer, Reply
 from sluice.dev.moto_server import S3DevServer
 from sluice.storage import s3, s3_streams
-from sluice.storage.errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, StorageFull, StorageUnavailable
+from sluice.storage.errors import AccessDenied, BadChecksum, InvalidRequest, NoSuchBucket, ObjectNotFound, StorageFull, StorageUnavailable
 from sluice.storage.location import open_store
 from sluice.storage.objects import ObjectStore
 from sluice.storage.s3_errors import meaning
 from sluice.storage.s3_options import S3Options
+from sluice.storage.texts import LongText, stream_of
 
 MIB = 1 << 20
 
@@ -410,8 +412,58 @@ def test_a_forked_child_makes_its_own_client(s3_store: ObjectStore) -> None:
     assert sorted(found.key for found in s3_store.list_from("")) == ["child", "parent"]
 
 
+class Tampered:
+    """A part of a long text that is not what it was."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 3 * MIB
+
+    def pieces(self) -> Iterator[bytes]:
+        yield b"a" * 2 * MIB
+        if self.error is not None:
+            raise self.error
+        yield b"b" * MIB
+
+
+@pytest.mark.parametrize("conditional", ["true", "false"])
+@pytest.mark.parametrize("error", [None, BadChecksum("shorter"), ObjectNotFound("gone")], ids=str)
+def test_a_stream_that_fails_leaves_nothing_and_says_why(
+    s3_options: dict[str, str], s3_location: str, monkeypatch: pytest.MonkeyPatch, conditional: str, error: Exception | None
+) -> None:
+    store = open_store(s3_location, {**s3_options, "conditional_put": conditional})
+    # As over TLS, where a body is read for the first time when it is sent.
+    monkeypatch.setattr(botocore.auth.S3SigV4Auth, "_should_sha256_sign_payload", lambda *_: False)
+    with pytest.raises(BadChecksum if error is None else type(error)):
+        store.put_if_absent("key", stream_of(LongText((Tampered(error),)), "0" * 64))
+    assert list(store.list_from("")) == []
+
+
 def test_secrets_are_not_shown() -> None:
     options = S3Options.parse({"access_key_id": "me", "secret_access_key": "hunter2", "session_token": "hunter3"})
     store = s3.S3Store("s3://bucket/t", options)
     for shown in (repr(options), repr(store), str(store), json.dumps(str(vars(store)))):
         assert "hunter" not in shown
+
+
+def test_a_small_object_is_sent_with_its_headers_in_one_round_trip(s3_store: ObjectStore) -> None:
+    """A question first whether the server takes the body would be another one; a large body is asked for."""
+    assert isinstance(s3_store, s3.S3Store)
+    asked: list[tuple[bool, str]] = []
+
+    def look(request: Any, **_: Any) -> None:
+        asked.append(("Expect" in request.headers, str(request.headers["User-Agent"])))
+
+    events = s3_store._client.meta.events
+    events.register("before-send.s3.PutObject", look)
+    try:
+        s3_store.put("small", b"x" * 1000)
+        assert s3_store.put_if_absent("log", b"y" * 1000)
+        s3_store.put("large", b"z" * (2 << 20))
+    finally:
+        events.unregister("before-send.s3.PutObject", look)
+    assert [expects for expects, _ in asked][-3:] == [False, False, True]
+    assert all("sluice/" in name for _, name in asked)
+    assert (s3_store.get("small"), s3_store.get("log"), len(s3_store.get("large"))) == (b"x" * 1000, b"y" * 1000, 2 << 20)

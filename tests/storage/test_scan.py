@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -246,12 +247,17 @@ def test_a_file_that_makes_no_sense_is_named(store: ObjectStore) -> None:
     damaged[100:200] = bytes(100)
     text = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": ["no number"]}), text)
-    for data in (b"", b"no parquet", content[: len(content) // 2], bytes(damaged), text.getvalue().to_pybytes()):
+    for data in (b"", b"no parquet", content[: len(content) // 2], bytes(damaged)):
         store.put("f.parquet", data)
         with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
             read(store, good, schema, partition_columns=[])
         with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
             list(iter_files(store, good, schema=schema, partition_columns=[]))
+    store.put("f.parquet", text.getvalue().to_pybytes())
+    with pytest.raises(Corrupt, match=r"data file 'f\.parquet' does not fit the table: column 'x' is long .* string in the data") as caught:
+        read(store, good, schema, partition_columns=[])
+    assert "the engine that wrote it" in caught.value.message
+    assert "restore" not in caught.value.message, "a copy of the file would be the same"
 
 
 def test_a_vector_that_is_gone_is_named(store: ObjectStore) -> None:
@@ -260,14 +266,20 @@ def test_a_vector_that_is_gone_is_named(store: ObjectStore) -> None:
         read(store, add_rows([AddFile("f.parquet", {}, 1, 0, True, deletion_vector=vector)]))
 
 
-def test_absolute_paths_are_followed_inside_the_table_only(store: ObjectStore) -> None:
+def test_absolute_paths_are_followed(store: ObjectStore, tmp_path: Path) -> None:
     files = write(store, numbers(0, 2))
     path = files.column("path")[0].as_py()
-    inside = f"{store.location}/{path}"
+    scheme, _, place = store.location.partition("://")
+    inside = f"{scheme}://{quote(place)}/{path}"
     assert read(store, files.set_column(0, "path", pa.array([inside]))).num_rows == 2
-    for outside in ("s3://elsewhere/f.parquet", "file:///elsewhere/f.parquet"):
-        with pytest.raises(UnsupportedFeature, match="outside of the table"):
-            read(store, files.set_column(0, "path", pa.array([outside])))
+    if store.location.startswith("file:"):
+        for spelled in (inside.replace("file://", "file:"), inside.removeprefix("file://")):
+            assert read(store, files.set_column(0, "path", pa.array([spelled]))).num_rows == 2
+        assert read(LocalStore(f"file://{tmp_path}/other"), files.set_column(0, "path", pa.array([inside]))).num_rows == 2
+        with pytest.raises(MissingObject, match=r"data file 'file:///elsewhere/f.parquet' of .* is gone"):
+            read(store, files.set_column(0, "path", pa.array(["file:///elsewhere/f.parquet"])))
+    with pytest.raises(UnsupportedFeature, match=r"'abfss://elsewhere/f.parquet' lies outside .* where sluice does not reach it"):
+        read(store, files.set_column(0, "path", pa.array(["abfss://elsewhere/f.parquet"])))
 
 
 def test_batches_of_a_large_file_are_small_and_an_abandoned_scan_leaves_no_thread(store: ObjectStore) -> None:

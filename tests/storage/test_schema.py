@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.errors import Corrupt, InvalidRequest, SchemaMismatch, UnsupportedFeature
+from sluice.storage.errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch, UnsupportedFeature
 from sluice.storage.schema import (
     ArrayType,
     DataType,
@@ -21,6 +21,7 @@ from sluice.storage.schema import (
     merge,
     parse_schema,
     schema_to_json,
+    stored_schema,
     to_arrow,
 )
 from tests.storage.strategies import data_types, schemas, unhurried
@@ -102,14 +103,46 @@ def test_arrow_types_are_the_ones_readers_expect() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '"long"', '{"type":"struct"}', '{"type":"list","fields":[]}', '{"type":"struct","fields":[{"name":"a"}]}']
+    "text", ["[]", '"long"', '{"type":"struct"}', '{"type":"list","fields":[]}', '{"type":"struct","fields":[{"name":"a"}]}']
 )
 def test_what_is_no_schema_is_corrupt(text: str) -> None:
     with pytest.raises(Corrupt, match="no Delta schema"):
         parse_schema(text)
 
 
-@pytest.mark.parametrize("name", ["variant", "void", "interval day", "decimal(39,0)", "decimal(5,6)", "geometry(4326)"])
+def test_a_table_may_have_no_schema_yet() -> None:
+    with pytest.raises(NotATable, match="has no columns yet"):
+        parse_schema("")
+
+
+def test_a_type_that_is_not_known_is_told_with_its_column() -> None:
+    inner = StructType([StructField("v", ArrayType(PrimitiveType("variant")))])
+    nested = StructType([StructField("a", PrimitiveType("long")), StructField("s", MapType(PrimitiveType("string"), inner))])
+    with pytest.raises(UnsupportedFeature, match=r"column 's\.value\.v\.element' has the type 'variant'") as caught:
+        to_arrow(nested)
+    assert caught.value.column == "s.value.v.element"
+
+
+VOID = PrimitiveType("void")
+
+
+def test_void_columns_hold_nulls_and_are_made_by_nobody() -> None:
+    schema = struct(a=PrimitiveType("long"), v=VOID, s=struct(x=PrimitiveType("long"), y=VOID))
+    assert to_arrow(schema).field("v").type == pa.null()
+    assert stored_schema(schema, ()) == struct(a=PrimitiveType("long"), s=struct(x=PrimitiveType("long")))
+    plain = struct(a=PrimitiveType("long"))
+    assert stored_schema(plain, ()) == plain
+    with pytest.raises(SchemaMismatch, match=r"column 'v' has no type \(void\)"):
+        check_new_schema(schema, [])
+    with pytest.raises(SchemaMismatch, match=r"column 's.y' has no type \(void\)"):
+        merge(struct(s=struct(x=PrimitiveType("long"))), struct(s=struct(x=PrimitiveType("long"), y=VOID)))
+    assert merge(plain, struct(a=VOID)) is plain, "nulls alone fit every column"
+    for bad in (struct(v=VOID), struct(a=PrimitiveType("long"), l=ArrayType(VOID)), struct(a=PrimitiveType("long"), s=struct(y=VOID))):
+        with pytest.raises(UnsupportedFeature, match="Parquet has no place for that"):
+            stored_schema(bad, ())
+
+
+@pytest.mark.parametrize("name", ["variant", "interval day", "decimal(39,0)", "decimal(5,6)", "geometry(4326)"])
 def test_a_type_of_another_age_can_be_looked_at_but_not_used(name: str) -> None:
     schema = parse_schema('{"type":"struct","fields":[{"name":"v","type":"' + name + '","nullable":true,"metadata":{}}]}')
     assert str(schema) == f"struct<v: {name}>"
@@ -143,9 +176,7 @@ def test_arrow_types_without_a_twin_become_the_next_wider_one(arrow: pa.DataType
     assert from_arrow(pa.schema([("c", arrow)])) == struct(c=PrimitiveType(name))
 
 
-@pytest.mark.parametrize(
-    "arrow", [pa.null(), pa.time64("us"), pa.duration("s"), pa.decimal256(39, 0), pa.decimal128(5, -2), pa.dense_union([])]
-)
+@pytest.mark.parametrize("arrow", [pa.time64("us"), pa.duration("s"), pa.decimal256(39, 0), pa.decimal128(5, -2), pa.dense_union([])])
 def test_arrow_types_delta_has_no_place_for_are_refused(arrow: pa.DataType) -> None:
     with pytest.raises(SchemaMismatch, match=r"'s\.c' has the Arrow type"):
         from_arrow(pa.schema([("s", pa.struct([("c", arrow)]))]))

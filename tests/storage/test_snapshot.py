@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.storage.actions import Action, AddFile, CommitInfo, DeletionVector, DomainMetadata, Protocol, RemoveFile, Txn, UnknownAction
+from sluice.storage.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DeletionVector,
+    DomainMetadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    UnknownAction,
+    encode_all,
+)
 from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, UnsupportedFeature
 from sluice.storage.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows
@@ -75,6 +86,28 @@ def test_every_way_to_a_version_leads_to_the_same_state(history: list[list[Actio
     assert state(from_checkpoint) == expected
     assert from_checkpoint.num_files == len(expected["files"])
     assert from_checkpoint.size_bytes == sum(each.size for each in expected["files"].values() if isinstance(each, AddFile))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [add("f1"), remove("f1")],
+        [remove("f1"), add("f1"), add("f2")],
+        [add("f1"), add("f1", size=7)],
+        [Txn("a", 2), Txn("a", 1)],
+        [DomainMetadata("d", "new", False), DomainMetadata("d", "old", False)],
+        [replace(METADATA, name="new"), replace(METADATA, name="old")],
+        [Protocol(1, 2), Protocol(3, 7, ("somethingNew",), ("somethingNew",))],
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_compacted_file_with_one_key_twice_counts_for_nothing(lines: list[Action], turned: bool) -> None:
+    """It is not reconciled, so the order of its lines says nothing: the commits it stands for are read."""
+    store = store_of([[*START, add("f0")], [add("f1")], [remove("f1"), add("f2"), Txn("a", 3)]])
+    expected = state(Snapshot.load(store))
+    store.put(compacted_path(1, 2), encode_all(lines[::-1] if turned else lines))
+    assert state(Snapshot.load(store)) == expected
+    assert paths(Snapshot.load(store)) == ["f0", "f2"]
 
 
 def test_a_compacted_file_gives_what_its_commits_give() -> None:
@@ -160,7 +193,7 @@ def test_a_damaged_commit_is_named_and_never_skipped(damage: Callable[[bytes], b
 
 @pytest.mark.parametrize(("kept", "lacking"), [((PROTOCOL,), "metaData"), ((METADATA,), "protocol"), ((), "protocol")])
 def test_a_log_without_its_first_actions_is_corrupt(kept: Sequence[Action], lacking: str) -> None:
-    with pytest.raises(CorruptLogFile, match=f"no {lacking} action"):
+    with pytest.raises(CorruptLogFile, match=f"no {lacking} action.*; ask the engine that wrote it"):
         Snapshot.load(store_of([[*kept, add("f")]]))
 
 
@@ -224,7 +257,11 @@ def test_the_time_of_a_version() -> None:
     assert base.advance([(1, [add("f")])]).timestamp_ms == 5_000
     store.disk.clock_ms = lambda: 9_000
     put_commit(
-        store, 2, CommitInfo({"inCommitTimestamp": 8_000}), replace(METADATA, configuration={"delta.enableInCommitTimestamps": "true"})
+        store,
+        2,
+        CommitInfo({"inCommitTimestamp": 8_000}),
+        Protocol(1, 7, None, ("inCommitTimestamp",)),
+        replace(METADATA, configuration={"delta.enableInCommitTimestamps": "true"}),
     )
     assert Snapshot.load(store).timestamp_ms == 8_000
     assert base.refresh(store).timestamp_ms == 8_000

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.storage.actions import CommitInfo
+from sluice.storage.actions import CommitInfo, Protocol
 from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.errors import CorruptLogFile, LogGap, TableNotFound, VersionNotFound
+from sluice.storage.examine import Finding, examine_log
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import checkpoint_path, commit_path
 from sluice.storage.snapshot import Snapshot, version_at
@@ -15,6 +16,7 @@ from sluice.storage.timetravel import commit_info, read_commit
 from tests.storage.logs import METADATA, START, add, counted, new_store, put_commit
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
+TIMED = Protocol(1, 7, None, ("inCommitTimestamp",))
 
 
 def at_times(*modified_ms: int) -> MemoryStore:
@@ -31,7 +33,7 @@ def with_own_times(*timestamps: int) -> MemoryStore:
     store = new_store()
     store.disk.clock_ms = lambda: 1
     for version, time in enumerate(timestamps):
-        first = [START[0], replace(METADATA, configuration=ENABLED)] if version == 0 else [add(f"f{version}")]
+        first = [TIMED, replace(METADATA, configuration=ENABLED)] if version == 0 else [add(f"f{version}")]
         put_commit(store, version, CommitInfo({"inCommitTimestamp": time}), *first)
     return store
 
@@ -65,9 +67,28 @@ def test_own_times_count_from_the_version_that_switched_them_on(time: int, versi
     store = at_times(100, 200)
     store.disk.clock_ms = lambda: 150
     more = {"delta.inCommitTimestampEnablementVersion": "2", "delta.inCommitTimestampEnablementTimestamp": "1000"}
-    put_commit(store, 2, CommitInfo({"inCommitTimestamp": 1000}), replace(METADATA, configuration={**ENABLED, **more}))
+    put_commit(store, 2, CommitInfo({"inCommitTimestamp": 1000}), TIMED, replace(METADATA, configuration={**ENABLED, **more}))
     put_commit(store, 3, CommitInfo({"inCommitTimestamp": 1100}), add("f3"))
     assert version_at(store, time) == version
+
+
+def test_timestamps_grow_while_they_are_on() -> None:
+    """The commit that switches timestamps on again is not compared with what its predecessor carries; the ones after it have to grow."""
+    store = with_own_times(1000)
+    off = replace(METADATA, configuration={})
+    put_commit(store, 1, CommitInfo({"inCommitTimestamp": 5000}), off)
+    more = {"delta.inCommitTimestampEnablementVersion": "2", "delta.inCommitTimestampEnablementTimestamp": "2000"}
+    put_commit(store, 2, CommitInfo({"inCommitTimestamp": 2000}), replace(METADATA, configuration={**ENABLED, **more}))
+    before = Snapshot.load(store, version=1)
+    assert Snapshot.load(store).timestamp_ms == before.refresh(store).timestamp_ms == 2000
+    found: list[Finding] = []
+    examine_log(store, found.append)
+    assert not found
+    put_commit(store, 3, CommitInfo({"inCommitTimestamp": 2000}), add("f"))
+    with pytest.raises(CorruptLogFile, match="2000, not later than that of the commit before it, 2000"):
+        Snapshot.load(store)
+    examine_log(store, found.append)
+    assert [each.about for each in found] == [commit_path(3)]
 
 
 def test_a_cleaned_log_starts_at_the_first_version_that_can_be_rebuilt() -> None:

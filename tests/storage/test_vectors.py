@@ -208,12 +208,15 @@ def test_every_damage_of_an_inline_vector_is_noticed() -> None:
             read_vector(store, wrong)
 
 
-def test_an_absolute_path_is_followed_inside_the_table_only() -> None:
+def test_an_absolute_path_is_followed() -> None:
     store, vector = store_with(MANY)
     inside = DeletionVector("p", f"{store.location}/{vector_key(vector)}", vector.size_in_bytes, vector.cardinality, 1)
     assert read_vector(store, inside) == MANY
-    for outside in ("s3://elsewhere/v.bin", "file:///elsewhere/v.bin"):
-        with pytest.raises(UnsupportedFeature, match="outside of the table"):
-            read_vector(store, replace(inside, path_or_inline_dv=outside))
-    with pytest.raises(UnsupportedFeature):
+    assert vector_key(inside, store.location) == vector_key(vector)
+    other = MemoryStore.open("the-clone-of-a-table")
+    assert read_vector(other, inside) == MANY
+    assert vector_key(inside, other.location) is None
+    with pytest.raises(UnsupportedFeature, match="lies outside of the table"):
+        read_vector(store, replace(inside, path_or_inline_dv="file:///elsewhere/v.bin"))
+    with pytest.raises(ValueError, match="location"):
         vector_key(inside)

@@ -14,12 +14,17 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.presence import Presence
 from sluice.coordinator.tree import Tree
+from sluice.storage.constants import COORDINATOR_KEY
+from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryDisk, MemoryStore
-from sluice.tables.access import Access, TableAddress
+from sluice.storage.segment import latest_version
+from sluice.storage.snapshot import Snapshot
+from sluice.tables.access import Access
+from sluice.tables.address import TableAddress
 
 from .conftest import Place
 
-__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "later", "lose_everything", "service_of"]
+__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "former_of", "later", "lose_everything", "service_of"]
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -42,6 +47,12 @@ def lose_everything(place: Place) -> None:
         for session in list(service._sessions.values()):
             session.expire()
         service.tree = Tree()
+
+
+def former_of(place: Place) -> str | None:
+    """The coordinator that the table names, if there is a table and it names one."""
+    store = open_store(normalise(place.location))
+    return None if latest_version(store) is None else Snapshot.load(store).configuration.get(COORDINATOR_KEY)
 
 
 def later(place: Place, ms: int) -> None:

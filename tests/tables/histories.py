@@ -70,6 +70,8 @@ class Operation:
     blind: bool = False
     sees: Callable[[State], dict[int, tuple[int, int]]] | None = None
     """The rows it shows to whoever runs the transaction."""
+    locks: bool = False
+    """Whether what it sees has to be the same at the commit, whatever the level; only as a transaction's first operation."""
 
 
 @dataclass
@@ -116,9 +118,18 @@ class Author:
         """Enough rows to begin with."""
         return self.fresh_rows() | self.fresh_rows() | self.fresh_rows()
 
-    def operation(self, seen: State) -> Operation:
+    def operation(self, seen: State, *, first: bool = False) -> Operation:
         """An operation for a transaction that sees these rows."""
         dice = self.dice
+        if first and dice.random() < 0.15:
+            read = condition(dice)
+            return Operation(
+                f"scan for update {read.sql}",
+                lambda t: t.scan(where=read.sql, for_update=True),
+                dict,
+                sees=lambda s: {u: r for u, r in s.items() if read.holds((u, *r))},
+                locks=True,
+            )
         kind = dice.choices(["append", "delete", "update", "move", "overwrite", "upsert", "scan"], [5, 5, 4, 1, 1, 1, 3])[0]
         where = condition(dice)
         step = dice.randint(1, 3)
@@ -166,8 +177,8 @@ class Author:
         """A transaction with one to three operations; None when it heard on the way that it is lost. `seen` gives the rows of a version."""
         count = self.dice.choices([1, 2, 3], [6, 3, 1])[0]
         made = Made(table.refresh().begin(), [], table)
-        for _ in range(count):
-            operation = self.operation(seen(made.handle.read_version))
+        for number in range(count):
+            operation = self.operation(seen(made.handle.read_version), first=number == 0)
             made.operations.append(operation)
             try:
                 operation.do(made.handle)
@@ -179,6 +190,8 @@ class Author:
 
 def serial_alike(made: Made, level: str, before: State, unseen: set[int], effect: Effect) -> bool:
     """Whether it did what it would have done on the rows before it, but for what blind appends added unseen (WriteSerializable)."""
+    if made.operations[0].locks and made.effect(before)[2][0] != effect[2][0]:
+        return False
     if made.blind or level == "SnapshotIsolation":
         return True
     base = {u: r for u, r in before.items() if u not in unseen} if level == "WriteSerializable" else before

@@ -102,7 +102,7 @@ def test_a_delta_table_that_is_not_attached(place: Place, refused: Refused) -> N
 
 def test_a_table_of_another_coordinator(place: Place, table: sluice.Table, refused: Refused) -> None:
     for way in (sluice.Table.open, sluice.Table.attach):
-        with refused(sluice.NotATable, place.location, "the one its writers use" if way == sluice.Table.attach else "its writers use"):
+        with refused(sluice.WrongCoordinator, place.location, place.coordinator, "Use the coordinator of the table's other writers"):
             way(place.location, coordinator=place.coordinator + "-other")
 
 
@@ -195,7 +195,7 @@ def test_data_that_does_not_fit_the_schema(table: sluice.Table, refused: Refused
     cases: list[tuple[pa.Table, list[str]]] = [
         (good.append_column("carrier", pa.array(["UA"])), ["'carrier'"]),
         (good.append_column("ORIGIN", pa.array(["EWR"])), ["'ORIGIN' twice", "leave one out"]),
-        (good.drop_columns(["delay"]), ["'delay'", "add it", "merge_schema"]),
+        (good.drop_columns(["origin"]), ["'origin'", "add it"]),
         (good.set_column(2, "delay", pa.array(["late"])), ["'delay'", "string"]),
         (good.set_column(2, "delay", pa.array([0.5])), ["'delay'", "double"]),
         (pa.table({"origin": [None], "month": pa.array([1], pa.int32()), "delay": [1]}), ["'origin'", "NOT NULL"]),
@@ -204,6 +204,117 @@ def test_data_that_does_not_fit_the_schema(table: sluice.Table, refused: Refused
         for write in (table.append, table.overwrite):
             with refused(sluice.SchemaMismatch, *words):
                 write(rows)
+    with refused(sluice.SchemaMismatch, "'delay'", "give the values they are to have"):
+        table.upsert(good.drop_columns(["delay"]), on=["origin", "month"])
+
+
+DATES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("n", pa.struct([("x", pa.list_(pa.timestamp("us")))])),
+        ("m", pa.map_(pa.string(), pa.date32())),
+    ]
+)
+
+
+def test_values_that_readers_stumble_over(place: Place, refused: Refused) -> None:
+    table = sluice.Table.create(place.location, DATES, coordinator=place.coordinator)
+
+    def row(**values: pa.Array) -> pa.Table:
+        return pa.table([values.get(each.name, pa.nulls(1, each.type)) for each in DATES], schema=DATES)
+
+    day, instant = 24 * 3600 * 10**6, pa.timestamp("us", "UTC")
+    late, early = pa.array([2932897], pa.int32()).cast(pa.date32()), pa.array([-719163], pa.int32()).cast(pa.date32())
+    moments = pa.array([2932897 * day, None], pa.int64()).cast(pa.timestamp("us"))
+    nested = pa.StructArray.from_arrays([pa.ListArray.from_arrays(pa.array([0, 2]), moments)], fields=list(DATES.field("n").type))
+    cases = {
+        "'d' has the date": row(d=late),
+        "column 'd' has the date": row(d=early),
+        "'t' has the timestamp": row(t=pa.array([-719162 * day - 1], pa.int64()).cast(instant)),
+        "'n.x.element' has the timestamp_ntz": row(n=nested),
+        "'m.value' has the date": row(m=pa.MapArray.from_arrays(pa.array([0, 1]), pa.array(["a"]), late)),
+        "'m' has a map with one key twice": row(m=pa.array([[("a", None), ("a", None)]], DATES.field("m").type)),
+    }
+    for words, rows in cases.items():
+        for write in (table.append, table.overwrite):
+            with refused(sluice.SchemaMismatch, words):
+                write(rows)
+        with refused(sluice.SchemaMismatch, words):
+            table.upsert(rows.set_column(0, "id", pa.array([1])), on="id")
+    assert table.snapshot().version == 0
+    first, last = (pa.array([each], pa.int32()).cast(pa.date32()) for each in (-719162, 2932896))
+    table.append(row(d=first, t=pa.array([2932897 * day - 1], pa.int64()).cast(instant)))
+    table.append(row(d=last, m=pa.array([[("a", None), ("b", None)]], DATES.field("m").type)))
+    assert {value["d"].year for value in table.snapshot().to_arrow().to_pylist()} == {1, 9999}
+
+
+BAD_CONDITIONS: list[Any] = [5, b"delay > 1", ["delay > 1"], {}]
+
+
+@pytest.mark.parametrize("bad", BAD_CONDITIONS)
+def test_conditions_that_are_no_text(table: sluice.Table, refused: Refused, bad: Any) -> None:
+    rows = flights(("JFK", 1, 1))
+    calls: list[Callable[[], object]] = [
+        lambda: table.delete(bad),
+        lambda: table.update({"delay": "1"}, bad),
+        lambda: table.overwrite(rows, bad),
+        lambda: table.truncate(bad),
+        lambda: table.compact(where=bad),
+        lambda: table.snapshot().to_arrow(where=bad),
+        lambda: table.changes(0, where=bad),
+        lambda: table.begin().delete(bad),
+        lambda: table.begin().scan(where=bad),
+    ]
+    for call in calls:
+        with refused(sluice.PredicateError, repr(bad), "which is no text"):
+            call()
+
+
+def test_arguments_of_the_wrong_kind(table: sluice.Table, refused: Refused) -> None:
+    nothing: Any = None
+    number: Any = 5
+    with refused(sluice.InvalidRequest, "delete needs a condition", "truncate()"):
+        table.delete(nothing)
+    with refused(sluice.InvalidRequest, "there is nothing to set"):
+        table.update(nothing)
+    with refused(sluice.InvalidRequest, "set is 5", "a mapping"):
+        table.update(number)
+    with refused(sluice.InvalidRequest, "on is 5"):
+        table.upsert(flights(("JFK", 1, 1)), on=number)
+    for columns in (number, "delay"):
+        with refused(sluice.InvalidRequest, f"columns is {columns!r}", "a list of names"):
+            table.snapshot().to_arrow(columns=columns)
+    with refused(sluice.InvalidRequest, "column 5 is not in the table"):
+        table.snapshot().to_arrow(columns=[number])
+
+
+def test_messages_in_python_name_pythons_parameters(table: sluice.Table, refused: Refused) -> None:
+    wider = flights(("JFK", 1, 1)).append_column("carrier", pa.array(["UA"]))
+    with refused(sluice.SchemaMismatch, "merge_schema=True") as caught:
+        table.append(wider)
+    assert "mergeSchema" not in caught.value.message
+    with refused(sluice.SchemaMismatch, "merge_schema adds columns") as caught:
+        table.append(wider.set_column(2, "delay", pa.array(["late"])), merge_schema=True)
+    assert "mergeSchema" not in caught.value.message
+
+
+def test_keys_of_maps_that_are_structs(place: Place, refused: Refused) -> None:
+    kind = pa.map_(pa.struct([("x", pa.int64())]), pa.int64())
+    table = sluice.Table.create(place.location, pa.schema([("m", kind)]), coordinator=place.coordinator)
+    table.append(pa.table({"m": pa.array([[({"x": 1}, 1), ({"x": 2}, 1)], [({"x": 1}, 1)]], kind)}))
+    with refused(sluice.SchemaMismatch, "'m'", "one key twice"):
+        table.append(pa.table({"m": pa.array([[({"x": 1}, 1), ({"x": 1}, 2)]], kind)}))
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp", "_Change_Type"])
+def test_columns_named_like_those_of_the_change_feed(place: Place, refused: Refused, name: str) -> None:
+    with refused(sluice.SchemaMismatch, repr(name), "rename it"):
+        sluice.Table.create(place.location, pa.schema([("a", pa.int64()), (name, pa.string())]), coordinator=place.coordinator)
+    table = place.create()
+    with refused(sluice.SchemaMismatch, repr(name), "rename it"):
+        table.append(flights(("JFK", 1, 1)).append_column(name, pa.array(["x"])), merge_schema=True)
 
 
 def test_data_that_does_not_fit_a_nested_schema(place: Place, refused: Refused) -> None:

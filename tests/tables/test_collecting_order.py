@@ -23,7 +23,7 @@ from sluice.storage.paths import staged_path
 from sluice.tables import vacuum
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import DAY_MS, Writer, disk_of, later
+from .elsewhere import DAY_MS, Writer, disk_of, former_of, later
 from .test_vacuum import aged_by, grown
 
 QUEUED = Limits(fast_path=False)
@@ -209,7 +209,7 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
 
     monkeypatch.setattr("sluice.tables.recovery.make_tree", having_lost_the_right)
     with pytest.raises(sluice.Unavailable, match="repeat the recovery"):
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     monkeypatch.undo()
     assert service.connect().read(root) is None
-    assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 3
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 3

@@ -294,7 +294,7 @@ def test_what_a_compaction_says_it_read(
     assert change.kind is kind
     assert change.reads is not None
     assert change.reads.predicates == ()
-    assert sorted(change.reads.files) == ([] if vectors else sources)
+    assert sorted(change.reads.files or ()) == ([] if vectors else sources)
 
 
 # -- what a refused or hopeless compaction leaves ------------------------------------------------------------------------

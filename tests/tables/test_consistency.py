@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,8 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemoryCoordination, MemorySession
 from sluice.coordinator.store import Create
 from sluice.storage.paths import commit_path
-from sluice.tables.access import CONSISTENCIES, Access, TableAddress
+from sluice.tables.access import CONSISTENCIES, Access
+from sluice.tables.address import TableAddress
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import Writer
@@ -171,7 +174,8 @@ def test_a_foreign_version_that_published_shows_is_not_taken_for_a_ratified_one(
     table.append(flights(("JFK", 1, 1)))
     log = Path(place.location) / commit_path(1)
     foreign = Path(place.location) / commit_path(2)
-    foreign.write_bytes(log.read_bytes())
+    later = re.sub(rb'"inCommitTimestamp":(\d+)', lambda found: b'"inCommitTimestamp":%d' % (int(found[1]) + 1), log.read_bytes())
+    foreign.write_bytes(later)
     assert table.snapshot(consistency="published").version == 2
     assert table.snapshot().version == 1
     with pytest.raises(sluice.VersionNotFound, match="the latest version is 1"):
@@ -215,7 +219,7 @@ def test_serial_with_an_empty_queue_changes_nothing(place: Place) -> None:
     zxid = service(place).tree.zxid
     with calls_of(place) as calls:
         assert table.snapshot(consistency="serial").version == 1
-    assert calls.keys() <= {"barrier", "read", "read_many", "children"}
+    assert calls.keys() <= {"barrier", "read", "read_many", "look", "children"}
     assert service(place).tree.zxid - zxid <= calls["barrier"]
 
 
@@ -341,3 +345,75 @@ def test_a_session_that_ends_between_the_barrier_and_the_look(place: Place) -> N
     finally:
         del reader.service.connect
     assert reader.session.lag == 6
+
+
+# -- what a dead writer ratified ------------------------------------------------------------------------------------------
+
+
+def ratified_only(place: Place) -> Path:
+    """A writer elsewhere ratifies an append and is gone before it publishes it; the log file that is missing."""
+    writer = another_client(place, QUEUED)
+    disk = writer.access.ours
+
+    def die(*_: object) -> bool:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "publish", die)
+        with pytest.raises(Died):
+            writer.append(flights(("JFK", 1, 1)))
+    missing = Path(place.location) / commit_path(1)
+    assert not missing.exists()
+    return missing
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 10
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()
+
+
+@pytest.mark.parametrize("level", ["latest", "serial"])
+def test_who_reads_what_a_dead_writer_ratified_sees_it_published(place: Place, level: str) -> None:
+    """Off the reader's path: other engines find it, though nobody writes any more."""
+    place.create()
+    missing = ratified_only(place)
+    reader = another_client(place)
+    assert rows_of(reader.snapshot(consistency=level).to_arrow()) == [("JFK", 1, 1)]
+    assert soon(missing.exists)
+
+
+def test_a_reader_that_cannot_publish_reads_all_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is tried again before the next read, and one at a time."""
+    place.create()
+    missing = ratified_only(place)
+    reader = another_client(place)
+    tried: list[int] = []
+
+    def denied(*_: object, **__: object) -> bool:
+        tried.append(1)
+        raise sluice.AccessDenied("this client may only read")
+
+    monkeypatch.setattr(type(reader.access.store), "put_if_absent", denied)
+    for number in range(2):
+        for _ in range(20):
+            assert reader.snapshot().version == 1
+        assert soon(lambda number=number: len(tried) > number)  # type: ignore[misc]
+        assert soon(lambda: not reader.access.ours._helping._running)
+    assert len(tried) < 20
+    assert not missing.exists()
+    assert "not published yet" in caplog.text
+
+
+def test_a_version_that_others_publish_is_left_to_them(place: Place) -> None:
+    """While its writer is at it, nobody else does the same."""
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    reader = another_client(place)
+    with calls_of(place) as calls:
+        reader.snapshot()
+        assert reader.access.ours._helping.drain(5.0)
+    assert calls.keys() <= {"barrier", "read", "read_many", "look", "children"}

@@ -30,7 +30,7 @@ from sluice.storage.segment import latest_version
 from sluice.tables import creation, recovery
 
 from .conftest import Place, flights, rows_of
-from .elsewhere import Writer, disk_of, lose_everything, service_of
+from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
 QUEUED = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
 
@@ -43,7 +43,7 @@ def place() -> Iterator[Place]:
 
 
 def recovered(place: Place) -> sluice.RecoveryReport:
-    return sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+    return sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
 
 
 def filled(place: Place) -> None:

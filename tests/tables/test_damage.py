@@ -236,9 +236,11 @@ def test_a_folder_that_was_replaced_by_another_table(place: Place, table: sluice
 
 def test_a_log_that_vanished(place: Place, table: sluice.Table, refused: Refused) -> None:
     shutil.rmtree(Path(place.location) / "_delta_log")
-    with refused(sluice.LogGap, place.location, "version 3", "its log is gone", "restore the log from a copy, or use another location"):
+    with refused(
+        sluice.LogGap, place.location, "version 3", "its log is gone", "restore the log from a copy, or let go of the table: sluice forget"
+    ):
         place.open()
-    with refused(sluice.InvalidRequest, place.location, "version 3", "use another location, or restore the log"):
+    with refused(sluice.InvalidRequest, place.location, "version 3", "Restore the log; or let go of that table first: sluice forget"):
         place.create()
     shutil.rmtree(place.location)
     with refused(sluice.LogGap, place.location, "version 3", "its log is gone"):

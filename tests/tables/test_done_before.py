@@ -17,7 +17,7 @@ from sluice.tables import joint_commit
 from sluice.tables.access import Access
 
 from .conftest import Place, flights, rows_of
-from .elsewhere import disk_of, lose_everything
+from .elsewhere import disk_of, former_of, lose_everything
 
 KEY: dict[str, Any] = {"key": "nightly-2026-01-01"}
 NUMBER: dict[str, Any] = {"transaction": ("nightly", 7)}
@@ -63,7 +63,7 @@ def recover_all(places: list[Place]) -> None:
     lose_everything(places[0])
     for place in places:
         disk_of(place).faults.clear()
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0.0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0.0)
 
 
 def has(table: sluice.Table) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.schema import parse_schema
+from sluice.storage.vectors import Rows
 from sluice.tables.footprints import bounded, footprint_of
 from sluice.tables.transactions import Change, Reads
 
@@ -53,6 +56,23 @@ def test_a_condition_that_is_too_long_reads_everything(place: Place) -> None:
     mine = footprint(place, [added(1)], Reads((long, "delay > 1")))
     assert mine.predicates == ("", "delay > 1")
     assert not mine.blind_append
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "files"),
+    [
+        ({name: Rows(range(0, 40, 2)) for name in "abc"}, {"a", "b", "c"}, ()),
+        ({"a": Rows([1]), "b": Rows(range(0, 4000, 3))}, {"a"}, ("b",)),
+        (dict.fromkeys("abcdefgh", Rows([1])), {"a", "b", "c"}, None),
+    ],
+    ids=["they fit", "too many rows", "too many files"],
+)
+def test_rows_that_do_not_fit_count_as_whole_files(place: Place, rows: dict[str, Rows], told: set[str], files: tuple[str, ...]) -> None:
+    mine = footprint(place, [added(1)], Reads(("delay > 1",), rows=rows))
+    assert set(mine.read_rows) == told
+    assert mine.read_files == files
+    assert not mine.blind_append
+    assert bounded(mine, files_max=MOST) == mine
 
 
 def test_lists_that_grew_while_they_were_compared_are_left_out_again() -> None:

@@ -407,7 +407,8 @@ def test_names_are_data(name: str) -> None:
 
 
 def test_after_three_losses_the_scope_is_leased(place: Place) -> None:
-    table = place.create()
+    """Plain appends pass a reserved turn, and not a lease."""
+    table = place.create(properties={"delta.isolationLevel": "Serializable"})
     table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
     attempts = 0
     stopped: list[sluice.LeaseHeld] = []
@@ -417,30 +418,34 @@ def test_after_three_losses_the_scope_is_leased(place: Place) -> None:
         attempts += 1
         transaction.update({"delay": "delay + 100"}, "origin = 'JFK' AND delay >= 0")
         try:
-            by_another(lambda: place.open(timeout_s=0.3).update({"delay": "delay + 1"}, "origin = 'JFK'"))
+            by_another(lambda: place.open(timeout_s=0.3).append(flights(("JFK", 1, attempts))))
         except sluice.LeaseHeld as held:
             stopped.append(held)
-            by_another(lambda: place.open(timeout_s=0.3).update({"delay": "delay + 1"}, "origin = 'LGA'"))
+            by_another(lambda: place.open(timeout_s=0.3).append(flights(("LGA", 1, 1))))
         return attempts
 
     assert table.transact(work) == 4
     [held] = stopped
     assert held.facts["where"] == "origin = 'JFK'"
     assert "lost 3 times" in held.facts["name"]
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 103), ("LGA", 1, 1)]
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [
+        *(("JFK", 1, 100 + n) for n in range(4)),
+        ("LGA", 1, 0),
+        ("LGA", 1, 1),
+    ]
 
 
 def test_a_transaction_gives_up_after_its_attempts(place: Place) -> None:
-    table = place.create()
+    table = place.create(properties={"delta.isolationLevel": "Serializable"})
     table.append(flights(("JFK", 1, 0)))
 
     def work(transaction: sluice.Transaction) -> None:
         transaction.update({"delay": "delay + 100"}, "origin = 'JFK'")
-        by_another(lambda: place.open().update({"delay": "delay + 1"}, "origin = 'JFK'"))
+        by_another(lambda: place.open().append(flights(("JFK", 1, 1))))
 
     with pytest.raises(sluice.ConcurrentModification):
         table.transact(work, attempts=2)
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2)]
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 0), ("JFK", 1, 1), ("JFK", 1, 1)]
 
 
 def test_what_the_work_raises_ends_it(place: Place) -> None:
@@ -589,7 +594,7 @@ def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Pa
             for _ in range(2):
                 attempts = 0
                 table.transact(merge, timeout_s=60)
-                assert 1 < attempts <= 4
+                assert attempts <= 2
         finally:
             stop.set()
         total = sum(each.result(60) for each in running)

@@ -18,7 +18,7 @@ from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.storage.segment import latest_version
 from sluice.tables import creation
-from sluice.tables.access import TableAddress
+from sluice.tables.address import TableAddress
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import disk_of

@@ -18,8 +18,9 @@ import pytest
 
 import sluice
 from sluice.coordinator import connect
+from sluice.coordinator.formats import NODE_PROTOCOL
 from sluice.coordinator.layout import TableTree
-from sluice.coordinator.limits import NODE_PROTOCOL, Limits
+from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination
 from sluice.coordinator.store import ANY_VERSION
 from sluice.storage.location import normalise, open_store

@@ -96,7 +96,7 @@ def test_a_plan_that_was_committed_is_not_refused(place: Place, table: sluice.Ta
 
 
 def test_a_plan_that_creates_its_table_is_not_looked_into(place: Place) -> None:
-    from sluice.tables.access import TableAddress
+    from sluice.tables.address import TableAddress
     from sluice.tables.commits import plan_creation
     from sluice.tables.plan_check import check_plan
 

@@ -457,10 +457,11 @@ def test_the_policy_of_maxcompute_delta_needs_deletion_vectors(place: Place) -> 
 
 
 def test_columns_of_the_change_data_feed_are_its_own(place: Place) -> None:
-    schema = pa.schema([("a", pa.int64()), ("_Change_type", pa.string())])
-    with pytest.raises(InvalidRequest, match="the table has _change_type"):
-        sluice.Table.create(place.location, schema, coordinator=place.coordinator, properties={"delta.enableChangeDataFeed": "true"})
-    table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+    made = pa.table({"a": pa.array([1], pa.int64()), "_Change_type": ["x"]})
+    with pytest.raises(InvalidRequest, match="the column name '_Change_type' is taken"):
+        sluice.Table.create(place.location, made.schema, coordinator=place.coordinator)
+    deltalake.write_deltalake(place.location, made)  # another engine's table may have it, as long as it has no change data feed
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
     with pytest.raises(InvalidRequest, match="the table has _change_type"):
         table.set_properties({"delta.enableChangeDataFeed": "true"})
 
@@ -629,6 +630,22 @@ def test_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch
     assert table.refresh().domains == {"mine": "ours", "yours": "theirs"}
     before_commit(monkeypatch, lambda: other.append(flights(("EWR", 2, 1))))
     assert table.set_domain("mine", "again") is not None
+
+
+def test_the_first_domains_of_different_names_do_not_meet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one adds a table feature; the second finds it there."""
+    table, other = place.create(), place.open()
+    before_commit(monkeypatch, lambda: other.set_domain("yours", "theirs"))
+    assert table.set_domain("mine", "ours") is not None
+    assert table.refresh().domains == {"mine": "ours", "yours": "theirs"}
+
+
+def test_the_first_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = place.create(), place.open()
+    before_commit(monkeypatch, lambda: other.set_domain("mine", "theirs"))
+    with pytest.raises(sluice.ConcurrentModification):
+        table.set_domain("mine", "ours")
+    assert table.refresh().domains == {"mine": "theirs"}
 
 
 # -- the table of properties -------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def many_files(place: Place, files: int, rows: int) -> Rows:
     return held
 
 
-@pytest.mark.parametrize(("files", "writers"), [(150, 3), (40, 10)], ids=["large actions", "many"])
+@pytest.mark.parametrize(("files", "writers"), [(150, 3), (60, 10)], ids=["large actions", "many"])
 def test_what_is_rebased_may_be_too_large_for_a_record(place: Place, files: int, writers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Actions beyond 64 KiB are staged once more as they became, and so are those for which the batch's record has no room."""
     held = many_files(place, files, writers + 1)
@@ -144,7 +144,7 @@ def test_what_is_rebased_may_be_too_large_for_a_record(place: Place, files: int,
     found = adapted(place)
     assert len(found) == writers - 1
     staged = [rebased for _, rebased in found if rebased.staged]
-    assert (0 < len(staged) < len(found)) if files == 40 else len(staged) == len(found)
+    assert (0 < len(staged) < len(found)) if files == 60 else len(staged) == len(found)
     assert all(not rebased.actions for rebased in staged)
     for record, _ in found:
         assert len(record.encode()) < QUEUED.batch_bytes_max

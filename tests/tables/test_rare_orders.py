@@ -26,7 +26,7 @@ from sluice.storage.paths import commit_path
 from sluice.tables import recovery
 
 from .conftest import FLIGHTS, Place, flights
-from .elsewhere import Writer, disk_of, lose_everything, service_of
+from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
 
@@ -124,12 +124,12 @@ def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, 
 
     def overtaken(context: TableContext) -> AbstractContextManager[str]:
         monkeypatch.setattr(recovery, "_alone", alone)
-        assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 2
+        assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 2
         return alone(context)
 
     monkeypatch.setattr(recovery, "_alone", overtaken)
     with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     assert place.open().version == 2
     assert commit_path(3) not in disk_of(place).objects
 
@@ -146,10 +146,10 @@ def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch:
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
     with pytest.raises(sluice.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=5.0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
     assert commit_path(1) not in disk_of(place).objects
     monkeypatch.undo()
-    assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version == 1
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 1
 
 
 def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkey
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
     with pytest.raises(sluice.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=5.0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
     assert commit_path(1) not in disk_of(place).objects
 
 
@@ -193,9 +193,9 @@ def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Plac
     lose_everything(place)
     service_of(place).inject(fault, verb="apply", path="/recovering/", skip=message)
     with suppress(sluice.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     lose_tree_only(place)
-    assert sluice.recover(place.location, coordinator=place.coordinator, wait_s=0).version > 0
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version > 0
 
 
 def lose_tree_only(place: Place) -> None:

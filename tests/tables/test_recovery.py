@@ -26,11 +26,12 @@ from sluice.storage.location import normalise, open_store
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path
 from sluice.storage.segment import latest_version
+from sluice.storage.texts import pieces
 from sluice.tables import creation, recovery
 from sluice.tables.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import Writer, disk_of, lose_everything, service_of
+from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
 
@@ -43,7 +44,7 @@ def place() -> Iterator[Place]:
 
 
 def recovered(place: Place, wait_s: float = 0.0) -> sluice.RecoveryReport:
-    return sluice.recover(place.location, coordinator=place.coordinator, wait_s=wait_s)
+    return sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=wait_s)
 
 
 def filled(place: Place, **properties: str) -> sluice.Table:
@@ -110,7 +111,7 @@ def test_it_is_waited_for_every_former_session_and_put(place: Place, monkeypatch
     slept: list[float] = []
     monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: slept.append(seconds))
     told: list[str] = []
-    sluice.recover(place.location, coordinator=place.coordinator, told=told.append)
+    sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), told=told.append)
     assert slept == [recovery.LONGEST_SESSION_S + recovery.LONGEST_PUT_S]
     assert "the log is at version 1" in told[0]
 
@@ -161,7 +162,7 @@ def commit_content(place: Place, table: sluice.Table) -> bytes:
     assert commit is not None
     assert (commit.version, commit.published) == (2, False)
     disk.faults.clear()
-    return table._access.ours.log.content(2)
+    return b"".join(pieces(table._access.ours.log.content(2)))
 
 
 def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:

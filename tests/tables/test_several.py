@@ -442,3 +442,11 @@ def test_a_store_that_fails_while_publishing_does_not_fail_the_commit(shop: Shop
         (Path(orders.location.removeprefix("file://")) / "_delta_log/00000000000000000001.json").read_bytes().split(b"\n")[0]
     )
     assert told["commitInfo"]["sluice"]["transactions"][0]["joint"] == {orders.location: 1, stock.location: 2}
+
+
+def test_a_coordinator_that_is_not_the_tables_is_refused(shop: Shop, coordinator: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=r"is kept by .*coordinator='memory://other'"):
+        sluice.transaction("memory://other", tables=[shop["orders"]])
+    with pytest.raises(sluice.InvalidRequest, match="memory://other"):
+        sluice.transaction("memory://other").append(shop["orders"], rows((1, 1)))
+    sluice.transaction(coordinator, tables=[shop["orders"]]).abort()

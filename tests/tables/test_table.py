@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -97,6 +98,17 @@ def test_a_snapshot_does_not_move(place: Place) -> None:
     assert rows_of(snapshot.to_arrow()) == [("JFK", 1, 1)]
 
 
+def test_merge_schema_takes_a_column_of_nulls_without_a_type(place: Place) -> None:
+    table = place.create()
+    wider = flights(("JFK", 1, 1)).append_column("carrier", pa.array(["UA"]))
+    table.append(wider.set_column(2, "delay", pa.nulls(1)), merge_schema=True)
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, None, "UA")]
+    with pytest.raises(sluice.SchemaMismatch, match=r"column 'gate' has no type \(void\).*give it a type"):
+        table.append(wider.append_column("gate", pa.nulls(1)), merge_schema=True)
+    with pytest.raises(sluice.SchemaMismatch, match=r"column 'v' has no type \(void\)"):
+        sluice.Table.create(f"{place.location}-2", pa.schema([("a", pa.int64()), ("v", pa.null())]), coordinator=place.coordinator)
+
+
 def test_merge_schema_adds_columns(place: Place) -> None:
     table = place.create()
     table.append(flights(("JFK", 1, 1)))
@@ -105,10 +117,63 @@ def test_merge_schema_adds_columns(place: Place) -> None:
         table.append(wider)
     table.append(wider, merge_schema=True)
     assert rows_of(table.snapshot().to_arrow()) == [("EWR", 2, 2, "UA"), ("JFK", 1, 1, None)]
-    with pytest.raises(sluice.SchemaMismatch, match="carrier"):
-        table.append(flights(("LGA", 1, 1)))
     table.append(flights(("LGA", 1, 1)), merge_schema=True)
     assert table.snapshot().to_arrow().num_rows == 3
+
+
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("day", pa.int32()),
+        pa.field("v", pa.int64()),
+        pa.field("s", pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.string()), pa.field("z", pa.int64(), nullable=False)])),
+    ]
+)
+
+
+def test_nullable_columns_that_the_data_lacks_are_null(place: Place) -> None:
+    table = sluice.Table.create(place.location, NESTED, partition_by=["day"], coordinator=place.coordinator)
+    table.append(pa.table({"id": [1], "day": pa.array([1], pa.int32())}))
+    with table.begin() as begun:
+        begun.append(iter(pa.table({"DAY": pa.array([1], pa.int32()), "ID": [2], "v": [7]}).to_batches()))
+    table.append(pa.table({"id": [3], "day": pa.array([1], pa.int32()), "s": [{"z": 5}]}))
+    empty = {"v": None, "s": None}
+    rows = [
+        {"id": 1, "day": 1, **empty},
+        {"id": 2, "day": 1, **empty, "v": 7},
+        {"id": 3, "day": 1, "v": None, "s": {"x": None, "y": None, "z": 5}},
+    ]
+    assert table.snapshot().to_arrow().sort_by("id").to_pylist() == rows
+    table.overwrite(pa.table({"id": [4], "day": pa.array([1], pa.int32())}), dynamic=True)
+    assert table.snapshot().to_arrow().to_pylist() == [{"id": 4, "day": 1, **empty}]
+
+    before = table.snapshot().version
+    with pytest.raises(sluice.SchemaMismatch, match="column 'id' is NOT NULL and missing in the data"):
+        table.append(pa.table({"day": pa.array([1], pa.int32())}))
+    with pytest.raises(sluice.SchemaMismatch, match=r"column 's\.z' is NOT NULL and missing in the data"):
+        table.append(pa.table({"id": [5], "day": pa.array([1], pa.int32()), "s": [{"x": 5}]}))
+    with pytest.raises(sluice.SchemaMismatch, match=r"the data lacks column 'day' of the table; it is a partition column"):
+        table.append(pa.table({"id": [5]}))
+    with pytest.raises(sluice.SchemaMismatch, match="'w', which the table lacks"):
+        table.append(pa.table({"id": [5], "day": pa.array([1], pa.int32()), "w": [1]}))
+    assert table.snapshot().version == before
+
+
+def test_a_null_struct_may_have_nulls_where_its_fields_may_not(place: Place) -> None:
+    kind = pa.struct([pa.field("z", pa.int64(), nullable=False)])
+    schema = pa.schema([pa.field("s", kind), pa.field("l", pa.list_(kind))])
+    structs = pa.StructArray.from_arrays([pa.array([1, None])], fields=list(kind), mask=pa.array([False, True]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), structs)
+    table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+    table.append(pa.table([structs, lists], schema=schema))
+    assert table.snapshot().to_arrow().to_pylist() == [{"s": {"z": 1}, "l": [{"z": 1}]}, {"s": None, "l": [None]}]
+
+
+def test_constraints_are_checked_on_what_is_filled(place: Place) -> None:
+    table = place.create(properties={"delta.constraints.known": "delay IS NOT NULL"})
+    with pytest.raises(sluice.ConstraintViolated, match="known"):
+        table.append(flights(("JFK", 1, 1)).drop_columns(["delay"]))
+    assert table.snapshot().version == 0
 
 
 def test_an_applications_transaction_happens_once(place: Place) -> None:
@@ -339,3 +404,37 @@ def test_a_dynamic_overwrite_of_many_partitions_is_one_commit(place: Place) -> N
     assert commit is not None
     assert commit.version == 2
     assert sum(r[2] for r in rows_of(table.snapshot().to_arrow())) == -sum(range(300))
+
+
+def _scan_and_append(begun: sluice.Transaction) -> None:
+    begun.scan()
+    begun.append(flights(("EWR", 1, 1)))
+
+
+def _plan(table: sluice.Table) -> Callable[[], object]:
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("EWR", 1, 1)))
+    return lambda: table.commit_write(plan, files)
+
+
+STAGED: dict[str, Callable[[sluice.Transaction], object]] = {
+    "append": lambda t: t.append(flights(("EWR", 1, 1))),
+    "scan and append": _scan_and_append,
+    "update": lambda t: t.update({"delay": "delay + 1"}),
+    "delete": lambda t: t.delete("delay = 1"),
+    "overwrite": lambda t: t.overwrite(flights(("EWR", 1, 1))),
+}
+
+
+@pytest.mark.parametrize("what", [*STAGED, "plan"])
+def test_what_was_begun_before_a_table_was_detached_is_told_so(place: Place, what: str) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    begun = table.begin()
+    commit = _plan(table) if what == "plan" else begun.commit
+    if what in STAGED:
+        STAGED[what](begun)
+    place.open().detach()
+    with pytest.raises(sluice.Refused, match="the table was detached from sluice") as refused:
+        commit()
+    assert refused.value.rule == "detached"

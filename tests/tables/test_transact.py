@@ -25,7 +25,7 @@ def places(tmp_path: Path) -> list[Place]:
 def made(folder: Path, coordinator: str) -> list[Place]:
     found = [Place(str(folder / name), coordinator) for name in ("a", "b", "c")]
     for place in found:
-        place.create().append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
+        place.create(properties={"delta.isolationLevel": "Serializable"}).append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
     return found
 
 
@@ -54,18 +54,18 @@ def test_it_is_run_once_where_nobody_is_in_the_way(places: list[Place]) -> None:
 
 
 def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> None:
-    """The rival changes another of the tables each time, so that a lease over one of them would not help."""
+    """The rival adds rows to another of the tables each time, so that a lease over one of them would not help."""
     a, b, c = places
     attempts = 0
     stopped: list[sluice.LeaseHeld] = []
 
     def rival(place: Place, origin: str) -> None:
-        place.open(timeout_s=0.3).update({"delay": "delay + 1"}, f"origin = '{origin}'")
+        place.open(timeout_s=0.3).append(flights((origin, 1, 1)))
 
     def work(tx: sluice.JointTransaction) -> int:
         nonlocal attempts
         attempts += 1
-        assert tx.scan(a.open(), where="origin = 'JFK'").num_rows == 1
+        assert tx.scan(a.open(), where="origin = 'JFK'").num_rows >= 1
         tx.update(b.open(), {"delay": "delay + 100"}, "origin = 'JFK'")
         tx.append(c.open(), flights(("EWR", 1, 0)))  # reads nothing, so that nobody has to be kept out of it
         if attempts < 4:
@@ -82,7 +82,7 @@ def test_after_three_losses_all_that_was_read_is_leased(places: list[Place]) -> 
     assert sluice.transact(work, a.coordinator) == 4
     assert {held.facts["where"] for held in stopped} == {"origin = 'JFK'"}
     assert all("lost 3 times" in held.facts["name"] for held in stopped)
-    assert content(b) == [("JFK", 1, 102), ("LGA", 1, 1)]  # attempts 1 and 3 met the rival there
+    assert content(b) == [("JFK", 1, 100), ("JFK", 1, 101), ("JFK", 1, 101), ("LGA", 1, 0), ("LGA", 1, 1)]  # attempts 1 and 3 met it there
     assert ("EWR", 1, 0) in content(c)
     by_another(lambda: rival(a, "JFK"))  # the leases are gone
 
@@ -93,12 +93,12 @@ def test_it_gives_up_after_its_attempts(places: list[Place]) -> None:
     def work(tx: sluice.JointTransaction) -> None:
         tx.update(a.open(), {"delay": "delay + 100"}, "origin = 'JFK'")
         tx.append(b.open(), flights(("EWR", 1, 0)))
-        by_another(lambda: a.open().update({"delay": "delay + 1"}, "origin = 'JFK'"))
+        by_another(lambda: a.open().append(flights(("JFK", 1, 1))))
 
     with pytest.raises(sluice.ConcurrentModification) as lost:
         sluice.transact(work, attempts=2)
     assert lost.value.facts["table"] == a.open().location
-    assert content(a) == [("JFK", 1, 2), ("LGA", 1, 0)]
+    assert content(a) == [("JFK", 1, 0), ("JFK", 1, 1), ("JFK", 1, 1), ("LGA", 1, 0)]
     assert len(content(b)) == 2
 
 
@@ -148,7 +148,7 @@ def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_thro
         running = [pool.submit(fast, n) for n in range(20)]
         try:
             sluice.transact(merge, tables=tables, timeout_s=60)
-            assert 1 < attempts <= 4
+            assert attempts <= 2
         finally:
             stop.set()
         done = [each.result(60) for each in running]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.context import TableContext
+from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.outcomes import Outcome
+from sluice.coordinator.tickets import take_ticket
 from sluice.storage.memory import MemoryStore
 from sluice.tables import commits
-from sluice.tables.access import TableAddress
+from sluice.tables.address import TableAddress
 from sluice.tables.commits import commit_creation, commit_write, plan_creation
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
@@ -81,4 +85,58 @@ def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_
         assert (again.version, again.repeated) == (1, True)
         assert table.refresh().version == 1
     finally:
+        MemoryStore(place).forget()
+
+
+def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn lasts by that: it must not be measured from 1970."""
+
+    def loses(*_: object, **__: object) -> None:
+        raise sluice.ConcurrentModification("somebody else was faster")
+
+    monkeypatch.setattr(commits, "commit_write", loses)
+    place = "memory://two-committers-lost"
+    try:
+        plan = replace(plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None), mode="overwrite")
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        with pytest.raises(sluice.ConcurrentModification):
+            commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)), ack="published", timeout_s=5)
+        context = table.access.ours.context
+        ticket = take_ticket(context, context.client.application, plan.work)
+        assert ticket is not None
+        assert ticket.took_s < 60
+    finally:
+        MemoryStore(place).forget()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["won", "lost"])
+def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    """The coordinator goes away right then, with the session; a turn cannot be released, nor a ticket be left."""
+    place = f"memory://two-committers-away-{lost}"
+    decided = commit_write
+
+    def away(_: object) -> object:
+        raise CoordinatorUnavailable("nobody answers")
+
+    def then_away(*arguments: Any, **named: Any) -> Any:
+        commit = decided(*arguments, **named)
+        monkeypatch.setattr(TableContext, "coordination", property(away))
+        if lost:
+            raise sluice.ConcurrentModification("somebody else was faster")
+        return commit
+
+    monkeypatch.setattr(commits, "commit_write", then_away)
+    try:
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        plan = replace(table.plan_write(SCHEMA, mode="overwrite"), turns=("/a/turn",))
+        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+        if lost:
+            with pytest.raises(sluice.ConcurrentModification):
+                table.commit_write(plan, files)
+        else:
+            commit = table.commit_write(plan, files)
+            assert commit is not None
+            assert commit.version == 1
+    finally:
+        monkeypatch.undo()
         MemoryStore(place).forget()

@@ -82,7 +82,7 @@ Begin: TypeAlias = "Callable[..., Open]"
 def giving_up() -> Iterator[None]:
     """Whoever files in this block hears nothing any more: the time is over for it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Committer, "_await", lambda self, claim, *_: self._give_up(claim, None))
+        patch.setattr(Committer, "_await", lambda self, claim, *_: self._give_up(claim, None, None))
         patch.setattr(Joints, "_see_through", lambda self, _, transaction_id, *__, **___: self._give_up(transaction_id, None))
         yield
 
@@ -115,6 +115,7 @@ def test_nothing_is_filed_when_the_time_was_over_before(shop: Shop, begin: Begin
     with pytest.raises(sluice.OutcomeUnknown) as unknown:
         begun.commit(timeout_s=1e-9)
     assert (unknown.value.stage, unknown.value.transaction_id) == ("staged", begun.id)
+    assert unknown.value.retryable
     assert begun.state == "undecided"
     assert shop.outcome(begun).state == "unknown"
     assert shop.content() == [[], []]
@@ -179,6 +180,7 @@ def test_who_filed_it_and_finds_everybody_away_is_not_told_that_nothing_was_writ
         getattr(begun, call)(timeout_s=0.3)
     service.before = None
     assert (unknown.value.stage, unknown.value.transaction_id) == ("intent", begun.id)
+    assert not unknown.value.retryable
     assert begun.commit() is not None
     assert shop.content()[0] == [(1, 1)]
 

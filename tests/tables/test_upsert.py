@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,30 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path, place: Place) -> None
         with pytest.raises(error):
             table.upsert(rows, on="month")
     assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("inside", [lambda kind: kind, pa.list_, lambda kind: pa.map_(pa.string(), kind)], ids=["struct", "list", "map"])
+def test_a_field_inside_of_a_struct_is_not_replaced_by_nulls(tmp_path: Path, inside: Callable[[pa.DataType], pa.DataType]) -> None:
+    whole, part = pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.struct([("a", pa.int64())])
+    schema = pa.schema([("id", pa.int64()), ("s", inside(whole))])
+    table = sluice.Table.create(tmp_path / "t", schema, coordinator=f"memory://{tmp_path.name}")
+    value: Any = {"a": 1, "b": 2}
+    value = value if inside(whole) is whole else [value] if pa.types.is_list(inside(whole)) else [("k", value)]
+    table.append(pa.table({"id": [1], "s": pa.array([value], inside(whole))}))
+    before = table.refresh().snapshot().to_arrow()
+    with pytest.raises(sluice.SchemaMismatch, match=r"the data lacks column 's.*\.b' of the table; rows are replaced as a whole"):
+        table.upsert(pa.table({"id": [1], "s": pa.nulls(1, inside(part))}), on="id")
+    assert table.refresh().snapshot().to_arrow() == before
+
+
+def test_an_append_that_replaces_rows_brings_every_column(place: Place) -> None:
+    table = place.create(properties=KEY)
+    table.append(flights(("JFK", 1, 1)))
+    more = flights(("JFK", 1, 2)).append_column("carrier", pa.array(["UA"]))
+    with pytest.raises(sluice.SchemaMismatch, match="lacks column 'delay' of the table; rows are replaced as a whole"):
+        table.append(more.drop_columns(["delay"]), merge_schema=True)
+    table.append(more, merge_schema=True)
+    assert now(table) == [("JFK", 1, 2, "UA")]
 
 
 def test_nothing_to_upsert_makes_no_version(place: Place) -> None:

@@ -27,13 +27,14 @@ from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.memory import Fault as CoordinatorFault
+from sluice.coordinator.neighbourhood import Neighbourhood
 from sluice.coordinator.store import Create
 from sluice.storage.constants import PROBE_PREFIX
 from sluice.storage.memory import Fault, MemoryStore
 from sluice.storage.objects import KeepsUnfinished, Unfinished
 from sluice.storage.paths import commit_path
 from sluice.storage.snapshot import Snapshot
-from sluice.tables.access import TableAddress
+from sluice.tables.address import TableAddress
 from sluice.tables.commits import abandon_plan, commit_creation, plan_creation
 from sluice.tables.garbage import Reason
 from sluice.tables.horizon import raise_horizon, require_above_horizon
@@ -500,8 +501,9 @@ def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place
     assert set(counted(table.vacuum(retain_hours=0.5, force=True))) == {"replaced"}
 
 
-def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place) -> None:
+def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the protocol a file is kept for as long as its removal asks for; another engine's clock may have been ahead."""
+    monkeypatch.setattr(Neighbourhood, "due", lambda _: False)  # it would notice what is done to the log here
     filled(place).overwrite(flights(("LGA", 1, 9)))
     key = commit_path(2)
     actions = [json.loads(line) for line in disk_of(place).objects[key][0].splitlines()]
@@ -608,7 +610,8 @@ def test_a_longer_retention_finds_tombstones_that_a_checkpoint_has_dropped(place
 def test_foreign_files_go_by_age_and_hidden_ones_never(place: Place) -> None:
     table = filled(place)
     disk = disk_of(place)
-    foreign = ["part-00000-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet", "origin=JFK/other.parquet"]
+    engines = "part-0000{}-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet"
+    foreign = [engines.format(0), "origin=JFK/" + engines.format(1)]
     kept = ["_SUCCESS", ".hidden/x.parquet", "_tmp/y.parquet", "sub/_z/x.parquet", "_delta_log/_sidecars/x.parquet", "_delta_log/notes.txt"]
     nested = ["inner/_delta_log/00000000000000000000.json", "inner/part-0.parquet"]
     for key in [*foreign, *kept, *nested]:
@@ -617,7 +620,7 @@ def test_foreign_files_go_by_age_and_hidden_ones_never(place: Place) -> None:
     later(place, 8 * DAY_MS)
     report = table.vacuum()
     assert {each.key for each in report.garbage} == set(foreign)
-    assert counted(report) == {"foreign": 2}
+    assert counted(report) == {"orphan": 2}
     assert {*kept, *nested} <= disk.objects.keys()
 
 
@@ -930,3 +933,35 @@ def test_a_process_that_was_stopped_beyond_its_session_and_continued(tmp_path: P
             connect.release(coordinator)
     rows = sluice.Table.open(location, consistency="published").snapshot().to_arrow()
     assert rows["value"].to_pylist() == [1]
+
+
+# -- a store that is full ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [0, 15], ids=["none", "little"])
+def test_a_store_that_is_full_is_cleaned_up(place: Place, room: int) -> None:
+    """That is when a vacuum is wanted most: its probe finds no room, nor does the commit that says that it begins."""
+    table = filled(place)
+    table.overwrite(flights(("LGA", 1, 9)))
+    disk = disk_of(place)
+    disk.capacity_bytes = sum(len(content) for content, _ in disk.objects.values()) + room
+    before = set(disk.objects)
+    dry = table.vacuum(retain_hours=0, force=True, dry_run=True)
+    assert counted(dry) == {"replaced": 2}
+    assert set(disk.objects) == before
+    report = table.vacuum(retain_hours=0, force=True)
+    assert report.garbage == dry.garbage
+    disk.capacity_bytes = None
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("LGA", 1, 9)]
+    table.append(flights(("LGA", 1, 10)))
+    assert [each.operation for each in table.history(3)][1:] == ["VACUUM END", "WRITE"]
+
+
+def test_a_store_without_room_for_an_empty_object_tells_the_time_by_its_log(place: Place) -> None:
+    table = filled(place)
+    table.overwrite(flights(("LGA", 1, 9)))
+    disk = disk_of(place)
+    disk.fail_before("put", f"{PROBE_PREFIX}*", times=4, error=sluice.StorageFull("no inode is left"))
+    later(place, 400 * DAY_MS)
+    assert table.vacuum(dry_run=True).garbage == (), "as of the newest version"
+    assert table.vacuum(retain_hours=0, force=True).counts == {"replaced": 2}

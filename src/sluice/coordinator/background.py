@@ -9,10 +9,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cache
 from typing import ClassVar
 
 from ..storage.errors import SluiceError
+from .clock import Deadline, bounding
 
 __all__ = ["Background"]
 
@@ -46,14 +48,24 @@ class Background:
             self._owed = max(self._owed, version)
         _drain_at_exit()
 
-    def submit(self, publication: Callable[[], object]) -> None:
-        """Let a thread do a publication."""
+    def submit(self, publication: Callable[[], object], *, unless_busy: bool = False) -> None:
+        """Let a thread do a publication; with `unless_busy` only where it has nothing to do yet.
+
+        Once the program's main thread has ended no pool takes work any more. Other threads may go on committing: theirs is done here.
+        """
         with self._lock:
             self._start_again_after_fork()
+            if unless_busy and self._running:
+                return
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix="sluice-publish")
-            future = self._executor.submit(self._run, publication)
-            self._running.add(future)
+            future: Future[bool] | None = None
+            with suppress(RuntimeError):
+                future = self._executor.submit(self._run, publication)
+                self._running.add(future)
+        if future is None:
+            self._run(publication)
+            return
         future.add_done_callback(self._forget)
         _drain_at_exit()
 
@@ -62,9 +74,11 @@ class Background:
         with self._lock:
             self._start_again_after_fork()
             running, owed = set(self._running), self._owed
+        limit = Deadline.after(timeout_s)
         done = not wait(running, timeout_s).not_done
         if owed >= 0 and done:
-            done = self._run(lambda: self._finish(owed))
+            with bounding(limit, limit.clock):
+                done = self._run(lambda: self._finish(owed))
             with self._lock:
                 self._owed = -1 if done and self._owed == owed else self._owed
         return done

@@ -9,10 +9,10 @@ from dataclasses import replace
 import orjson
 
 from ..storage.errors import InvalidRequest, NotATable, Unavailable
-from .context import TableContext
+from .context import TableContext, is_closed
+from .formats import NODE_PROTOCOL
 from .layout import CLIENTS, GRAVES, OPEN, TABLES
 from .lease_records import Place
-from .limits import NODE_PROTOCOL
 from .protocol import require_protocol
 from .records import Head, Published
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
@@ -121,7 +121,7 @@ def reopen_tree(context: TableContext, start: Head) -> None:
         return
     head, node = state
     # only the commit that attaches it makes it one that others may write again
-    after = replace(start, generation=head.generation, slot=head.slot, detached=True)
+    after = replace(start, generation=head.generation, slot=head.slot, detached=True, intents=max(start.intents, head.intents))
     ops: list[Op] = [
         Write(context.tree.head, after.encode(), node.version),
         Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),
@@ -132,14 +132,16 @@ def reopen_tree(context: TableContext, start: Head) -> None:
         context.coordination.barrier()  # somebody attaches it too, or it took effect: the commit that follows finds out
 
 
-def require_head(context: TableContext) -> Head:
-    """The head of a table that must have a tree.
+def require_head(context: TableContext, *, ahead: bool = False) -> Head:
+    """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
 
     Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
     """
-    root, head = context.read_root_and_head()
+    root, head = context.read_root_and_head(ahead=ahead)
     if root is None or head is None:  # or the server of a new session is behind
         root, head = context.up_to_date(context.read_root_and_head)
+    if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
+        raise context.dropped()
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
@@ -147,6 +149,8 @@ def require_head(context: TableContext) -> Head:
             location=context.tree.location,
         )
     require_protocol(root, context.tree.location)
+    if head is None and is_closed(root):
+        raise context.dropped()
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ..storage.errors import Corrupt, InvalidRequest, PredicateError, SluiceError
-from ..storage.expressions.parse import parse_widely
+from ..storage.expressions.sql import parse_widely
 from ..storage.features import reader_features, writer_features
 from ..storage.filetable import adds_of
 from ..storage.jsontext import dumps, loads
@@ -78,6 +78,11 @@ class CaseTable:
     def protocol(self) -> Protocol:
         """What the setup says; without a word, one of no features."""
         return self.state.protocol or _NO_FEATURES
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the setup says; without a word, what metaData actions of the case are completed with."""
+        return self.state.metadata or Metadata("", schema_to_json(self.case.schema), self.case.partition_columns, {})
 
     @property
     def configuration(self) -> Mapping[str, str]:
@@ -287,7 +292,7 @@ def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Seq
     says_kind = bool(winner.transactions) and "kind" in winner.transactions[0]
     named = named_operation(table.case.winning_operation)[1] or named_operation(operation)[1]
     kind = winner.kind if says_kind else _kind(named, winner.kind)
-    metadata, domains = table.state.metadata, winner.domains
+    metadata, domains = table.metadata, winner.domains
     if table.strict:
         skip_adds = skip_adds or operation in BACKFILLS
         supporting = [each for each in (table.state.protocol, winner.protocol) if each is not None]
@@ -300,6 +305,6 @@ def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Seq
         removed=removed,
         domains=domains,
         kind=kind,
-        metadata_change=describe(metadata, winner.metadata) if metadata and winner.metadata else winner.metadata_change,
+        metadata_change=describe(metadata, winner.metadata) if winner.metadata else None,
         protocol_change=describe_protocol(read.protocol, winner.protocol) if winner.protocol else None,
     )

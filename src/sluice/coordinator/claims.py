@@ -9,15 +9,28 @@ from functools import partial
 from ..storage.errors import InvariantBroken, NotATable
 from .clock import Deadline
 from .context import TableContext
-from .errors import CoordinatorUnavailable, OutcomeUnknown
+from .errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
 from .faults import point
+from .formats import INTENT_FORMAT
 from .layout import SlotName, TableTree
 from .records import Head, Intent, Published
-from .store import ApplyRefused, Create, Delete, ReplyLost
+from .store import ApplyRefused, Create, Delete, ReplyLost, Write
 
 _PAUSE_S = 0.1
 
-__all__ = ["Claim", "claim_slot", "filed_elsewhere", "find_slot", "in_doubt", "move_slot", "require_time", "too_late", "undecided"]
+__all__ = [
+    "Claim",
+    "admitting",
+    "claim_slot",
+    "filed_elsewhere",
+    "find_slot",
+    "in_doubt",
+    "move_slot",
+    "require_time",
+    "too_late",
+    "undecided",
+    "undecided_in_time",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,7 @@ def claim_slot(
     while True:
         require_time(intent.transaction_id, deadline, doubt)
         try:
+            head = admitting(context, head)
             path = _file(context, intent, head.generation)
             point("after-claim")
             return _claim(intent.transaction_id, head.generation, path)
@@ -156,6 +170,28 @@ def claim_slot(
             context.clock.sleep(min(_PAUSE_S, deadline.left_s))
 
 
+def admitting(context: TableContext, head: Head) -> Head:
+    """The table's head, which says from now on that its writers file intents of this release's format.
+
+    Older releases then know that an intent of that format is one for newer releases, and not one that somebody made up.
+    """
+    while head.intents < INTENT_FORMAT:
+        state = context.read_head()
+        if state is None:
+            raise context.vanished()
+        head, node = state
+        raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
+        try:
+            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.standing()])
+        except ApplyRefused as refused:  # another client decided something, or did the same
+            context.recognise_again(getattr(refused.cause, "path", ""))
+        except ReplyLost:
+            context.barrier()
+        else:
+            return raised
+    return head
+
+
 def _filed(context: TableContext, transaction_id: str, head: Head, raise_refusal: Callable[[str], None]) -> Claim | None:
     """The slot that a request made whose reply was lost. Raises what refused the transaction, if that came first.
 
@@ -165,6 +201,16 @@ def _filed(context: TableContext, transaction_id: str, head: Head, raise_refusal
     if found is None:
         raise_refusal(transaction_id)
     return found
+
+
+def undecided_in_time(transaction_id: str, unknown: UnknownFormat | None) -> OutcomeUnknown:
+    """The time is over for a transaction that has a slot and no verdict; `unknown` is what only a newer release can go on with."""
+    why = f": {unknown.message}" if unknown is not None else ""
+    return OutcomeUnknown(
+        f"transaction {transaction_id} was filed and will be decided, but not within the time given{why}; ask outcome(transaction_id)",
+        transaction_id=transaction_id,
+        stage="intent",
+    )
 
 
 def too_late(transaction_id: str, trouble: str) -> CoordinatorUnavailable:

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ..storage.errors import InvalidRequest
+from .errors import CoordinatorUnavailable
 
-__all__ = ["Clock", "Deadline", "Event", "SystemClock", "Timeout", "bounded_s", "bounding"]
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "Clock",
+    "Deadline",
+    "Event",
+    "SystemClock",
+    "Timeout",
+    "bounded_s",
+    "bounding",
+    "require_time_left",
+    "within_this_call",
+]
 
-_LEAST_S: Final = 1.0
-"""What a request may take even when its call's time is over: letting go of something, say."""
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+_GRACE_S: Final = 0.3
+"""What the requests of a call may take together when its time is over: to let go of something, say, or to be sent at all."""
+_LEAST_S: Final = 0.01
+"""What one request may take even then."""
 
 
 class Event(Protocol):
@@ -116,6 +133,9 @@ Timeout: TypeAlias = "float | Deadline"
 
 _present: ContextVar[Deadline | None] = ContextVar("sluice_deadline", default=None)
 
+DEFAULT_TIMEOUT_S: Final = 120.0
+"""What a commit may take where the caller does not say, in seconds."""
+
 
 @contextmanager
 def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
@@ -129,6 +149,29 @@ def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
 
 
 def bounded_s(longest_s: float) -> float:
-    """How long one request may wait: `longest_s`, or what is left of its call's time when that is less, but for a moment."""
+    """How long one request may wait: `longest_s`, or what is left of its call's time when that is less, and of a moment beyond."""
     deadline = _present.get()
-    return longest_s if deadline is None else min(longest_s, max(deadline.left_s, _LEAST_S))
+    if deadline is None:
+        return longest_s
+    return min(longest_s, max(deadline.at_s + _GRACE_S - deadline.clock.monotonic_s(), _LEAST_S))
+
+
+def require_time_left(what: str) -> None:
+    """Raise CoordinatorUnavailable when the time of this thread's call is over: for what is done again while sessions end in between."""
+    deadline = _present.get()
+    if deadline is not None and deadline.over:
+        raise CoordinatorUnavailable(f"{what} in the time given: sessions with the coordinator ended while it was asked; ask again")
+
+
+def within_this_call(act: Callable[[_A], _B]) -> Callable[[_A], _B]:
+    """`act` for other threads, bounded there as it would be in this one."""
+    deadline = _present.get()
+
+    def run(argument: _A) -> _B:
+        token = _present.set(deadline)
+        try:
+            return act(argument)
+        finally:
+            _present.reset(token)
+
+    return run

@@ -7,13 +7,13 @@ Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices ar
 Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
 files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended;
 where deletion vectors are on, reorganised files do not count as removed from under a reader either, and what both change
-is compared row by row (see `rows`).
+is compared row by row (see `rows`). One towards more: who writes an application's number depends on that application, read or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..storage.actions import AddFile, Metadata
@@ -28,9 +28,12 @@ from .kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
 from .records import Refusal
+from .times import text_of
 
 __all__ = [
     "APPENDED",
+    "APPLICATION",
+    "BY_STATISTICS",
     "CHANGING_OPERATIONS",
     "RULES",
     "Encounter",
@@ -41,18 +44,26 @@ __all__ = [
     "refusal",
     "replaces",
     "shared_in_words",
+    "version_taken",
 ]
 
 # A feature whose properties are not set with it is not in use.
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
+_NOT_SERIALIZABLE: Final = _ALL - {IsolationLevel.SERIALIZABLE}
 _ANY: Final = frozenset(ConflictPolicy)
-_DELTA: Final = frozenset({ConflictPolicy.DELTA})
-_MATRICES: Final = _ANY - _DELTA
+_MATRICES: Final = frozenset(policy for policy in ConflictPolicy if policy.by_classes)
+_FILES: Final = _ANY - _MATRICES
+
+_NAME_CHARACTERS_MAX: Final = 200
+_WHO_TEXTS: Final = {"application": "application", "host": "host", "transaction_id": "id"}
+_WHO_NUMBERS: Final = {"pid": "pid", "time_ms": "claimedAt"}
 
 APPENDED: Final = "appended-what-i-read"
-"""The rule that statistics decide: a look into the files may clear them."""
+APPENDED_LOCKED: Final = "appended-what-i-lock"
+BY_STATISTICS: Final = (APPENDED, APPENDED_LOCKED)
+"""The rules that statistics decide: a look into the files may clear them."""
 CHANGING_OPERATIONS: Final = (
     "WRITE",
     "STREAMING UPDATE",
@@ -87,6 +98,13 @@ class Encounter:
     reconciled: frozenset[str] = frozenset()
     shared_rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows both changed, by file."""
+    lost_rows: Mapping[str, int] = field(default_factory=dict)
+    """How many of the rows that I read the winner deleted, by file."""
+
+    @property
+    def stops_all(self) -> bool:
+        """Whether every change of protocol or metadata stops what is written beside it."""
+        return self.mine.policy == ConflictPolicy.DATABRICKS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +140,7 @@ def _some(names: Iterable[str], most: int = 3) -> str:
 
 
 def shared_in_words(rows: Mapping[str, int]) -> str:
-    """Rows that two transactions both changed, told by file: "2 rows of part-0.parquet"."""
+    """Numbers of rows, told by file: "2 rows of part-0.parquet"."""
     return _some(f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in rows.items())
 
 
@@ -140,6 +158,8 @@ def _protocol_changed(at: Encounter) -> str | None:
     winner = at.winner
     if winner.protocol is None:
         return None
+    if at.stops_all:
+        return "the table's protocol"
     described = winner.protocol_change
     taken = None if described is None else described.get("removed")
     if at.mine.protocol or taken is None:
@@ -152,7 +172,7 @@ def _metadata_changed(at: Encounter) -> str | None:
     if winner.metadata is None:
         return None
     described = winner.metadata_change
-    if not at.mine.metadata and described is not None and is_harmless(described):
+    if not (at.mine.metadata or at.stops_all) and described is not None and is_harmless(described):
         return None
     keys = [] if described is None else list(described.get("configuration", {}))
     return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
@@ -164,7 +184,10 @@ def _same_domain(at: Encounter) -> str | None:
 
 
 def _application_advanced(at: Encounter) -> str | None:
-    common = set(at.winner.app_versions).intersection(at.mine.read_apps)
+    theirs, mine = at.winner.app_versions, at.mine
+    common = set(theirs).intersection(mine.read_apps)
+    if not at.strict:  # Delta Lake asks for those only that a transaction has read
+        common |= {app for app, number in mine.app_versions.items() if theirs.get(app, number) != number}
     return f"application transaction {_some(common)}" if common else None
 
 
@@ -176,22 +199,34 @@ def _appended_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
         return None
-    candidates = [a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner))]
+    return _appended_where(at, mine.predicates, whole_table=mine.whole_table)
+
+
+def _appended_what_i_lock(at: Encounter) -> str | None:
+    return _appended_where(at, at.mine.locks, whole_table=False) if at.mine.locks else None
+
+
+def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool) -> str | None:
+    """The winner's new rows that satisfy one of the predicates, as far as statistics tell: their partitions, or their files."""
+    mine, winner = at.mine, at.winner
+    by_partitions = mine.by_partitions and not at.strict
+    candidates = [a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner, whole=by_partitions))]
     if not candidates:
         return None
-    if mine.whole_table or not (mine.partition_types or (mine.predicates and not at.strict)):
+    if whole_table or not (mine.partition_types or (predicates and not at.strict)):
         return f"files {_some(a.path for a in candidates)}"
-    scope = ReadScope.of(mine.predicates, mine.partition_types, mine.column_types)
-    hit = scope.touched(candidates, statistics=not at.strict)
+    scope = ReadScope.of(predicates, mine.partition_types, mine.column_types)
+    facts = [replace(a, stats=None) for a in candidates] if by_partitions else candidates
+    hit = scope.touched(facts, statistics=not at.strict)
     if not hit:
         return None
     return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"
 
 
-def _holds_new_rows(add: AddFile, winner: Winner) -> bool:
-    """Whether rows came with an added file: not when they were only moved there, or the file only lost rows."""
+def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
+    """Whether rows came with an added file: not when they were only moved there, or (unless `whole` files count) it only lost rows."""
     before = winner.removed.get(add.path)
-    if before is None or not add.data_change:
+    if before is None or whole or not add.data_change:
         return add.data_change
     dead, dead_before = (0 if v is None else v.cardinality for v in (add.deletion_vector, before.deletion_vector))
     return dead < dead_before
@@ -203,11 +238,13 @@ def _removed_what_i_read(at: Encounter) -> str | None:
         return None
     removed = winner.removes
     if mine.row_level and not at.strict:
-        removed = {path: None for path, remove in winner.removed.items() if remove.data_change}.keys()
+        removed = winner.lost
     if mine.whole_table or mine.read_files is None:
         return f"files {_some(removed)}" if removed else None
     common = removed & set(mine.read_files)
-    return f"files {_some(common)}" if common else None
+    if common:
+        return f"files {_some(common)}"
+    return shared_in_words(at.lost_rows) if at.lost_rows else None
 
 
 def _removed_what_i_remove(at: Encounter) -> str | None:
@@ -233,7 +270,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "protocol-changed",
-        "Did the winner change the protocol, and do I too, or did it take a feature away?",
+        "Did the winner change the protocol, and do I too, or did it take a feature away? (under `databricks`: did it change it at all?)",
         _ALL,
         _ANY,
         _protocol_changed,
@@ -242,7 +279,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "metadata-changed",
-        "Did the winner change schema, partitioning or properties, other than by what concerns no writer?",
+        "Did the winner change schema, partitioning or properties, other than by what concerns no writer? (under `databricks`: at all?)",
         _ALL,
         _ANY,
         _metadata_changed,
@@ -260,7 +297,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "application-advanced",
-        "Did the winner write the application transaction that I read?",
+        "Did the winner write the application transaction that I read, or another number of the one that I write?",
         _ALL,
         _ANY,
         _application_advanced,
@@ -280,16 +317,25 @@ RULES: Final[tuple[Rule, ...]] = (
         APPENDED,
         "Did the winner add files where I read? (under WriteSerializable blind appends do not count)",
         _NOT_SNAPSHOT,
-        _DELTA,
+        _FILES,
         _appended_what_i_read,
         "ConcurrentAppendException",
         "repeat the operation, or name the partitions it works on in its condition",
     ),
     Rule(
+        APPENDED_LOCKED,
+        "Did the winner add files, blindly or not, where I read for update?",
+        _NOT_SERIALIZABLE,
+        _FILES,
+        _appended_what_i_lock,
+        "ConcurrentAppendException",
+        "repeat the operation; read for update only the rows that must not change",
+    ),
+    Rule(
         "removed-what-i-read",
-        "Did the winner remove a file that I read?",
+        "Did the winner remove a file that I read (with deletion vectors: a row of it that I read)?",
         _ALL,
-        _DELTA,
+        _FILES,
         _removed_what_i_read,
         "ConcurrentDeleteReadException",
         "repeat the operation, or name the partitions it works on in its condition",
@@ -304,6 +350,9 @@ RULES: Final[tuple[Rule, ...]] = (
         "repeat the operation; give jobs that rewrite data partitions of their own",
     ),
 )
+
+APPLICATION: Final = tuple(rule for rule in RULES if rule.name == "application-advanced")
+"""What an application's number is compared by alone."""
 
 
 def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> IsolationLevel:
@@ -330,20 +379,54 @@ def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None
 def refusal(finding: Finding) -> Refusal:
     """The finding as it is recorded and told: rule, winner, what is concerned, and what would have avoided it."""
     rule, winner = finding.rule, finding.winner
-    operation = winner.operation or "a commit"
+    who = _who(winner)
+    operation = f"{winner.operation or 'a commit'}{_in_words(who)}"
     return Refusal(
         rule=rule.name,
         error=rule.error,
         message=f"{rule.name}: version {winner.version} ({operation}) came first and concerns {finding.what}; {rule.advice}",
         winning_version=winner.version,
         winning_operation=winner.operation,
-        facts={"what": finding.what, "advice": rule.advice, **finding.facts},
+        facts={"what": finding.what, "advice": rule.advice, **({"winner": who} if who else {}), **finding.facts},
     )
+
+
+def version_taken(winner: Winner) -> Refusal:
+    """Why a transaction is refused that was to become the version that the winner is."""
+    who = _who(winner)
+    return Refusal(
+        rule="expected-version",
+        error="ConcurrentModification",
+        message=f"expected-version: version {winner.version} ({winner.operation or 'a commit'}{_in_words(who)}) came first, "
+        f"and nothing was to come after version {winner.version - 1}; read the table again, and repeat the operation",
+        winning_version=winner.version,
+        winning_operation=winner.operation,
+        facts={"winner": who} if who else {},
+    )
+
+
+def _who(winner: Winner) -> dict[str, str | int]:
+    """The author of a commit, from its own `commitInfo`: its first transaction, and the number of `more`; {} without that information."""
+    if not winner.transactions:
+        return {}
+    first = winner.transactions[0]
+    texts = {name: str(first.get(key, ""))[:_NAME_CHARACTERS_MAX] for name, key in _WHO_TEXTS.items()}
+    numbers = {name: value for name, key in _WHO_NUMBERS.items() if type(value := first.get(key, 0)) is int and 0 <= value < 2**53}
+    return {**texts, **numbers, "more": len(winner.transactions) - 1}
+
+
+def _in_words(who: Mapping[str, str | int]) -> str:
+    """Words that follow an operation: " by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z"."""
+    if not who:
+        return ""
+    more = f" and {who['more']} more" if who["more"] else ""
+    process = f"{who['application'] or 'somebody'} on {who['host'] or 'a host'} (process {who.get('pid', 0)})"
+    return f" by {process}, transaction {who['transaction_id']}{more}, at {text_of(int(who.get('time_ms', 0)))}"
 
 
 def replaces(mine: Footprint) -> bool:
     """Whether the transaction replaces all that is there when its turn comes, as MaxCompute's overwrite does."""
-    return mine.kind == Kind.OVERWRITE.value and mine.policy != ConflictPolicy.DELTA.value and mine.scope is not None
+    return mine.kind == Kind.OVERWRITE.value and ConflictPolicy(mine.policy).by_classes and mine.scope is not None
 
 
 def _partition(add: AddFile) -> str:

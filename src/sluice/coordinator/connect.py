@@ -7,12 +7,16 @@ All sessions are closed when the process ends, so that nobody waits for their ep
 from __future__ import annotations
 
 import atexit
+import logging
 import multiprocessing.util
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ..storage.errors import SluiceError
 from .address import Address
 from .embedded import Membership, join
 from .memory import MemoryCoordination, MemorySession
@@ -20,7 +24,9 @@ from .store import CoordinationStore
 from .zookeeper import ZooKeeperStore
 from .zookeeper_trust import Trust
 
-__all__ = ["close_all", "connect", "release"]
+__all__ = ["close_all", "connect", "release", "start_embedded", "visiting"]
+
+_log = logging.getLogger(__name__)
 
 _Store: TypeAlias = "ZooKeeperStore | MemorySession"
 
@@ -89,6 +95,39 @@ def connect(coordinator: str | None = None) -> CoordinationStore:
     # Processes started by multiprocessing end without atexit, and begin with an empty list of finalizers.
     multiprocessing.util.Finalize(None, close_all, exitpriority=0)
     return fresh.store
+
+
+def start_embedded(coordinator: str | None = None) -> None:
+    """Open this process's session in the background where the coordinator is an embedded one, whose servers take a second or two.
+
+    What fails is logged only: whoever connects next tries again, and raises it.
+    """
+    address = Address.parse(coordinator)
+    if address.scheme == "embedded" and _mine().current.get(address) is None:
+        threading.Thread(target=_try_connecting, args=(coordinator,), name="sluice-embedded-start", daemon=True).start()
+
+
+def _try_connecting(coordinator: str | None) -> None:
+    try:
+        connect(coordinator)
+    except SluiceError as error:
+        _log.info("the embedded coordinator did not start in advance: %s", error)
+
+
+@contextmanager
+def visiting(address: Address) -> Iterator[CoordinationStore]:
+    """A session with the coordinator at an address, beside those of this process, for as long as the context lasts."""
+    session = _open(address)
+    try:
+        yield session.store
+    finally:
+        session.close()
+
+
+def hosts_of(address: Address) -> str:
+    """The servers of an address, "h1:2181,h2:2181"; "" for embedded ones that this process has no session with."""
+    session = _mine().current.get(address)
+    return session.hosts if session is not None else address.place if address.scheme == "zk" else ""
 
 
 def release(coordinator: str | None = None) -> None:

@@ -1,22 +1,24 @@
 """From ratified intents to the bytes of `_delta_log/<version>.json`, and back to what a winner did.
 
-Rendering is a pure function of the verdict record and the intents, so that every publisher writes the same bytes (I5).
+Rendering is a pure function of the verdict record and the intents, so that every publisher writes the same bytes (I5), of whatever
+release it is: a change of what it makes is another rendering, with another number (formats.RENDERING).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from ..storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from ..version import ENGINE
+from ..storage.texts import Text, concatenated
 from .kinds import Kind
 from .policies import class_of
-from .records import Intent, VersionPlan, digest
+from .records import Intent, Rendering, VersionPlan, digest
+from .removed_files import Removals, RemovedFiles
 from .row_ids import numbered
 
 __all__ = ["Member", "Winner", "render", "version_digest", "winner_of"]
@@ -32,7 +34,7 @@ class Member:
     """
 
     intent: Intent
-    actions: bytes
+    actions: Text
     rebased: tuple[str, ...] = ()
 
 
@@ -73,7 +75,7 @@ def _sum_metrics(members: Sequence[Member]) -> dict[str, str]:
     return {name: str(value) for name, value in total.items()}
 
 
-def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int) -> bytes:
+def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) -> bytes:
     first = members[0].intent
     info: dict[str, Any] = {
         "inCommitTimestamp": plan.timestamp_ms,
@@ -83,9 +85,9 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
         "isolationLevel": first.isolation,
         "isBlindAppend": all(m.intent.footprint.blind_append for m in members),
         "operationMetrics": _sum_metrics(members) if len(members) > 1 else dict(first.metrics),
-        "engineInfo": ENGINE,
+        "engineInfo": by.engine,
         "txnId": first.transaction_id,
-        "sluice": {"transactions": [_transaction(m, n, ratified_ms, plan.joint) for n, m in enumerate(members)]},
+        "sluice": {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]},
     }
     read_version = min(m.intent.read_version for m in members)
     if read_version >= 0:  # a commit that makes the table read none; delta-rs takes a negative number for damage
@@ -95,19 +97,19 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], ratified_ms: int)
     return orjson.dumps({"commitInfo": info}) + b"\n"
 
 
-def render(plan: VersionPlan, members: Sequence[Member], ratified_ms: int) -> bytes:
+def render(plan: VersionPlan, members: Sequence[Member], by: Rendering) -> Text:
     """The bytes of a version's log file: commitInfo first (in-commit timestamps ask for that), then all actions in order.
 
     In a table that tracks rows the new files get their row ids here, for only now their version is known.
     """
-    actions = b"".join(m.actions for m in members)
+    actions = concatenated(m.actions for m in members)
     if plan.first_row_id is not None:
         actions = numbered(actions, first=plan.first_row_id, version=plan.version)
-    return _commit_info(plan, members, ratified_ms) + actions
+    return concatenated((_commit_info(plan, members, by), actions))
 
 
-def version_digest(content: bytes) -> str:
-    """What the verdict record remembers of a version's content."""
+def version_digest(content: Text) -> str:
+    """What the verdict record remembers of a version's content: its SHA-256."""
     return digest(content)
 
 
@@ -132,11 +134,21 @@ class Winner:
     kind: Kind = Kind.OTHER
     metadata_change: Mapping[str, Any] | None = None
     protocol_change: Mapping[str, Any] | None = None
+    timestamp_ms: int | None = None
+    """Its in-commit timestamp; None for a version that has none."""
 
     @property
     def removes(self) -> KeysView[str]:
         """The log paths of the files it removed."""
         return self.removed.keys()
+
+    @property
+    def lost(self) -> KeysView[str]:
+        """The log paths of the files that it removed with their rows: not of those whose rows it moved."""
+        removed = self.removed
+        if isinstance(removed, RemovedFiles) and removed.changes_data is not None:
+            return removed.keys() if removed.changes_data else {}.keys()
+        return {path: None for path, remove in removed.items() if remove.data_change}.keys()
 
     def ordinal_of(self, transaction_id: str) -> int | None:
         """The place of a transaction in this version, or None when it is not part of it."""
@@ -154,10 +166,10 @@ def transactions_of(info: CommitInfo | None) -> tuple[Mapping[str, Any], ...]:
     return tuple(t for t in listed if isinstance(t, Mapping)) if isinstance(listed, list) else ()
 
 
-def winner_of(version: int, actions: Sequence[Action]) -> Winner:
+def winner_of(version: int, actions: Iterable[Action]) -> Winner:
     """Sum up one commit. A commit without `isBlindAppend` counts as not blind, as in Delta."""
     adds: list[AddFile] = []
-    removed: dict[str, RemoveFile] = {}
+    removals = Removals()
     domains: list[str] = []
     apps: dict[str, int] = {}
     info: CommitInfo | None = None
@@ -168,7 +180,7 @@ def winner_of(version: int, actions: Sequence[Action]) -> Winner:
             case AddFile():
                 adds.append(action)
             case RemoveFile():
-                removed[action.path] = action
+                removals.add(action)
             case Txn():
                 apps[action.app_id] = action.version
             case DomainMetadata():
@@ -181,6 +193,7 @@ def winner_of(version: int, actions: Sequence[Action]) -> Winner:
                 info = action
             case _:
                 continue
+    removed = removals.files()
     listed = transactions_of(info)
     operation = str(info.fields.get("operation", "")) if info else ""
     return Winner(
@@ -197,7 +210,13 @@ def winner_of(version: int, actions: Sequence[Action]) -> Winner:
         kind=_kind(listed) or class_of(operation, adds, removed.values(), mode=_mode(info)),
         metadata_change=_described(listed, "metadataChange"),
         protocol_change=_described(listed, "protocolChange"),
+        timestamp_ms=_timestamp(info),
     )
+
+
+def _timestamp(info: CommitInfo | None) -> int | None:
+    stamp = None if info is None else info.fields.get("inCommitTimestamp")
+    return stamp if isinstance(stamp, int) else None
 
 
 def _kind(transactions: Sequence[Mapping[str, Any]]) -> Kind | None:

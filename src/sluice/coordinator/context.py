@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import orjson
 
+from ..storage.errors import SluiceError, TableDropped
 from ..storage.location import open_store
 from ..storage.objects import ObjectStore
-from .clock import Clock, SystemClock
+from .clock import Clock, SystemClock, require_time_left
 from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced
+from .formats import Release
 from .identity import another_id, owner_of
 from .layout import TableTree
 from .limits import Limits
 from .presence import Presence
 from .protocol import require_protocol
-from .records import ClientName, Head, Published
+from .records import ClientName, Head, Published, Rendering
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
 
-__all__ = ["TableContext"]
+__all__ = ["TableContext", "TableState", "is_closed"]
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -34,6 +36,40 @@ class _Known:
     incarnation: str | None = None
     version: int = ANY_VERSION
     session: int | None = None
+    generation: int = 0
+    """The generation of slots that the head named when it was read last."""
+    ahead: TableState | None = None
+    """What was read ahead for the next commit."""
+    ahead_at_s: float = 0.0
+    """When that was, by the monotonic clock."""
+    published: Node | None = None
+    """How far publication was when the head was read last."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What one look shows of a table: all that deciding, ratifying and publishing go by.
+
+    What is named later was read later: an old head only loses its compare-and-set, and whoever finds `published` unchanged when
+    it is raised finds the `records`, too, for those go only with a raise. `slots` are the names in the head's generation.
+    """
+
+    head: Head
+    head_node: Node
+    published: Published
+    published_node: Node
+    slots: Sequence[str]
+    records: Sequence[str]
+
+    @property
+    def backlog(self) -> int:
+        """How many versions are ratified and not published."""
+        return self.head.version - self.published.version
+
+    @property
+    def is_published(self) -> bool:
+        """Whether nothing is in publication."""
+        return self.backlog == 0 and self.published.covers(self.head.generation, self.head.slot)
 
 
 @dataclass(frozen=True)
@@ -43,6 +79,7 @@ class TableContext:
     `connect` gives a live session: the same one until it expires, then a new one. Everything durable hangs on
     persistent nodes, so a new session simply goes on. `presence` stands for the client's transactions while they are open;
     those of a client without one have ids that tell no owner. `stores` opens what is below the location of another table.
+    `release` is the sluice that this client is.
     """
 
     objects: ObjectStore
@@ -53,6 +90,7 @@ class TableContext:
     client: ClientName = field(default_factory=ClientName)
     presence: Presence | None = None
     stores: Callable[[str], ObjectStore] = open_store
+    release: Release = field(default_factory=Release)
     _known: _Known = field(default_factory=_Known, init=False, repr=False, compare=False)
 
     @property
@@ -71,7 +109,9 @@ class TableContext:
     def _recognise(self, session: CoordinationStore) -> None:
         """Look in another session whether the tree is the same: a session never outlives the data it was opened on."""
         root = session.read(self.tree.root)
-        if root is None:
+        if root is None or is_closed(root):
+            if self._known.incarnation or root is not None:
+                self._refuse_dropped(session, closed=root is not None)
             return  # it is about to be made, or what is asked of it next finds out
         require_protocol(root, self.tree.location)
         found, known = _incarnation(root), self._known.incarnation
@@ -83,9 +123,26 @@ class TableContext:
             )
         self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
 
+    def _refuse_dropped(self, session: CoordinationStore, *, closed: bool) -> None:
+        """Raise TableDropped when the table was let go of."""
+        if closed or session.read(self.tree.tombstone) is not None:
+            raise self.dropped()
+
+    def dropped(self) -> TableDropped:
+        """What to raise where the table was let go of."""
+        return TableDropped(
+            f"the table at {self.tree.location} was dropped, or forgotten because its folder was gone (sluice drop, sluice forget); "
+            "what is not committed is lost. Open or create another one",
+            location=self.tree.location,
+        )
+
     def forget_tree(self) -> None:
         """Know no tree any more: whichever is there from now on is the table's, for a client that has filed nothing in another."""
-        self._known.incarnation, self._known.version, self._known.session = None, ANY_VERSION, None
+        self._known.incarnation, self._known.version, self._known.session, self._known.ahead = None, ANY_VERSION, None, None
+
+    def rendering(self) -> Rendering:
+        """How the versions are rendered that this client ratifies now."""
+        return Rendering(self.clock.now_ms(), self.release.engine, self.release.rendering)
 
     def new_transaction_id(self) -> str:
         """A GUID: the name of a transaction for ever, part of the names of all its files, and held as long as this very object."""
@@ -140,18 +197,54 @@ class TableContext:
         node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
-    def vanished(self) -> CoordinatorUnavailable:
+    def vanished(self) -> SluiceError:
         """What to raise where the table's nodes were there before, and are not any more."""
+        if self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None:
+            return self.dropped()
         return CoordinatorUnavailable(
             f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
             "open the table again",
             location=self.tree.location,
         )
 
-    def read_root_and_head(self) -> tuple[Node | None, Node | None]:
-        """The table's own node and its head, in one round trip."""
-        root, head = self._alive(lambda session: session.read_many([self.tree.root, self.tree.head]))
-        return root, head
+    def read_root_and_head(self, *, ahead: bool = False) -> tuple[Node | None, Node | None]:
+        """The table's own node and its head, in one round trip; with `ahead` it is a look for the next commit, too (see `looked`)."""
+        if not ahead:
+            paths = [self.tree.root, self.tree.head, self.tree.published]
+            root, head, self._known.published = self._alive(lambda session: session.read_many(paths))
+            return root, head
+        root, state = self._look()
+        self._known.ahead, self._known.ahead_at_s = state, self.clock.monotonic_s()
+        return root, None if state is None else state.head_node
+
+    @property
+    def published_then(self) -> Node | None:
+        """The node that tells how far publication was, as it was read with the head (`read_root_and_head`)."""
+        return self._known.published
+
+    def look(self) -> TableState | None:
+        """The table as it is now, in one round trip; None when it has no tree."""
+        return self._look()[1]
+
+    def looked(self) -> TableState | None:
+        """What was read ahead, once and while it is young: who commits on it loses to whoever came since. Else a look."""
+        state, self._known.ahead = self._known.ahead, None
+        young = self.clock.monotonic_s() - self._known.ahead_at_s <= self.limits.patience_s
+        return state if state is not None and young else self.look()
+
+    def _look(self) -> tuple[Node | None, TableState | None]:
+        tree, generation = self.tree, self._known.generation
+        paths = [tree.root, tree.head, tree.published]
+        (root, head_node, published_node), (slots, records) = self._alive(
+            lambda session: session.look(paths, [tree.slots(generation), tree.verdicts])
+        )
+        if head_node is None or published_node is None:
+            return root, None
+        head, published = Head.decode(head_node.data), Published.decode(published_node.data)
+        if head.generation != generation:
+            self._known.generation = head.generation
+            slots = self._alive(lambda session: session.children(tree.slots(head.generation)))
+        return root, TableState(head, head_node, published, published_node, slots or (), records or ())
 
     def barrier(self) -> None:
         """What is read after this shows every change acknowledged to anybody before it."""
@@ -168,9 +261,21 @@ class TableContext:
             found = look()
             if self.coordination.session_id == session:
                 return found
+            require_time_left(f"{self.tree.location} could not be read up to date")
 
     def _read(self, path: str, watch: Callable[[], None] | None) -> Node | None:
         return self._alive(lambda session: session.read(path, watch))
+
+    def in_connection(self, look: Callable[[CoordinationStore], _T]) -> _T:
+        """What `look` finds in a live session, whatever became of the table's tree."""
+        try:
+            return look(self.connect())
+        except SessionLost:
+            return look(self.connect())
+
+    def in_session(self, look: Callable[[CoordinationStore], _T]) -> _T:
+        """What `look` finds in a live session, also where the present one turns out to be over."""
+        return self._alive(look)
 
     def _alive(self, look: Callable[[CoordinationStore], _T]) -> _T:
         """Look in a live session: nothing that is read here hangs on one, so an expired one is simply replaced."""
@@ -200,6 +305,14 @@ class TableContext:
             transaction_id=transaction_id,
             stage="intent",
         ) from trouble
+
+
+def is_closed(root: Node) -> bool:
+    """Whether a table's node says that its tree is being removed."""
+    try:
+        return bool(orjson.loads(root.data).get("closed"))
+    except (orjson.JSONDecodeError, AttributeError):
+        return False
 
 
 def _incarnation(root: Node) -> str:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
+from ..storage.texts import Text
 from .claims import undecided
 from .content import Member, render, version_digest
-from .context import TableContext
+from .context import TableContext, TableState
 from .faults import point
 from .layout import VerdictName
 from .lease_guard import LeaseGuard, LeaseView
 from .ratified import RatifiedLog, store_objects
-from .records import NO_SLOT, BatchRecord, Head, Intent, Published
+from .records import NO_SLOT, BatchRecord, Head, Intent, is_batch
 from .resolve import Queued, resolve, window_start
-from .store import ApplyRefused, Create, Node, Op, ReplyLost, Write
+from .store import ApplyRefused, Create, Op, ReplyLost, Write
 
 __all__ = ["Direct", "ratify_directly"]
 
@@ -30,9 +31,7 @@ class Direct:
     """A transaction ratified without a slot, and what it was ratified on."""
 
     record: BatchRecord
-    before: Head
-    published: Published
-    published_node: Node
+    before: TableState
 
 
 def ratify_directly(context: TableContext, log: RatifiedLog, guard: LeaseGuard, intent: Intent) -> Direct | None:
@@ -41,21 +40,20 @@ def ratify_directly(context: TableContext, log: RatifiedLog, guard: LeaseGuard, 
     Raises ReplyLost when it cannot be told here whether the multi took effect, OutcomeUnknown when the coordinator went away
     before even that was known.
     """
-    head_state, published_state = context.read_head(), context.read_published()
-    if head_state is None or published_state is None or intent.staged:
+    if intent.staged:
         return None
-    (head, head_node), (published, published_node) = head_state, published_state
-    idle = head.version == published.version and published.covers(head.generation, head.slot)
-    if not idle or head.slot + 1 >= context.limits.generation_slots_max:
+    state = context.looked()
+    if state is None or not state.is_published or state.head.slot + 1 >= context.limits.generation_slots_max:
         return None
-    if undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head):
+    head = state.head
+    if undecided(state.slots, head):
         return None
     leases = guard.view((intent,))
     record, after, content = _decide(context, log, leases, intent, head)
     if record is None:
         return None
     name = VerdictName(head.generation, head.slot, after.version, refusals=False)
-    ops: list[Op] = [Write(context.tree.head, after.encode(), head_node.version), Create(context.tree.verdict(name), record.encode())]
+    ops: list[Op] = [Write(context.tree.head, after.encode(), state.head_node.version), Create(context.tree.verdict(name), record.encode())]
     ops += leases.checks((intent,), ())
     ops += context.standing(intent.transaction_id)
     point("before-ratify")
@@ -63,12 +61,12 @@ def ratify_directly(context: TableContext, log: RatifiedLog, guard: LeaseGuard, 
         return None
     point("after-ratify")
     log.remember(after.version, content)
-    return Direct(record, head, published, published_node)
+    return Direct(record, state)
 
 
 def _decide(
     context: TableContext, log: RatifiedLog, leases: LeaseView, intent: Intent, head: Head
-) -> tuple[BatchRecord | None, Head, bytes]:
+) -> tuple[BatchRecord | None, Head, Text]:
     member = Member(intent, intent.actions.encode())
     queue = [Queued(head.slot + 1, intent.transaction_id, member)]
     winners = {w.version: w for w in log.winners(range(window_start(head, queue) + 1, head.version + 1))}
@@ -76,14 +74,14 @@ def _decide(
     if len(decision.versions) != 1:
         return None, head, b""  # a refusal or a repetition: the queue gives the verdict that stays on record
     store_objects(context, decision.objects)
-    ratified_ms = context.clock.now_ms()
+    by = context.rendering()
     plan = decision.versions[0]
     plan = replace(plan, slots=(NO_SLOT,), rebased=tuple(replace(each, slot=NO_SLOT) for each in plan.rebased))
-    content = render(plan, decision.members[plan.version], ratified_ms)
+    content = render(plan, decision.members[plan.version], by)
     record = BatchRecord(
         batch_id=uuid.uuid4().hex,
         generation=head.generation,
-        ratified_ms=ratified_ms,
+        rendering=by,
         verdicts=(replace(decision.verdicts[0], slot=NO_SLOT),),
         versions=(replace(plan, digest=version_digest(content)),),
         direct=intent.encode().decode(),
@@ -102,5 +100,5 @@ def _apply(context: TableContext, guard: LeaseGuard, ops: list[Op], verdict_path
         node = context.after_lost_reply(transaction_id, lambda: context.coordination.read(verdict_path))
         if node is None:
             raise  # it never took effect, or so much was committed since then that its record is pruned
-        return BatchRecord.decode(node.data).batch_id == record.batch_id
+        return is_batch(node.data, record.batch_id)
     return True

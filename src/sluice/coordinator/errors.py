@@ -20,6 +20,9 @@
           SessionLost                       the session expired: whatever hung on it is gone
       InvalidRequest
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
+          UnknownFormat                     a record of it was written by a newer release
+        NotATable
+          WrongCoordinator                  the table belongs to another coordinator: use that one
       Corrupt
         HalfCommitted                       lost in one of its tables with the coordinator's data: write that part again
         TreeReplaced                        the tree was rebuilt since the table was opened: open it again
@@ -30,7 +33,9 @@ to work; PolicyConflictException alone is ours, for tables with a policy that De
 
 from __future__ import annotations
 
-from ..storage.errors import Corrupt, InvalidRequest, SluiceError, Unavailable
+from typing import Any
+
+from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, Unavailable
 
 __all__ = [
     "ConcurrentAppendException",
@@ -53,7 +58,9 @@ __all__ = [
     "SessionLost",
     "TransactionExpired",
     "TreeReplaced",
+    "UnknownFormat",
     "Withdrawn",
+    "WrongCoordinator",
 ]
 
 
@@ -63,6 +70,10 @@ class NotCommitted(SluiceError):
 
 class ConcurrentModification(NotCommitted):
     """Raised when a commit that came first conflicts; `rule`, `winning_version`, `winning_operation` tell which.
+
+    Where that commit says who made it, `winning_application`, `winning_host`, `winning_pid`, `winning_transaction_id` and
+    `winning_time_ms` (when it was filed, by its writer's clock) tell. `lost_operation` is the number, from 1, of the operation of
+    this transaction that it concerns, `lost_operation_name` its name, where that can be told.
 
     Retryable in the sense that the operation may be run again on the new state of the table.
     """
@@ -135,7 +146,12 @@ class OutcomeUnknown(SluiceError):
 
     "staged": data files at most; nothing is filed, so nothing is decided and nothing will be unless `commit` is called again.
     "intent": it is filed and will be decided, or may be: the coordinator went away while it was. Ask `outcome(transaction_id)`.
+    The first is `retryable`: the same call may succeed later, and nothing can happen twice.
     """
+
+    def __init__(self, message: str, /, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.retryable = details.get("stage") == "staged"
 
 
 class CoordinatorUnavailable(Unavailable):
@@ -147,7 +163,23 @@ class SessionLost(CoordinatorUnavailable):
 
 
 class ProtocolMismatch(InvalidRequest):
-    """Raised when the coordinator's tree has another node protocol number than this sluice."""
+    """Raised when the coordinator's tree has another node protocol number than this sluice, or holds what a newer release wrote."""
+
+
+class UnknownFormat(ProtocolMismatch):
+    """Raised when a record has a format, or a version a rendering, that only a newer release of sluice knows.
+
+    Nothing was decided, published or removed. The same call succeeds once a client of that release has gone on with it.
+    """
+
+    retryable = True
+
+
+class WrongCoordinator(NotATable):
+    """Raised when a table names another coordinator than the one this client uses; nothing was written.
+
+    `owner` is the id of the table's coordinator, `found` that of this one (None where it has coordinated no table yet).
+    """
 
 
 class HalfCommitted(Corrupt):

@@ -19,8 +19,9 @@ from .case_footprint import BACKFILLS, CaseTable, footprint_of_case, named_opera
 from .case_lineage import is_z_order, with_lineage
 from .cases import Case
 from .conflicts import Finding, effective_level, refusal
-from .content import Winner
-from .isolation import ConflictPolicy, IsolationLevel
+from .content import Winner, winner_of
+from .footprint import Footprint
+from .isolation import IsolationLevel
 from .rebase import Attempt, meet
 from .records import Refusal
 
@@ -98,6 +99,9 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     attempt = Attempt("explain", operation, footprint, table.level, actions=own, strict=table.strict)
     level = effective_level(footprint, table.level, operation)
     told = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
+    repeats = None if table.strict else _repeats(footprint, case)
+    if repeats is not None:
+        return replace(told, because=repeats)
     for version, commit in enumerate(case.winning_commits, start=1):
         actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
         told = replace(told, notes=(*told.notes, *note))
@@ -121,6 +125,16 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     return replace(told, because=_why_not(attempt, table, level), rebased=attempt.rebased)
 
 
+def _repeats(mine: Footprint, case: Case) -> str | None:
+    """Why nothing is compared: a commit that came first wrote the same number of the same application."""
+    for version, commit in enumerate(case.winning_commits, start=1):
+        written = winner_of(version, commit).app_versions
+        for app, number in mine.app_versions.items():
+            if written.get(app) == number:
+                return f"version {version} wrote number {number} of application {app} already: that commit is the answer"
+    return None
+
+
 def _traced(
     table: CaseTable, operation: str, actions: tuple[Action, ...], *, touched: Collection[str] = ()
 ) -> tuple[tuple[Action, ...], list[str]]:
@@ -142,7 +156,7 @@ def _why_not(attempt: Attempt, table: CaseTable, level: IsolationLevel) -> str:
     came = f"the {count} commits that came first" if count > 1 else "the commit that came first"
     if attempt.rebased:
         return f"no rule applies to {came}; {'; '.join(attempt.rebased)}"
-    if table.policy is not ConflictPolicy.DELTA:
+    if table.policy.by_classes:
         return f"the matrix of {table.policy.value} lets a later {attempt.footprint.kind} stand beside {came}"
     if attempt.footprint.plain_append:
         return f"it only adds files and read nothing, so that what {came} added or removed does not matter"

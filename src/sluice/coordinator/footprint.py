@@ -23,11 +23,12 @@ class Footprint:
     `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
     table's partition columns with their types, `column_types` the data columns that the conditions name, with their types
     as in Delta's schema JSON. `read_files` are the log paths of the files it read for good (None: too many to list, then
-    every removal counts as read), `whole_table` says whether it depends on the complete table, `read_apps` are the
-    application ids whose `txn` it read. `kind` is what sort of operation it is, `policy` the table's conflict policy,
-    `row_level` whether deletion vectors may be merged and carried over, `partitions` those it touches, as compact JSON
-    objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite replaces: "" the table, a
-    condition, OWN_PARTITIONS, None where it does not matter.
+    every removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
+    those of the predicates that are compared as under Serializable, whatever the level. `whole_table` says whether it depends
+    on the complete table, `read_apps` are the application ids whose `txn` it read. `kind` is what sort of operation it is,
+    `policy` the table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions`
+    those it touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
+    replaces: "" the table, a condition, OWN_PARTITIONS, None where it does not matter.
     `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is
     Delta's word for a commit that reads nothing and whose file actions all add; `keeps_row_ids` is false where rows were
     copied to new files.
@@ -36,6 +37,8 @@ class Footprint:
     predicates: tuple[str, ...] = ()
     partition_types: Mapping[str, str] = field(default_factory=dict)
     read_files: tuple[str, ...] | None = ()
+    read_rows: Mapping[str, str] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
     whole_table: bool = False
     read_apps: tuple[str, ...] = ()
     removes: tuple[str, ...] | None = ()
@@ -58,6 +61,16 @@ class Footprint:
         """Whether it appends and does nothing else that others could be in the way of."""
         return self.blind_append and not (self.metadata or self.protocol or self.domains)
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether changes of one file are compared row by row: Databricks does so in tables without partitions only."""
+        return self.row_level and not (self.policy == ConflictPolicy.DATABRICKS.value and self.partition_types)
+
+    @property
+    def by_partitions(self) -> bool:
+        """Whether what others added counts by partition, whatever its statistics say: so Databricks has it where no rows are compared."""
+        return self.policy == ConflictPolicy.DATABRICKS.value and not self.compares_rows
+
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Footprint:
         """From the JSON object; raises MalformedRecord."""
@@ -66,11 +79,14 @@ class Footprint:
         apps = typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
         types = typed(fields.get("partition_types", {}), dict, "footprint.partition_types")
         columns = typed(fields.get("column_types", {}), dict, "footprint.column_types")
+        read_rows = typed(fields.get("read_rows", {}), dict, "footprint.read_rows")
         partitions, scope = fields.get("partitions"), fields.get("scope")
         return Footprint(
             predicates=strings(fields.get("predicates", []), "footprint.predicates"),
             partition_types={str(k): typed(v, str, "footprint.partition_types") for k, v in types.items()},
             read_files=None if files is None else strings(files, "footprint.read_files"),
+            read_rows={str(k): typed(v, str, "footprint.read_rows") for k, v in read_rows.items()},
+            locks=strings(fields.get("locks", []), "footprint.locks"),
             whole_table=bool(fields.get("whole_table", False)),
             read_apps=strings(fields.get("read_apps", []), "footprint.read_apps"),
             removes=None if removes is None else strings(removes, "footprint.removes"),

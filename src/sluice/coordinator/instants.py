@@ -11,41 +11,79 @@ from .context import TableContext
 from .errors import CoordinatorUnavailable, SessionLost
 from .layout import VerdictName
 from .records import BatchRecord, Head
-from .store import ApplyRefused, Check, Node, ReplyLost
+from .store import CoordinationStore, Node
 
-__all__ = ["heads_together", "version_beside"]
+__all__ = ["version_beside", "versions_together"]
 
 _PAUSE_S: Final = 0.001
 
 
-def heads_together(contexts: Sequence[TableContext], deadline: Deadline) -> list[Head]:
-    """The decided states of tables of one coordinator as of one moment of this call.
+def versions_together(contexts: Sequence[TableContext], deadline: Deadline) -> list[int]:
+    """The versions of tables of one coordinator as of one moment, at which nothing was missing that was acknowledged before this call.
 
-    They are read, and one multi of checks then proves that all of them stood together; when something was committed in between it is
-    done again. So nothing that was acknowledged before the call is missing. Raises NotATable, CoordinatorUnavailable.
+    Whoever commits meanwhile does not disturb it. Raises NotATable, TableDropped, CoordinatorUnavailable, SessionLost.
     """
     first = contexts[0]
     while True:
-        checks: list[Check] = []
-        heads: list[Head] = []
+        versions: list[int] | None = None
         try:
-            nodes = first.coordination.read_many([context.tree.head for context in contexts])
-            for context, node in zip(contexts, nodes, strict=True):
-                if node is None:
-                    raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
-                checks.append(Check(node.path, node.version))
-                heads.append(Head.decode(node.data))
-            first.coordination.apply(checks)
-        except (ApplyRefused, ReplyLost, SessionLost) as moved:  # checks change nothing, and hang on no session: they may be sent again
+            first.coordination.barrier()
+            versions = _versions_together(first.coordination, contexts)
+        except SessionLost:  # what is read here hangs on no session
             if deadline.over:
-                if isinstance(moved, SessionLost):
-                    raise
-                raise CoordinatorUnavailable(
-                    f"no moment was found at which {len(contexts)} tables stood still for two round trips ({moved}); try again"
-                ) from moved
-            first.clock.sleep(min(_PAUSE_S, deadline.left_s))
-        else:
-            return heads
+                raise
+        if versions is not None:
+            return versions
+        if deadline.over:
+            raise CoordinatorUnavailable(f"the verdict records of {len(contexts)} tables went while they were read; try again")
+        first.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _versions_together(session: CoordinationStore, contexts: Sequence[TableContext]) -> list[int] | None:
+    """The same; None when this client slept for so long that records it needs were pruned.
+
+    A record is made in the multi that moves the head, so the zxid that made it is the moment of its versions. The moment chosen is
+    the newest of the heads that were read. The records are listed after all heads, by the same session: so each list has
+    everything up to that moment, and in each table the last record made by then tells its version.
+    """
+    nodes, listed = session.look([context.tree.head for context in contexts], [context.tree.verdicts for context in contexts])
+    heads: list[Head] = []
+    histories: list[list[VerdictName]] = []
+    for context, node, names in zip(contexts, nodes, listed, strict=True):
+        if node is None:
+            if session.read(context.tree.tombstone) is not None:
+                raise context.dropped()
+            raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
+        heads.append(Head.decode(node.data))
+        history = _since(heads[-1], names or ())
+        if history is None:
+            return None
+        histories.append(history)
+    paths = [context.tree.verdict(name) for context, history in zip(contexts, histories, strict=True) for name in history]
+    made = {node.path: node.created_zxid for node in session.read_many(paths) if node is not None}
+    if len(made) < len(paths):
+        return None
+    times = [[made[context.tree.verdict(name)] for name in history] for context, history in zip(contexts, histories, strict=True)]
+    moment = max((zxids[0] for zxids in times if zxids), default=0)
+    versions: list[int] = []
+    for head, history, zxids in zip(heads, histories, times, strict=True):
+        stood = [name.version for name, zxid in zip(history, zxids, strict=True) if zxid <= moment]
+        versions.append(stood[-1] if stood else head.version)
+    return versions
+
+
+def _since(head: Head, names: Sequence[str]) -> list[VerdictName] | None:
+    """The record that was made with the head, and those after it, in their order; empty for a head that was made without one.
+
+    None when the head's own is gone: the oldest go first, so that some of those after it may be gone, too.
+    """
+    position = (head.generation, head.slot, head.version)
+    records = sorted(filter(None, map(VerdictName.parse, names)))
+    after = [name for name in records if (name.generation, name.slot, name.version) > position]
+    before = records[: len(records) - len(after)]
+    if not before:
+        return None if after else []
+    return [before[-1], *after]
 
 
 def version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:

@@ -40,12 +40,19 @@ class ConflictPolicy(str, Enum):
 
     DELTA = "delta"
     """Delta Lake's rules, at the table's isolation level."""
+    DATABRICKS = "databricks"
+    """The tables of Databricks' documentation, cell by cell; every change of protocol or metadata stops all writes beside it."""
     MAXCOMPUTE_TABLE = "maxcompute-table"
     """MaxCompute's ordinary tables."""
     MAXCOMPUTE_TRANSACTIONAL = "maxcompute-transactional"
     """MaxCompute's transactional tables."""
     MAXCOMPUTE_DELTA = "maxcompute-delta"
     """MaxCompute's Delta tables."""
+
+    @property
+    def by_classes(self) -> bool:
+        """Whether it compares classes of operations by partition, and neither files nor rows."""
+        return self not in (ConflictPolicy.DELTA, ConflictPolicy.DATABRICKS)
 
 
 _BY_STRENGTH = (IsolationLevel.SNAPSHOT, IsolationLevel.WRITE_SERIALIZABLE, IsolationLevel.SERIALIZABLE)

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..storage.errors import InvalidRequest, InvariantBroken, NotATable, Unavailable
-from .claims import Claim, find_slot, in_doubt, require_time, too_late
-from .clock import Deadline, Event
-from .errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
+from .claims import Claim, admitting, find_slot, in_doubt, require_time, too_late, undecided_in_time
+from .clock import Deadline, Event, bounded_s
+from .errors import CoordinatorUnavailable, NotCommitted, UnknownFormat
 from .faults import point
 from .joint_decide import JointDecider, JointSlot, Neighbours
 from .joint_records import Joint, JointTable
@@ -156,6 +156,7 @@ class Joints:
         self._neighbours.know(committers)
         for location, intent in sorted(intents.items()):
             with naming(location):
+                self._neighbours.at(location).publisher.neighbourhood.require_sound()
                 self._neighbours.at(location).leases.require_free(intent)
         legs = self._claim(intents, deadline)
         for leg in legs:
@@ -222,10 +223,11 @@ class Joints:
         return any(self._neighbours.at(location).verdicts.knows(transaction_id) for location in locations)
 
     def _generation(self, location: str) -> int:
-        state = self._neighbours.at(location).context.read_head()
+        context = self._neighbours.at(location).context
+        state = context.read_head()
         if state is None:
             raise NotATable(f"the coordinator knows no table at {location} (any more)", location=location)
-        return state[0].generation
+        return admitting(context, state[0]).generation
 
     def _filing(self, intents: Mapping[str, Intent], generations: Mapping[str, int], *, filed_again: bool) -> list[Op]:
         """All slots, or none, while the trees and the transaction's owner stand."""
@@ -278,7 +280,8 @@ class Joints:
         clock = self._lead.context.clock
         wake = clock.event()
         ratified: dict[str, Commit] | None = None
-        pending = Deadline.after(self._lead.context.limits.publication_wait_s, clock)
+        unknown: UnknownFormat | None = None
+        pending = Deadline.after(bounded_s(self._lead.context.limits.publication_wait_s), clock)
         while True:
             wake.clear()
             acted = False
@@ -288,17 +291,18 @@ class Joints:
                 decided = self._commits(legs, transaction_id)
                 if decided is not None:
                     if ratified is None:
-                        pending = Deadline.after(self._lead.context.limits.publication_wait_s, clock)
+                        pending = Deadline.after(bounded_s(self._lead.context.limits.publication_wait_s), clock)
                     ratified = decided
                     if ack == "ratified" or all(commit.published for commit in ratified.values()):
                         return ratified
                 acted = self._act(legs, deadline, ratified=ratified is not None, against=against)
             except (Unavailable, InvalidRequest) as trouble:
+                unknown = trouble if isinstance(trouble, UnknownFormat) else None
                 _log.info("transaction %s waits: %s", transaction_id, trouble)
                 wake.wait(_PAUSE_AFTER_TROUBLE_S)
             limit = pending if ratified is not None else deadline
             if limit.over:
-                return self._give_up(transaction_id, ratified)
+                return self._give_up(transaction_id, ratified, unknown)
             if acted:
                 continue
             left = min((leg.patience.left_s for leg in legs if not leg.is_published), default=_PAUSE_S)
@@ -365,12 +369,8 @@ class Joints:
             if leg.is_queued:
                 clock.sleep(min(_PAUSE_S, deadline.left_s))
 
-    def _give_up(self, transaction_id: str, ratified: dict[str, Commit] | None) -> dict[str, Commit]:
+    def _give_up(self, transaction_id: str, ratified: dict[str, Commit] | None, unknown: UnknownFormat | None = None) -> dict[str, Commit]:
         if ratified is not None:
             _log.warning("transaction %s is committed in %s; publication is pending", transaction_id, sorted(ratified))
             return ratified
-        raise OutcomeUnknown(
-            f"transaction {transaction_id} was filed and will be decided, but not within the time given; ask outcome(transaction_id)",
-            transaction_id=transaction_id,
-            stage="intent",
-        )
+        raise undecided_in_time(transaction_id, unknown) from unknown

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 from ..storage.errors import InvalidRequest, Unavailable, invariant
 from .claims import undecided
 from .clock import Deadline
+from .context import TableState
 from .faults import point
 from .joint_records import Joint, JointTable
 from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
 from .layout import SlotName, TableTree
 from .queued import WINDOW_VERSIONS_MAX, batch_of, queued_in, ratifying_ops, record_name, with_winners
 from .ratified import store_objects
-from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Published, Refusal, Verdict
+from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Refusal, Verdict, is_batch, read_intent
 from .resolve import Decision, Queued
 from .store import ApplyRefused, Node, Op, ReplyLost
 
@@ -80,16 +81,17 @@ class _Front:
     """The queue of a table as it stands."""
 
     committer: Committer
-    head: Head
-    head_node: Node
-    published: Published
-    published_node: Node
+    state: TableState
     names: Sequence[SlotName]
+
+    @property
+    def head(self) -> Head:
+        return self.state.head
 
     @property
     def has_room(self) -> bool:
         """Whether a version more may be ratified before others are published."""
-        return self.head.version - self.published.version < self.committer.context.limits.backlog_versions_max
+        return self.state.backlog < self.committer.context.limits.backlog_versions_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class JointDecider:
             return slot
         if front.names[0] != slot.name:
             return self._clear(front) or slot
-        intent = self._joint_intent(node)
+        intent = self._joint_intent(node, front.head)
         if intent is None or intent.joint is None:  # it is refused where it stands, as what it is
             return self._clear(front) or slot
         shares, problem = self._shares(intent.joint, intent, node)
@@ -161,19 +163,15 @@ class JointDecider:
         return slot
 
     def _front(self, location: str) -> _Front | None:
-        """The queue of a table; None where the coordinator has no such tree. The head is read first: it only loses by being old."""
+        """The queue of a table; None where the coordinator has no such tree."""
         committer = self._at(location)
-        context = committer.context
-        head, published = context.read_head(), context.read_published()
-        if head is None or published is None:
-            return None
-        names = undecided(context.coordination.children(context.tree.slots(head[0].generation)) or (), head[0])
-        return _Front(committer, *head, *published, names)
+        state = committer.context.look()
+        return None if state is None else _Front(committer, state, undecided(state.slots, state.head))
 
     @staticmethod
-    def _joint_intent(node: Node) -> Intent | None:
+    def _joint_intent(node: Node, head: Head) -> Intent | None:
         try:
-            return Intent.decode(node.data)
+            return read_intent(node.data, head)
         except MalformedRecord:
             return None
 
@@ -182,7 +180,7 @@ class JointDecider:
         if not front.has_room:
             front.committer.publisher.publish_pending()
             return None
-        decided = front.committer.decide(front.head, front.head_node, front.published)
+        decided = front.committer.decide(front.state)
         if isinstance(decided, Queued):
             return JointSlot(front.committer.context.tree.location, front.head.generation, SlotName(decided.slot, decided.transaction_id))
         if decided is not None:
@@ -218,10 +216,10 @@ class JointDecider:
             return told
         if name is None or node is None or node.created_zxid != origin.created_zxid:
             return lacks_siblings(table.location, "it has no slot there that was made together with the others")
-        theirs = self._joint_intent(node)
+        theirs = self._joint_intent(node, front.head)
         if theirs is None or theirs.transaction_id != intent.transaction_id or theirs.joint != intent.joint:
             return lacks_siblings(table.location, "its slot there says something else")
-        return _Share(front, queued_in(context, name, node))
+        return _Share(front, queued_in(context, name, node, front.head))
 
     def _refuse_here(self, slot: JointSlot, front: _Front, intent: Intent, problem: Refusal) -> None:
         """Refuse a transaction in the table where it was met. Elsewhere it cannot be committed any more, for that needs this slot.
@@ -271,13 +269,13 @@ class JointDecider:
     def _record(self, shares: Mapping[str, _Share], decisions: Mapping[str, Decision], checks: Sequence[Op]) -> None:
         """Record decisions on the heads they were made on, all of them or none, and publish what they come to."""
         lead = next(iter(shares.values())).front.committer.context
-        ratified_ms, batch_id = lead.clock.now_ms(), uuid.uuid4().hex
-        batches = {at: batch_of(decisions[at], share.front.head, ratified_ms, batch_id) for at, share in shares.items()}
+        by, batch_id = lead.rendering(), uuid.uuid4().hex
+        batches = {at: batch_of(decisions[at], share.front.head, by, batch_id) for at, share in shares.items()}
         ops: list[Op] = []
         for location, share in shares.items():
             record, front = batches[location][0], share.front
             name = record_name(record, front.head)
-            ops += ratifying_ops(front.committer.context, decisions[location].head, front.head_node, name, record)
+            ops += ratifying_ops(front.committer.context, decisions[location].head, front.state.head_node, name, record)
         ops += checks
         for share in shares.values():
             ops += share.front.committer.context.standing()
@@ -293,7 +291,7 @@ class JointDecider:
         except ReplyLost:
             lead.coordination.barrier()
             node = lead.coordination.read(lead.tree.verdict(record_name(first, front.head)))
-            if node is None or BatchRecord.decode(node.data).batch_id != batch_id:
+            if node is None or not is_batch(node.data, batch_id):
                 return
         point("after-ratify")
         for location, (record, contents) in batches.items():
@@ -314,6 +312,6 @@ def _part(share: _Share) -> Part:
 def _publish(front: _Front, record: BatchRecord) -> None:
     """Publish a batch that was ratified here; trouble with that is left to who waits for it (I12)."""
     try:
-        front.committer.publish(front.head, record, front.published, front.published_node)
+        front.committer.publish(front.state, record)
     except (Unavailable, InvalidRequest) as trouble:
         _log.info("versions of %s wait to be published: %s", front.committer.context.tree.location, trouble)

@@ -9,11 +9,14 @@
     /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
     /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, once its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
+    /tables/<key>/checkpoint      who tried to write the next checkpoint (checkpointing.py)
     /tables/<key>/incarnation-<id>   which tree this is: a tree that was rebuilt has another one
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a write that was planned and is not committed yet
     /recovering/<key>             ephemeral: who is rebuilding a table's nodes
+    /dropped/<key>                what is left of a table that was dropped or forgotten (dropping.py)
+    /identity                     the coordinator's id, which its tables name in their properties (whose.py)
 """
 
 from __future__ import annotations
@@ -24,13 +27,27 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
-__all__ = ["CLIENTS", "GRAVES", "OPEN", "RECOVERING", "TABLES", "SlotName", "TableTree", "VerdictName", "newest_first"]
+__all__ = [
+    "CLIENTS",
+    "DROPPED",
+    "GRAVES",
+    "IDENTITY",
+    "OPEN",
+    "RECOVERING",
+    "TABLES",
+    "SlotName",
+    "TableTree",
+    "VerdictName",
+    "newest_first",
+]
 
 TABLES = "/tables"
 CLIENTS = "/clients"
 GRAVES = "/graves"
 OPEN = "/open"
 RECOVERING = "/recovering"
+IDENTITY = "/identity"
+DROPPED = "/dropped"
 
 _SLOT_PREFIX = "i-"
 _REFUSAL_PREFIX = "t-"  # a GUID may be "..", which is no name of a node
@@ -106,6 +123,16 @@ class TableTree:
         return f"{self.root}/incarnation-{identity}"
 
     @property
+    def closed(self) -> str:
+        """What is there while a tree is being removed."""
+        return f"{self.root}/closed"
+
+    @property
+    def tombstone(self) -> str:
+        """What is left of a table that was dropped or forgotten."""
+        return f"{DROPPED}/{self.root.rpartition('/')[2]}"
+
+    @property
     def head(self) -> str:
         """The compare-and-set point."""
         return f"{self.root}/head"
@@ -114,6 +141,16 @@ class TableTree:
     def published(self) -> str:
         """The highest published version."""
         return f"{self.root}/published"
+
+    @property
+    def losses(self) -> str:
+        """What lost and may be repeated by another process."""
+        return f"{self.root}/losses"
+
+    @property
+    def checkpoint(self) -> str:
+        """The last attempt to write a checkpoint."""
+        return f"{self.root}/checkpoint"
 
     @property
     def generations(self) -> str:

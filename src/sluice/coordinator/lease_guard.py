@@ -7,20 +7,20 @@ stands, so the usual commit costs one more check and no read. Releases move noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..storage.errors import NotATable, Unavailable
 from .context import TableContext
-from .lease_records import EXCLUSIVE, PASSING, Grants, LeaseName, LeaseNode, Place
+from .lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
 from .lease_scopes import reads_in, scopes_meet, writes_in
 from .outcomes import refusal_error
 from .records import Intent, Refusal
-from .store import ANY_VERSION, ApplyRefused, Check, NodeExists, NoNode, Op, ReplyLost
+from .store import ANY_VERSION, ApplyRefused, Check, Node, NodeExists, NoNode, Op, ReplyLost
 from .times import text_of
 
-__all__ = ["HELD", "LOST", "NO_LEASES", "Granted", "LeaseGuard", "LeaseView", "granted_names", "held_facts", "held_in_words"]
+__all__ = ["HELD", "LOST", "NO_LEASES", "Granted", "LeaseGuard", "LeaseView", "breaker", "granted_names", "held_facts", "held_in_words"]
 
 HELD: Final = "lease-held"
 LOST: Final = "lease-lost"
@@ -39,8 +39,8 @@ def held_in_words(lease: LeaseNode) -> str:
     name = f" {lease.name!r}" if lease.name else ""
     scope = f" on {lease.where}" if lease.where else ""
     who = f"{lease.client.application or 'somebody'} on {lease.client.host} (process {lease.client.pid})"
-    article = "an" if lease.mode == EXCLUSIVE else "a"
-    return f"{article} {lease.mode} lease{name}{scope}, held by {who} since {text_of(lease.since_ms)}"
+    what = "an exclusive lease" if lease.mode == EXCLUSIVE else "a reserved turn" if lease.mode == TURN else f"a {lease.mode} lease"
+    return f"{what}{name}{scope}, held by {who} since {text_of(lease.since_ms)}"
 
 
 def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
@@ -57,21 +57,33 @@ def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
     }
 
 
+def breaker(leases: Node | None, nodes: Collection[str]) -> str:
+    """Name who broke one of the nodes, in words that follow "is gone"; "" when nobody did, or no record says so any more."""
+    grants = None if leases is None else Grants.decode(leases.data)
+    names = {path.rpartition("/")[2] for path in nodes}
+    found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
+    return "" if found is None else f", broken by {found.by}{f' ({found.reason})' if found.reason else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """What is granted on a table as of one version of its `leases` node, and which nodes that intents name are not (any more)."""
+    """What is granted on a table as of one version of its `leases` node, and which nodes that intents name are not (any more).
+
+    `gone` says of each of the latter who broke it, in words that follow "is gone" ("" where nobody did).
+    """
 
     path: str = ""
     version: int = ANY_VERSION
     granted: tuple[Granted, ...] = ()
-    gone: frozenset[str] = frozenset()
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     def objection(self, intent: Intent) -> Refusal | None:
         """Why an intent cannot be committed for a lease's sake, or None. Pure, as every decision is (I4)."""
         lost = next((path for path in intent.leases if path in self.gone), None)
         if lost is not None:
             place = Place.of_node(lost)
-            message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone: its session expired, or somebody broke it"
+            how = self.gone[lost] or ": its session expired, or somebody broke it"
+            message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
             return Refusal(LOST, "LeaseLost", f"{message}; take the lease again, and repeat what was done under it", facts={"lease": lost})
         for lease in self.granted:
             if self._stops(intent, lease):
@@ -81,8 +93,10 @@ class LeaseView:
 
     def _stops(self, intent: Intent, lease: Granted) -> bool:
         theirs = lease.request
-        if lease.path in intent.leases or theirs.mode == PASSING:
+        if lease.path in intent.leases or lease.path in intent.turns or theirs.mode == PASSING:
             return False
+        if theirs.mode == TURN:
+            return not intent.footprint.plain_append and writes_in(intent.footprint, theirs)
         if theirs.mode == EXCLUSIVE:
             return writes_in(intent.footprint, theirs) or reads_in(intent.footprint, theirs)
         return writes_in(intent.footprint, theirs) and not any(self._shares(mine, theirs) for mine in intent.leases)
@@ -129,7 +143,8 @@ class LeaseGuard:
         self._free = None if granted else view
         if not needed:
             return view
-        return LeaseView(view.path, view.version, view.granted, frozenset(needed) - self._holding(needed, granted))
+        gone = frozenset(needed) - self._holding(needed, granted)
+        return replace(view, gone={path: self._why_gone(path) for path in gone})
 
     def require_free(self, intent: Intent) -> None:
         """Raise LeaseHeld or LeaseLost for a transaction that would be refused now; nothing is filed, its id stays unused.
@@ -185,6 +200,10 @@ class LeaseGuard:
         places = {place for path in paths if path not in mine and (place := Place.of_node(path)) is not None and place != self._place}
         elsewhere = {each.path for place in places for each in self._elsewhere(place)}
         return frozenset(path for path in paths if path in mine or path in elsewhere)
+
+    def _why_gone(self, path: str) -> str:
+        place = Place.of_node(path)
+        return "" if place is None else breaker(self._context.coordination.read(place.leases), [path])
 
     def _elsewhere(self, place: Place) -> tuple[Granted, ...]:
         there = self._context.coordination.read(place.leases)

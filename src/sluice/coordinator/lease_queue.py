@@ -26,13 +26,13 @@ from ..storage.errors import NotATable, Unavailable
 from .clock import Clock, Deadline, SystemClock
 from .deadlocks import find_cycle
 from .errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
-from .lease_guard import held_facts, held_in_words
-from .lease_records import NAMES, WAITS, Broken, Grants, LeaseName, LeaseNode, Place, WaitNode
+from .lease_guard import breaker, held_facts, held_in_words
+from .lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from .lease_scopes import clash
 from .records import ClientName
-from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write
+from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
 
-__all__ = ["LeaseHome", "LeaseRequest", "Wanted", "breaker", "let_go", "run_aside"]
+__all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
@@ -284,14 +284,6 @@ class LeaseRequest:
     def _everything(self) -> list[str]:
         """All nodes there may be of this request."""
         return [*self.nodes, *([] if self._wait is None else [self._wait.path])]
-
-
-def breaker(leases: Node | None, nodes: Sequence[str] | dict[str, LeaseNode]) -> str:
-    """Who broke one of the nodes, in words that follow "is gone"; "" when nobody did."""
-    grants = None if leases is None else Grants.decode(leases.data)
-    names = {path.rpartition("/")[2] for path in nodes}
-    found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
-    return "" if found is None else f", broken by {found.by}{f' ({found.reason})' if found.reason else ''}"
 
 
 def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> None:

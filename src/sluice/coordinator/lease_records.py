@@ -27,6 +27,7 @@ __all__ = [
     "NAMES",
     "PASSING",
     "SHARED",
+    "TURN",
     "WAITS",
     "Broken",
     "Grants",
@@ -43,6 +44,8 @@ EXCLUSIVE: Final = "exclusive"
 MODES: Final = (SHARED, EXCLUSIVE)
 PASSING: Final = "commit"
 """The place in the queue of a commit that waits for a lease: it keeps out leases, and no commits."""
+TURN: Final = "turn"
+"""What a transaction that lost before reserves for its next attempt: it keeps out what changes something there, but plain appends."""
 
 _PREFIX: Final = "l-"
 _DIGITS: Final = 10
@@ -168,10 +171,11 @@ class LeaseNode:
 
 
 def _mode(value: object) -> str:
-    """ "shared", "exclusive" or "commit". Raises MalformedRecord."""
+    """ "shared", "exclusive", "commit" or "turn". Raises MalformedRecord."""
     mode = typed(value, str, "lease.mode")
-    if mode not in (*MODES, PASSING):
-        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join((*MODES, PASSING))}", kind="lease.mode")
+    known = (*MODES, PASSING, TURN)
+    if mode not in known:
+        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join(known)}", kind="lease.mode")
     return mode
 
 

@@ -7,11 +7,11 @@ constants of the conditions counts as meeting.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from ..storage.caches import cached_by_size
 from ..storage.expressions import build
 from ..storage.single_file import FileCheck, FileFacts
 from .boxes import satisfiable
@@ -21,7 +21,7 @@ from .read_scope import condition, schema_of
 
 __all__ = ["clash", "reads_in", "scopes_meet", "writes_in"]
 
-_CACHED: Final = 4096
+_CACHED_BYTES_MAX: Final = 16 * 1024 * 1024
 _Types = tuple[tuple[str, str], ...]
 
 
@@ -65,19 +65,19 @@ def reads_in(footprint: Footprint, lease: LeaseNode) -> bool:
     return any(scopes_meet(sql, footprint.partition_types, lease.where, lease.partition_types) for sql in footprint.predicates)
 
 
-@lru_cache(maxsize=_CACHED)
+@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
 def _meet(one: str, other: str, types: _Types) -> bool:
     columns = dict(types)
     return satisfiable(build.and_(condition(one, columns), condition(other, columns)))
 
 
-@lru_cache(maxsize=_CACHED)
+@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
 def _check(where: str, types: _Types) -> FileCheck:
     columns = dict(types)
     return FileCheck(condition(where, columns), schema_of(columns), tuple(columns))
 
 
-@lru_cache(maxsize=_CACHED)
+@cached_by_size(_CACHED_BYTES_MAX, per_character=100)
 def _in_partition(key: str, where: str, types: _Types) -> bool:
     values = orjson.loads(key)
     if not isinstance(values, dict) or not all(v is None or isinstance(v, str) for v in values.values()):

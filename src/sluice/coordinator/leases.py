@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Final
 
 from ..storage.errors import Unavailable
-from .clock import Deadline, Timeout
+from .clock import Timeout, bounding
 from .errors import LeaseLost, SessionLost
-from .lease_queue import LeaseHome, LeaseRequest, Wanted, breaker, let_go
+from .lease_guard import breaker
+from .lease_queue import LeaseHome, LeaseRequest, Wanted, let_go
 from .lease_records import LeaseNode, Place
 from .store import CoordinationStore
 
@@ -199,7 +200,11 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
     """
     holds = paths_of(held_by_this_thread(home.coordinator))
     request = LeaseRequest(home, wanted, holds)
-    request.obtain(None if wait_s is None else Deadline.of(wait_s, home.clock))
+    if wait_s is None:
+        request.obtain(None)
+    else:
+        with bounding(wait_s, home.clock) as deadline:
+            request.obtain(deadline)
     lease = Lease(home, request)
     _stack().append(lease)
     home.aside(lease.keep, "sluice-lease")

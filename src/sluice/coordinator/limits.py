@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["NODE_PROTOCOL", "Limits"]
+__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "STAGED_BYTES_MAX", "Limits"]
 
-NODE_PROTOCOL = 4
-"""The number of the node protocol: the meaning of every node below `tables/`. Clients of another number do nothing."""
+LONGEST_SESSION_S: Final = 60.0
+"""ZooKeeper grants no session a longer timeout than twenty ticks, 40 s by default: after it every former session is over."""
+LONGEST_PUT_S: Final = 480.0
+"""How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
+
+
+STAGED_BYTES_MAX = 4 * 1024 * 1024 * 1024
+"""What the staged actions of one transaction may hold: a version is one object, which S3 takes up to 5 GB in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class Limits:
 
     inline_bytes_max: int = 64 * 1024
     """Actions up to this size travel in the intent's node, larger ones are staged in the object store."""
+    staged_bytes_max: int = STAGED_BYTES_MAX
+    """What the actions of one transaction may hold: 300 bytes for a file that goes, 1 KB for one that comes, about."""
     fast_path: bool = True
     """Whether a transaction that finds the queue empty is ratified without a slot, in one round trip."""
     batch_slots_max: int = 512
@@ -45,6 +53,7 @@ class Limits:
     def __post_init__(self) -> None:
         holds = (
             0 < self.inline_bytes_max * 2 <= self.batch_bytes_max < 1_000_000
+            and self.inline_bytes_max <= self.staged_bytes_max <= STAGED_BYTES_MAX
             and self.batch_slots_max > 0
             and self.backlog_versions_max >= 1
             and 0 < self.patience_s <= self.patience_s_max

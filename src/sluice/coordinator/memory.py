@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock, RLock
 from typing import ClassVar, TypeVar
 
@@ -215,17 +216,27 @@ class MemorySession:
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes as of one zxid (which the protocol does not promise), or of two where the service's `split` says so."""
-        for path in paths:
+        return self._together("read_many", paths, ())[0]
+
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """The nodes, then the names of children, in the same way."""
+        return self._together("look", nodes, parents)
+
+    def _together(self, verb: str, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        for path in (*nodes, *parents):
             check_path(path)
-        first = len(paths) if self._coordination.split is None else self._coordination.split(len(paths))
-        return [*self._read_at_once(paths[:first]), *(self._read_at_once(paths[first:]) if first < len(paths) else ())]
+        count, split = len(nodes) + len(parents), self._coordination.split
+        first = count if split is None else split(count)
+        found, names = list[Node | None](), list[list[str] | None]()
 
-    def _read_at_once(self, paths: Sequence[str]) -> list[Node | None]:
-        def look() -> list[Node | None]:
-            view = self._view()
-            return [self._coordination.tree.node(path, view) for path in paths]
+        def show(start: int, end: int) -> None:
+            view, tree = self._view(), self._coordination.tree
+            found.extend(tree.node(path, view) for path in nodes[start:end])
+            names.extend(tree.children(path, view) for path in parents[max(start - len(nodes), 0) : max(end - len(nodes), 0)])
 
-        return self._look("read_many", paths[0] if paths else "/", look)
+        for start, end in ((0, first), (first, count)) if first < count else ((0, count),):
+            self._look(verb, (*nodes, *parents)[start] if count else "/", partial(show, start, end))
+        return found, names
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children in no order, or None."""
@@ -361,7 +372,7 @@ class MemorySession:
         if watch is None:
             return
         for change in self._coordination.tree.changes_after(view) if view < self._coordination.tree.zxid else ():
-            if path in (_node_watches_of(change) if watches is self._node_watches else _child_watches_of(change)):
+            if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
                 self._held_back.append((change.zxid, watch))
                 self._held_back.sort(key=lambda held: held[0])
                 return
@@ -370,8 +381,8 @@ class MemorySession:
     def notice(self, changes: Sequence[Change]) -> None:
         """Take the watches that the changes set off; called for every session, also the one that made the changes."""
         for change in changes:
-            fired = [watch for path in _node_watches_of(change) for watch in self._node_watches.pop(path, ())]
-            fired += [watch for path in _child_watches_of(change) for watch in self._child_watches.pop(path, ())]
+            fired = [*self._node_watches.pop(change.path, ())]
+            fired += [watch for path in change.changes_lists_of for watch in self._child_watches.pop(path, ())]
             self._held_back += [(change.zxid, watch) for watch in fired]
         self._catch_up()
 
@@ -383,17 +394,7 @@ class MemorySession:
     def _release_watches(self) -> None:
         """The connection changed its state: every watch fires."""
         registered = [*self._node_watches.values(), *self._child_watches.values()]
-        self._coordination.outbox += [watch for _, watch in self._held_back]
-        self._coordination.outbox += [watch for watches in registered for watch in watches]
+        self._coordination.outbox += [*(watch for _, watch in self._held_back), *(watch for watches in registered for watch in watches)]
         self._held_back.clear()
         self._node_watches.clear()
         self._child_watches.clear()
-
-
-def _node_watches_of(change: Change) -> tuple[str, ...]:
-    return (change.path,)
-
-
-def _child_watches_of(change: Change) -> tuple[str, ...]:
-    above = change.changes_children_of
-    return () if above is None else (change.path, above)

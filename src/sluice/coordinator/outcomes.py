@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ..storage.errors import LogGap, SluiceError, Unavailable
 from . import errors as committing
 from .claims import Claim
+from .clock import Deadline, bounded_s, require_time_left
 from .context import TableContext
 from .errors import NotCommitted, Refused
+from .identity import made_ms
 from .layout import VerdictName
 from .pruning import find_put_away
 from .ratified import RatifiedLog
-from .records import BatchRecord, Refusal, Verdict
+from .records import BatchRecord, Published, Refusal, Verdict
 
 __all__ = ["Commit", "Outcome", "Verdicts", "forgotten", "refusal_error", "settle", "withdrawal"]
 
@@ -65,6 +68,14 @@ def withdrawal(transaction_id: str) -> Refusal:
     return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
 
 
+def _winner(refusal: Refusal) -> dict[str, object]:
+    """Who made the commit that came first, as attributes of the error."""
+    winner = refusal.facts.get("winner")
+    if not isinstance(winner, Mapping):
+        return {}
+    return {f"winning_{name}": winner.get(name) for name in ("application", "host", "pid", "transaction_id", "time_ms")}
+
+
 def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
     """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
     cls = getattr(committing, refusal.error, Refused)
@@ -75,6 +86,7 @@ def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) 
         rule=refusal.rule,
         winning_version=refusal.winning_version,
         winning_operation=refusal.winning_operation,
+        **_winner(refusal),
         transaction_id=transaction_id,
         facts=dict(refusal.facts),
         filed=filed,
@@ -97,12 +109,26 @@ def settle(told: Told) -> Commit:
     return Commit(verdict.version, verdict.ordinal, told.timestamp_ms, verdict.transaction_id, repeated=verdict.repeats)
 
 
+CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
+"""By how much the clock that a transaction's id was made by may be ahead of the one that it was claimed by."""
+_LOOKING_S: Final = 10.0
+"""For how long a verdict is looked for when it is only to be known whether there is one."""
+
+
 class Verdicts:
     """Finds verdicts of one table."""
 
     def __init__(self, context: TableContext, log: RatifiedLog) -> None:
         self._context = context
         self._log = log
+
+    def published(self, claim: Claim, published: Published) -> Told:
+        """The verdict on a slot that `published` covers: told by that itself where it was committed in the batch published last."""
+        told = published.commit_of(claim.transaction_id)
+        if told is not None and (published.generation, told[0]) == (claim.generation, claim.slot):
+            slot, version, ordinal, timestamp_ms = told
+            return Told(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
+        return self.of(claim, published.record)
 
     def of(self, claim: Claim, hint: str = "") -> Told:
         """The verdict on a decided slot; `hint` names the record that most probably holds it."""
@@ -119,6 +145,7 @@ class Verdicts:
                 if self._context.read_published() is None:
                     raise self._context.vanished()  # all of it was lost since the decision was seen: the log may have it
                 return None
+            require_time_left(f"the verdict on transaction {claim.transaction_id} could not be read")
         return told
 
     def _look(self, claim: Claim, hint: str, after: int) -> Told | None:
@@ -165,8 +192,11 @@ class Verdicts:
         record = self._record(name)
         return None if record is None else self.told_by(record, claim)
 
-    def search(self, transaction_id: str, *, after: int = -1) -> Outcome:
-        """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`."""
+    def search(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Outcome:
+        """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`.
+
+        Raises Unavailable when the deadline passes before the log was searched.
+        """
         told = self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
         if told is not None and told.verdict.refusal is not None:
             return Outcome.refused(refusal_error(told.verdict.refusal, transaction_id))
@@ -174,13 +204,14 @@ class Verdicts:
             state = self._context.read_published()
             published = state is not None and told.verdict.version <= state[0].version
             return Outcome.committed(replace(settle(told), published=published))
-        found = self._in_log(transaction_id, after=after)
+        found = self._in_log(transaction_id, after=after, deadline=deadline)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 
     def knows(self, transaction_id: str) -> bool:
-        """Whether there is a verdict on a transaction, or may be: the coordinator cannot be asked."""
+        """Whether there is a verdict on a transaction, or may be: the coordinator cannot be asked, or not in the time of this call."""
+        limit = Deadline.after(bounded_s(_LOOKING_S), self._context.clock)
         try:
-            return self._context.up_to_date(lambda: self.search(transaction_id)).state != "unknown"
+            return self._context.up_to_date(lambda: self.search(transaction_id, deadline=limit)).state != "unknown"
         except Unavailable:
             return True
 
@@ -219,11 +250,19 @@ class Verdicts:
             return 0
         return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
 
-    def _in_log(self, transaction_id: str, *, after: int = -1) -> Told | None:
-        """Search the published log from its end down to `after`, or to where the log was cleaned up."""
+    def _in_log(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Told | None:
+        """Search the published log from its end down to `after`, to where the log was cleaned up, or to before the id was made."""
         state = self._context.read_published()
         version = -1 if state is None else state[0].version
+        made = made_ms(transaction_id)
         while version > after:
+            if deadline is not None and deadline.over:
+                raise Unavailable(
+                    f"the versions of {self._context.objects.location} above {version} do not have transaction {transaction_id}, and the "
+                    "time given was over before those below were searched: ask again with a longer timeout_s",
+                    transaction_id=transaction_id,
+                    version=version,
+                )
             try:
                 winner = self._log.winner(version)
             except LogGap:
@@ -231,6 +270,8 @@ class Verdicts:
             ordinal = winner.ordinal_of(transaction_id)
             if ordinal is not None:
                 return Told(Verdict(-1, transaction_id, version, ordinal), self._timestamp(version))
+            if made is not None and winner.timestamp_ms is not None and winner.timestamp_ms < made - CLOCKS_DIFFER_MS:
+                return None  # a version is not older than its transactions, and these were claimed before this one was begun
             version -= 1
         return None
 

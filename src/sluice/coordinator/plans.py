@@ -39,7 +39,7 @@ class OpenPlan:
 
 def open_plan(context: TableContext) -> str:
     """The transaction id of a new plan, which stands from now on."""
-    plan = new_plan_id()
+    plan = new_plan_id(context.clock.now_ms())
     owner = owner_of(plan)
     assert owner is not None
     body = {

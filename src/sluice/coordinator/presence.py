@@ -70,6 +70,8 @@ class _Life:
     client: str = field(default_factory=new_client)
     term: int = 0
     term_since_s: float = 0.0
+    begun: int = 0
+    """Transactions begun so far: each has its number in its id."""
     held: dict[int, weakref.WeakSet[TransactionId]] = field(default_factory=dict[int, "weakref.WeakSet[TransactionId]"])
     session: int | None = None
     told_oldest: int = 0
@@ -109,19 +111,24 @@ class Presence:
         """The id of a transaction that this client begins."""
         with self._lock:
             life = self._present()
-            return self._hold(life, new_id(life.client, life.term))
+            return self._hold(life, self._next(life, life.term))
 
     def again(self, transaction_id: str) -> str:
         """Another id of the same owner and term, held as long as this object."""
-        other, owner = another_id(transaction_id), owner_of(transaction_id)
+        owner = owner_of(transaction_id)
         with self._lock:
-            mine = owner is not None and owner.path == self._life.path and self._pid == os.getpid()
-            return self._hold(self._life, other) if mine else other
+            if owner is None or owner.path != self._life.path or self._pid != os.getpid():
+                return another_id(transaction_id)
+            return self._hold(self._life, self._next(self._life, term_of(transaction_id)))
 
     def restore(self, owner: Owner) -> bool:
         """Whether this client stands there again after a session that expired, unless it was buried."""
         with self._lock:
             return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
+
+    def _next(self, life: _Life, term: int) -> str:
+        life.begun += 1
+        return new_id(life.client, term, life.begun, self._clock.now_ms())
 
     @staticmethod
     def _hold(life: _Life, transaction_id: str) -> TransactionId:

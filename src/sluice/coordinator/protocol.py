@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from .errors import ProtocolMismatch
-from .limits import NODE_PROTOCOL
+from .formats import NODE_PROTOCOL
 from .store import Node
 
 __all__ = ["require_protocol"]

@@ -1,7 +1,9 @@
 """Verdict records go once there are enough later ones; what no version of the log tells is put away (I10).
 
-Whoever commits and publishes lists the records, so few of them stay. A refusal has to be told for days: it is put away by its
-transaction's GUID under the day of that, where two requests find it however many there are, and where days go as a whole.
+Both happen in the multi that raises `published`. Only raises take records away, and each compares `published` with what its
+client read before it listed the records, so nobody finds that another took them first. A refusal has to be told for days: it is
+put away by its transaction's GUID under the day of that, where two requests find it however many there are, and where days go as
+a whole.
 """
 
 from __future__ import annotations
@@ -10,45 +12,73 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Final
 
+from ..storage.errors import SluiceError
 from .context import TableContext
 from .layout import VerdictName
-from .records import BatchRecord, MalformedRecord
-from .store import ApplyRefused, Create, Delete, NodeExists, NoNode, NotEmpty, Op, ReplyLost, Write
+from .records import BatchRecord, Published
+from .requests import request_bytes
+from .store import Create, Delete, Op, Write
 
-__all__ = ["find_put_away", "prune"]
+__all__ = ["FORGET_EVERY", "find_put_away", "fitting", "forget", "put_away", "spare"]
+
+FORGET_EVERY: Final = 64
+"""How many times `published` is raised between two looks for refusals that are old enough to go."""
 
 _log = logging.getLogger(__name__)
-_DAY_MS = 24 * 3600 * 1000
-_NODES_AT_ONCE = 64
-_FORGOTTEN_AT_ONCE = 1024
-"""Refusals that one call removes: whoever prunes is about to commit."""
+_DAY_MS: Final = 24 * 3600 * 1000
+_RECORDS_AT_ONCE: Final = 8
+"""Records that one raise takes away. It adds one, so that what was left once is made up for."""
+_NODES_AT_ONCE: Final = 64
+_BYTES_AT_ONCE: Final = 600_000
+"""What one raise sends: ZooKeeper takes 1 MB, access lists and all. The paths of a table with a long name fill that with a few hundred."""
+_FORGOTTEN_AT_ONCE: Final = 32_768
+"""Refusals that one call forgets: as many as the largest batches can add in the meantime."""
 
 
-def prune(context: TableContext) -> None:
-    """Drop the verdict records that nobody needs to commit, and the refusals that were put away long ago.
+def spare(names: Sequence[str], published: Published, kept: int) -> list[VerdictName]:
+    """The oldest of these records, a few of them, as far as they are published and not among the last `kept`.
 
-    Never a record that is not published yet, of which there may be any number: what only reads the table needs no room to be ratified.
+    Any number may be unpublished: what only reads the table needs no room to be ratified.
     """
-    tree, limits = context.tree, context.limits
-    state = context.read_published()
-    if state is None:
-        return
-    reached = (state[0].generation, state[0].slot, state[0].version)
-    names = sorted(filter(None, map(VerdictName.parse, context.coordination.children(tree.verdicts) or ())))
-    today = context.clock.now_ms() // _DAY_MS
-    old = [name for name in names[: -limits.verdicts_kept] if (name.generation, name.slot, name.version) <= reached]
-    days = _days(context)
-    if today not in days and any(name.refusals for name in old):
-        _make_day(context, today)
-    in_order = True  # the refusals of a transaction stay in their order: none is put away before an earlier one
-    for name in old:
-        if not name.refusals:
-            _drop(context, tree.verdict(name))
-        elif in_order:
-            in_order = _put_away(context, name, today)
-    first_kept = today - math.ceil(limits.refusals_kept_s * 1000 / _DAY_MS)
-    _forget(context, [day for day in sorted(days) if day < first_kept])
+    reached = (published.generation, published.slot, published.version)
+    oldest = sorted(names)[: max(0, len(names) - kept)][:_RECORDS_AT_ONCE]  # numbers have leading zeros
+    found = filter(None, map(VerdictName.parse, oldest))
+    return [name for name in found if (name.generation, name.slot, name.version) <= reached]
+
+
+def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
+    """What keeps the verdicts of a batch that no version tells; most batches have none. All that is too much for one multi is done here.
+
+    Doing it twice changes nothing.
+    """
+    told = {v.transaction_id: v for v in record.verdicts if v.refusal is not None or v.repeats}
+    if not told:
+        return []
+    tree, today = context.tree, context.clock.now_ms() // _DAY_MS
+    alone = {
+        tree.refusal(today, transaction_id): replace(record, verdicts=(verdict,), versions=(), direct="").encode()
+        for transaction_id, verdict in told.items()
+    }
+    day, *there = context.coordination.read_many([tree.refused_on(today), *alone])
+    ops: list[Op] = [] if day is not None else [Create(tree.refused_on(today))]
+    ops += [
+        Create(path, data) if known is None else Write(path, data, known.version)
+        for (path, data), known in zip(alone.items(), there, strict=True)
+    ]
+    *whole, last = _pieces(ops)
+    for some in whole:
+        context.coordination.apply([*some, *context.standing()])
+    return list(last)
+
+
+def fitting(first: Sequence[Op], rest: Sequence[Op]) -> tuple[Sequence[Op], Sequence[Op]]:
+    """Those of the `rest` that fit into one multi with the `first`, and those that do not."""
+    sizes = accumulate((request_bytes([op]) for op in rest), initial=request_bytes(first))
+    count = max(0, sum(size <= _BYTES_AT_ONCE for size in sizes) - 1)
+    return rest[:count], rest[count:]
 
 
 def find_put_away(context: TableContext, transaction_id: str) -> BatchRecord | None:
@@ -58,69 +88,26 @@ def find_put_away(context: TableContext, transaction_id: str) -> BatchRecord | N
     return None if node is None else BatchRecord.decode(node.data)
 
 
-def _put_away(context: TableContext, name: VerdictName, today: int) -> bool:
-    """Put away what a batch's record tells and no version does, and drop it; whether it is so now: another client may be at it."""
-    path = context.tree.verdict(name)
-    node = context.coordination.read(path)
-    if node is None:
-        return True
-    try:
-        record = BatchRecord.decode(node.data)
-    except MalformedRecord as error:  # nobody is told anything by it
-        _log.warning("%s is dropped: %s", path, error)
-        _drop(context, path)
-        return True
-    kept = {
-        context.tree.refusal(today, verdict.transaction_id): replace(record, verdicts=(verdict,), versions=(), direct="").encode()
-        for verdict in record.verdicts
-        if verdict.refusal is not None or verdict.repeats
-    }
-    there = context.coordination.read_many(list(kept))
-    ops: list[Op] = [
-        Create(at, data) if known is None else Write(at, data, known.version) for (at, data), known in zip(kept.items(), there, strict=True)
-    ]
-    try:
-        for some in _pieces([*ops, Delete(path, node.version)]):
-            context.coordination.apply([*some, *context.standing()])
-    except ApplyRefused as refused:
-        context.recognise_again(getattr(refused.cause, "path", ""))
-        return False
-    except ReplyLost as error:
-        _log.debug("%s was not put away here: %s", path, error)
-        return False
-    return True
-
-
-def _make_day(context: TableContext, day: int) -> None:
-    try:
-        context.coordination.create(context.tree.refused_on(day))
-    except (NodeExists, NoNode, ReplyLost) as error:  # where it is not there then, nothing is put away
-        _log.debug("day %d was not made here: %s", day, error)
-
-
-def _forget(context: TableContext, days: Sequence[int]) -> None:
-    """Remove what was put away on these days."""
+def forget(context: TableContext) -> None:
+    """Remove the refusals that were put away long ago, off the path of who commits; what goes wrong is left to the next time."""
+    first_kept = context.clock.now_ms() // _DAY_MS - math.ceil(context.limits.refusals_kept_s * 1000 / _DAY_MS)
     left = _FORGOTTEN_AT_ONCE
-    for day in days:
-        parent = context.tree.refused_on(day)
-        names = context.coordination.children(parent) or ()
-        try:
-            for some in _pieces([Delete(f"{parent}/{name}") for name in names[:left]]):
-                context.coordination.apply([*some, *context.standing()])
-        except (ApplyRefused, ReplyLost) as error:
-            _log.debug("%s is left to another client: %s", parent, error)
-            return
-        left -= len(names)
-        if left < 0:
-            return  # the rest goes next time
-        _drop(context, parent)
-
-
-def _drop(context: TableContext, path: str) -> None:
     try:
-        context.coordination.delete(path)
-    except (NoNode, NotEmpty, ReplyLost) as error:
-        _log.debug("%s was not pruned here: %s", path, error)
+        for day in sorted(_days(context)):
+            if day < first_kept and left > 0:
+                left -= _forget(context, context.tree.refused_on(day), left)
+    except SluiceError as trouble:
+        _log.debug("old refusals of %s are left to another client: %s", context.tree.location, trouble)
+
+
+def _forget(context: TableContext, day: str, most: int) -> int:
+    """Remove so many of the refusals of a day, and with the last of them the day; how many they were."""
+    names = context.coordination.children(day) or ()
+    for some in _pieces([Delete(f"{day}/{name}") for name in names[:most]]):
+        context.coordination.apply([*some, *context.standing()])
+    if len(names) <= most:
+        context.coordination.delete(day)
+    return len(names)
 
 
 def _days(context: TableContext) -> set[int]:

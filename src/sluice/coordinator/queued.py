@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from ..storage.errors import BadChecksum, CorruptLogFile, LogGap, MissingObject
+from ..storage.texts import Text
 from .claims import undecided
 from .content import Member, Winner, render, version_digest
-from .context import TableContext
+from .context import TableContext, TableState
+from .errors import UnknownFormat
 from .layout import SlotName, VerdictName
 from .ratified import RatifiedLog, staged_actions
-from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord
+from .records import NO_SLOT, BatchRecord, Head, MalformedRecord, Rendering, read_intent
 from .resolve import Decision, Queued, window_start, windows_of
 from .soundness import require_readable, require_sound
 from .store import Create, Node, Op, Write
@@ -24,24 +26,32 @@ WINDOW_VERSIONS_MAX: Final = 10_000
 """Versions that are looked at to decide one transaction."""
 
 
-def read_queue(context: TableContext, head: Head) -> Sequence[Queued]:
-    """The undecided slots with their intents, in slot order; nothing when the head moved on meanwhile."""
-    names = undecided(context.coordination.children(context.tree.slots(head.generation)) or (), head)
-    names = names[: context.limits.batch_slots_max]
+def read_queue(context: TableContext, state: TableState) -> Sequence[Queued]:
+    """The undecided slots with their intents, in slot order; nothing when the head moved on meanwhile.
+
+    They end before one that only a newer release understands. Raises UnknownFormat when that is the first.
+    """
+    head = state.head
+    names = undecided(state.slots, head)[: context.limits.batch_slots_max]
     nodes = context.coordination.read_many([context.tree.slot(head.generation, name) for name in names])
     queue: list[Queued] = []
     for name, node in zip(names, nodes, strict=True):
         if node is None:
             return ()
-        queue.append(queued_in(context, name, node))
+        try:
+            queue.append(queued_in(context, name, node, head))
+        except UnknownFormat:
+            if not queue:
+                raise
+            break  # what stands before it can be decided
     return queue
 
 
-def queued_in(context: TableContext, name: SlotName, node: Node) -> Queued:
-    """What stands in a slot, with its actions."""
+def queued_in(context: TableContext, name: SlotName, node: Node, head: Head) -> Queued:
+    """What stands in a slot, with its actions. Raises UnknownFormat where only a newer release can tell."""
     try:
         require_readable(node.data)
-        intent = Intent.decode(node.data)
+        intent = read_intent(node.data, head)
         if intent.transaction_id != name.transaction_id:
             raise MalformedRecord(f"it names transaction {intent.transaction_id!r}, its slot {name.transaction_id!r}")
         require_readable(node.data, intent)
@@ -80,13 +90,13 @@ def _too_old(queued: Queued, head: Head) -> Queued:
     return replace(queued, member=None, problem=f"it was validated up to version {known} only, and cannot be decided at {head.version}")
 
 
-def batch_of(decision: Decision, before: Head, ratified_ms: int, batch_id: str | None = None) -> tuple[BatchRecord, Mapping[int, bytes]]:
+def batch_of(decision: Decision, before: Head, by: Rendering, batch_id: str | None = None) -> tuple[BatchRecord, Mapping[int, Text]]:
     """The record of a decision on top of the head `before` it, and the content of each version it makes."""
-    contents = {p.version: render(p, decision.members[p.version], ratified_ms) for p in decision.versions}
+    contents = {p.version: render(p, decision.members[p.version], by) for p in decision.versions}
     record = BatchRecord(
         batch_id=batch_id or uuid.uuid4().hex,
         generation=before.generation,
-        ratified_ms=ratified_ms,
+        rendering=by,
         verdicts=decision.verdicts,
         versions=tuple(replace(p, digest=version_digest(contents[p.version])) for p in decision.versions),
         closes_generation=decision.head.generation != before.generation,

@@ -6,51 +6,59 @@ record and the intents, which stay in the tree until the version is published.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
-from ..storage.actions import Action, CommitInfo, DeletionVector, decode_commit
+from ..storage.actions import Action, CommitInfo, DeletionVector, actions_of, decode_text
+from ..storage.caches import BytesBounded
 from ..storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
 from ..storage.paths import commit_path
+from ..storage.texts import Text, put_text, stored_text
 from ..storage.vectors import Rows, read_vector
+from .clock import Deadline, bounded_s, within_this_call
 from .content import Member, Winner, render, version_digest, winner_of
 from .context import TableContext
+from .errors import UnknownFormat
+from .formats import require_number
 from .layout import SlotName, VerdictName
-from .records import NO_SLOT, BatchRecord, Intent, Rebased, VersionPlan, digest
-from .soundness import STAGED_BYTES_MAX
+from .limits import STAGED_BYTES_MAX
+from .records import NO_SLOT, BatchRecord, Intent, MalformedRecord, Rebased, VersionPlan, digest
+from .removed_files import RemovedFiles
 
 __all__ = ["RatifiedLog", "staged_actions", "store_objects"]
 
-_CACHED_VERSIONS = 64
-_CACHED_VECTORS = 256
+_CONTENTS_BYTES_MAX: Final = 64 * 1024 * 1024
+_WINNERS_BYTES_MAX: Final = 128 * 1024 * 1024
+_VECTORS_BYTES_MAX: Final = 64 * 1024 * 1024
+_ACTION_BYTES: Final = 1500
+"""What a decoded action takes beside its text, about."""
 _LOOKS_MAX = 100
+_PAUSE_S = 0.2
 _WINDOW = 256
 _FETCHES_MAX = 8
 
 
-def staged_actions(context: TableContext, intent: Intent) -> bytes:
+def staged_actions(context: TableContext, intent: Intent) -> Text:
     """The actions of an intent, inline or staged. Raises MissingObject and BadChecksum when they are not what it filed."""
     return _sealed(context, intent.actions, intent.staged, intent.actions_digest, f"transaction {intent.transaction_id}")
 
 
-def store_objects(context: TableContext, objects: Mapping[str, bytes]) -> None:
+def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
     """Store what versions need before they are ratified; names tell the content, so that who does it twice changes nothing."""
     for key, data in objects.items():
-        context.objects.put(key, data)
+        put_text(context.objects, key, data)
 
 
-def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: str) -> bytes:
-    actions = inline.encode()
-    if staged:
-        try:
-            actions = context.objects.get_range(staged, 0, STAGED_BYTES_MAX)
-        except ObjectNotFound as error:
-            raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
-    if digest(actions) != seal:
-        raise BadChecksum(f"the actions of {whose} are not those it filed")
+def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: str) -> Text:
+    try:
+        actions = stored_text(context.objects, staged) if staged else inline.encode()
+        if len(actions) > STAGED_BYTES_MAX:
+            raise MalformedRecord(f"its staged actions have {len(actions):,} bytes, at most {STAGED_BYTES_MAX:,} are read")
+        if digest(actions) != seal:
+            raise BadChecksum(f"the actions of {whose} are not those it filed")
+    except ObjectNotFound as error:
+        raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
     return actions
 
 
@@ -62,67 +70,79 @@ def _member(context: TableContext, intent: Intent, adapted: Rebased | None) -> M
     return Member(intent, _sealed(context, adapted.actions, adapted.staged, adapted.digest, whose), adapted.what)
 
 
+def _size_of(winner: Winner, content_bytes: int) -> int:
+    """What a winner takes in memory, about: its actions as objects, or its removals as they are packed."""
+    removed = winner.removed
+    if isinstance(removed, RemovedFiles):
+        return removed.nbytes + len(winner.adds) * (_ACTION_BYTES + content_bytes // (len(removed) + len(winner.adds)))
+    return content_bytes + (len(winner.adds) + len(removed)) * _ACTION_BYTES
+
+
 class RatifiedLog:
     """Reads versions of one table; keeps the last ones it saw. Safe for several threads."""
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
-        self._contents: OrderedDict[int, bytes] = OrderedDict()
-        self._winners: OrderedDict[int, Winner] = OrderedDict()
-        self._vectors: OrderedDict[str, Rows] = OrderedDict()
-        self._lock = threading.Lock()
+        self._contents: BytesBounded[int, bytes] = BytesBounded(_CONTENTS_BYTES_MAX)
+        self._winners: BytesBounded[int, Winner] = BytesBounded(_WINNERS_BYTES_MAX)
+        self._vectors: BytesBounded[str, Rows] = BytesBounded(_VECTORS_BYTES_MAX)
 
-    def remember(self, version: int, content: bytes) -> None:
-        """Keep the content of a version that was just ratified."""
-        with self._lock:
-            self._contents[version] = content
-            while len(self._contents) > _CACHED_VERSIONS:
-                self._contents.popitem(last=False)
+    def remember(self, version: int, content: Text) -> None:
+        """Keep the content of a version that was just ratified; not a long one, whose staged parts go once it is published."""
+        if isinstance(content, bytes):
+            self._contents.keep(version, content, len(content))
 
     def known(self, version: int) -> bytes | None:
         """The content of a version this client saw before, without asking anybody."""
-        with self._lock:
-            return self._contents.get(version)
+        return self._contents.get(version)
 
-    def content(self, version: int) -> bytes:
-        """The bytes of a ratified version. Raises LogGap when the version is gone from the log."""
+    def content(self, version: int, limit: Deadline | None = None) -> Text:
+        """The bytes of a ratified version.
+
+        One that only a newer release can render is waited for until it publishes it, or `limit` is over (None: as long as the call may
+        take). Raises LogGap when the version is gone from the log, UnknownFormat.
+        """
         known = self.known(version)
         if known is not None:
             return known
-        content = self._look(version)
+        content = self._look(version, limit or self._limit())
         self.remember(version, content)
         return content
 
-    def actions(self, version: int) -> Sequence[Action]:
+    def actions(self, version: int) -> Iterable[Action]:
         """The actions of a ratified version."""
-        return decode_commit(self.content(version), name=commit_path(version))
+        return actions_of(self.content(version), name=commit_path(version))
 
-    def commits(self, versions: Sequence[int]) -> list[tuple[int, Sequence[Action]]]:
+    def commits(self, versions: Sequence[int]) -> list[tuple[int, Iterable[Action]]]:
         """Many versions at once, with their actions; read side by side, and not kept."""
+        return [(version, actions_of(content, name=commit_path(version))) for version, content in self._contents_of(versions)]
+
+    def _contents_of(self, versions: Sequence[int]) -> list[tuple[int, Text]]:
         state = self._context.read_published()
         published = -1 if state is None else state[0].version
+        limit = self._limit()
+
+        def read(version: int) -> Text:
+            return self.known(version) or (self._object(version) if version <= published else self.content(version, limit))
+
         with ThreadPoolExecutor(_FETCHES_MAX) as pool:
-            contents = list(pool.map(lambda v: self.known(v) or (self._object(v) if v <= published else self.content(v)), versions))
-        return [(v, decode_commit(c, name=commit_path(v))) for v, c in zip(versions, contents, strict=True)]
+            contents = list(pool.map(within_this_call(read), versions))
+        return list(zip(versions, contents, strict=True))
 
     def winner(self, version: int) -> Winner:
         """What a ratified version did."""
-        with self._lock:
-            known = self._winners.get(version)
+        known = self._winners.get(version)
         if known is None:
-            known = winner_of(version, self.actions(version))
-            with self._lock:
-                self._winners[version] = known
-                while len(self._winners) > _CACHED_VERSIONS * 16:
-                    self._winners.popitem(last=False)
+            content = self.content(version)
+            known = winner_of(version, decode_text(content, name=commit_path(version)))
+            self._winners.keep(version, known, _size_of(known, len(content)))
         return known
 
     def winners(self, versions: Sequence[int]) -> Iterator[Winner]:
         """What ratified versions did, one after the other; those that have to be fetched are fetched side by side."""
         for start in range(0, len(versions), _WINDOW):
             window = versions[start : start + _WINDOW]
-            with self._lock:
-                missing = [v for v in window if v not in self._winners]
+            missing = [v for v in window if v not in self._winners]
             if len(missing) <= 2:
                 yield from map(self.winner, window)
                 continue
@@ -131,37 +151,46 @@ class RatifiedLog:
 
     def rows(self, vector: DeletionVector) -> Rows:
         """The rows that a deletion vector of this table lists. Raises MissingObject, Corrupt."""
-        with self._lock:
-            known = self._vectors.get(vector.unique_id)
+        known = self._vectors.get(vector.unique_id)
         if known is None:
             known = read_vector(self._context.objects, vector)
-            with self._lock:
-                self._vectors[vector.unique_id] = known
-                while len(self._vectors) > _CACHED_VECTORS:
-                    self._vectors.popitem(last=False)
+            self._vectors.keep(vector.unique_id, known, vector.size_in_bytes)
         return known
 
     def info(self, version: int) -> Mapping[str, Any]:
         """The commitInfo of a ratified version; empty when it has none."""
         return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
 
-    def _look(self, version: int) -> bytes:
+    def _limit(self) -> Deadline:
+        """How long a call waits for a newer release to publish."""
         context = self._context
-        for _ in range(_LOOKS_MAX):
+        return Deadline.after(bounded_s(context.limits.publication_wait_s), context.clock)
+
+    def _look(self, version: int, limit: Deadline) -> Text:
+        context = self._context
+        looks = 0
+        while looks < _LOOKS_MAX:
             state = context.read_published()
             if state is None or version <= state[0].version:
                 return self._object(version)
-            content = self._unpublished(version)
+            try:
+                content = self._unpublished(version)
+            except UnknownFormat:
+                if limit.over:
+                    raise
+                context.clock.sleep(min(_PAUSE_S, limit.left_s))
+                continue
             if content is not None:
                 return content
+            looks += 1
             context.barrier()  # published meanwhile, or the session that showed the version is over, and this one's server behind
         raise LogGap(f"version {version} of {context.objects.location} is neither published nor in the coordinator's tree", version=version)
 
-    def _object(self, version: int) -> bytes:
+    def _object(self, version: int) -> Text:
         """A published version, from its file."""
         objects = self._context.objects
         try:
-            return objects.get(commit_path(version))
+            return stored_text(objects, commit_path(version))
         except ObjectNotFound as error:
             raise LogGap(
                 f"version {version} is missing from the log of {objects.location} although it was published; "
@@ -169,7 +198,7 @@ class RatifiedLog:
                 version=version,
             ) from error
 
-    def _unpublished(self, version: int) -> bytes | None:
+    def _unpublished(self, version: int) -> Text | None:
         """Rendered from the tree; None when it was published (and its slots removed) meanwhile."""
         coordination, tree = self._context.coordination, self._context.tree
         names = filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ()))
@@ -182,7 +211,7 @@ class RatifiedLog:
         plan = next((p for p in record.versions if p.version == version), None)
         return None if plan is None else self.render(record, plan)
 
-    def render(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
+    def render(self, record: BatchRecord, plan: VersionPlan) -> Text | None:
         """The content of one version of a batch, checked against its digest (I5); None when a slot is gone.
 
         Staged actions are garbage once the version is published, so that one who is late may find the slots and not those.
@@ -196,8 +225,10 @@ class RatifiedLog:
                 return None
             raise
 
-    def _rendered(self, record: BatchRecord, plan: VersionPlan) -> bytes | None:
+    def _rendered(self, record: BatchRecord, plan: VersionPlan) -> Text | None:
         context = self._context
+        by = record.rendering
+        require_number(by.number, context.release.rendering, f"the rendering of version {plan.version} by {by.engine}")
         adapted = {each.slot: each for each in plan.rebased}
         if record.direct:
             intent = Intent.decode(record.direct.encode())
@@ -212,7 +243,7 @@ class RatifiedLog:
         return self._checked(plan, members, record)
 
     @staticmethod
-    def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> bytes:
-        content = render(plan, members, record.ratified_ms)
+    def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> Text:
+        content = render(plan, members, record.rendering)
         invariant("I5", version_digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
         return content

@@ -7,14 +7,14 @@ predicate that names a column without a type, a function nobody knows, text that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 from ..storage.actions import AddFile
+from ..storage.caches import cached_by_size
 from ..storage.errors import SluiceError
 from ..storage.expressions import build
 from ..storage.expressions.nodes import And, Node, columns
-from ..storage.expressions.parse import parse_widely
+from ..storage.expressions.sql import parse_widely
 from ..storage.jsontext import dumps, loads
 from ..storage.schema import StructField, StructType, parse_schema, to_arrow
 from ..storage.single_file import FileCheck, FileFacts
@@ -23,7 +23,7 @@ __all__ = ["ReadScope", "condition", "schema_of"]
 
 _UNUSABLE: Final = (SluiceError, ValueError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
 """What text that others wrote may do to a parser; a poor predicate must not stop those who decide about it."""
-_SCOPES: Final = 256
+_SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class ReadScope:
@@ -71,7 +71,7 @@ def _of_partitions(root: Node, partition_columns: Sequence[str]) -> Node:
     return build.and_(*(term for term in terms if all(path[0] in partition_columns for path in columns(term))))
 
 
-@lru_cache(maxsize=_SCOPES)
+@cached_by_size(_SCOPES_BYTES_MAX, per_character=100)
 def _scope(
     predicates: tuple[str, ...], partition_types: tuple[tuple[str, str], ...], column_types: tuple[tuple[str, str], ...]
 ) -> ReadScope:

@@ -10,22 +10,24 @@ which are immutable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
+from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
 from ..storage.lineage import moved_rows
+from ..storage.texts import Text, spooled
 from ..storage.vectors import Rows
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
 from .content import Member, Winner
 from .footprint import OWN_PARTITIONS, Footprint
 from .isolation import ConflictPolicy, IsolationLevel
+from .kinds import Kind
 from .policies import partition_key
 from .read_scope import ReadScope
 from .records import Intent
-from .rows import Merge, VectorLookup, merge, replace_all
+from .rows import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
 
 __all__ = ["Attempt", "meet", "meet_all"]
 
@@ -33,6 +35,7 @@ __all__ = ["Attempt", "meet", "meet_all"]
 _NOTES_MAX: Final = 50
 _BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
 _ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
+_REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Attempt:
     operation: str
     footprint: Footprint
     level: IsolationLevel
-    encoded: bytes = b""
+    encoded: Text = b""
     actions: tuple[Action, ...] | None = None
     now_ms: int = 0
     notes: tuple[str, ...] = ()
@@ -84,11 +87,19 @@ class Attempt:
         """The actions. Raises CorruptLogFile."""
         if self.actions is not None:
             return self.actions
-        return tuple(decode_commit(self.encoded, name=self.transaction_id)) if self.encoded else ()
+        return tuple(self.each())
 
-    def lines(self) -> bytes:
+    def each(self) -> Iterator[Action]:
+        """The actions one after the other. Raises CorruptLogFile."""
+        if self.actions is not None:
+            yield from self.actions
+        elif self.encoded:
+            yield from decode_text(self.encoded, name=self.transaction_id)
+
+    def lines(self) -> Text:
         """The actions as log lines: those filed, byte for byte, unless they were adapted."""
-        return encode_all(self.actions) if self.actions is not None and self.noted else self.encoded
+        adapted = self.actions if self.noted else None
+        return self.encoded if adapted is None else spooled(encode(action) + b"\n" for action in adapted)
 
     def member(self, intent: Intent) -> Member:
         """The intent with the actions it is committed with."""
@@ -97,11 +108,44 @@ class Attempt:
 
 def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
     """What becomes of the attempt after a winner: itself, adapted if need be, or the rule by which it is stopped."""
-    if _is_coarse(attempt.footprint, winner):
-        attempt = _exact(attempt)
+    if _compares_files(attempt.footprint, winner):
+        met = _meet(_without_rows(attempt), winner, lookup)
+        return met if isinstance(met, Finding) else attempt
+    return _meet(attempt, winner, lookup)
+
+
+def _compares_files(mine: Footprint, winner: Winner) -> bool:
+    """Whether rows are not compared with those of this winner, although the table has deletion vectors.
+
+    The policy databricks compares none in a partitioned table, but a compaction and what others change still go together there.
+    """
+    return mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES
+
+
+def _without_rows(attempt: Attempt) -> Attempt:
+    """The same, depending on whole files where it read rows."""
+    mine = attempt.footprint
+    files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
+    return replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
+
+
+def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+    """The same, as far as the footprint says what is compared."""
+    if not _is_coarse(attempt.footprint, winner):
+        return _met(attempt, winner, lookup)
+    met = _met(_exact(attempt, winner), winner, lookup)
+    if isinstance(met, Finding) or met.noted > attempt.noted:
+        return met
+    # Exact only as far as this winner goes: the lists may be long.
+    known = attempt.footprint
+    return replace(met, footprint=replace(met.footprint, removes=known.removes, partitions=known.partitions))
+
+
+def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
     mine = attempt.footprint
     level = attempt.level if attempt.only_reads else effective_level(mine, attempt.level, attempt.operation)
-    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared)
+    lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
+    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared, lost_rows=lost)
     finding = check(encounter, _BEFORE_ROWS)
     if finding is not None:
         return _telling_rows(finding, attempt, winner, lookup)
@@ -111,7 +155,7 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
     finding = check(encounter, _ROWS)
     if finding is not None:
         return finding
-    return _reading_on(attempt if merged is None or not merged.reconciled else _after(attempt, merged), winner)
+    return _reading_on(attempt if merged is None or not merged.reconciled else _after(attempt, merged), winner, lookup)
 
 
 def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
@@ -146,12 +190,20 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
         return replace_all(actions, winner, _inside(mine, actions), attempt.now_ms)
     if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
         return None
+    if mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and _ordered_anew(mine, winner):
+        return None
 
     def known(vector: DeletionVector) -> Rows:
         planned = attempt.planned.get(vector.unique_id)
         return lookup(vector) if planned is None else planned
 
     return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+
+
+def _ordered_anew(mine: Footprint, winner: Winner) -> bool:
+    """Whether the winner compacted files that I compact too, and does not tell where their rows went: it ordered them anew."""
+    common = winner.removes & set(mine.removes or ())
+    return winner.kind in _REORGANISES and any(moved_rows(winner.removed[path]) is None for path in common)
 
 
 def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
@@ -164,38 +216,60 @@ def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFil
     return lambda adds: [add for add in adds if partition_key(add.partition_values) in own]
 
 
-def _reading_on(attempt: Attempt, winner: Winner) -> Attempt:
-    """The same, depending on the files that a winner's compaction made of those it read: their rows are what was read."""
+def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt:
+    """The attempt, depending on the files and rows that a winner's compaction made of those it read: they are what was read."""
     mine = attempt.footprint
-    if attempt.strict or not mine.row_level or not mine.read_files or not winner.removed:
+    if attempt.strict or not mine.row_level or not winner.removed:
         return attempt
-    moved = [path for path in mine.read_files if path in winner.removed and not winner.removed[path].data_change]
-    if not moved:
+    kept = {add.path for add in winner.adds}
+    read = {*(mine.read_files or ()), *mine.read_rows} - kept
+    gone = {path: winner.removed[path] for path in read if path in winner.removed}
+    moved = {path: remove for path, remove in gone.items() if not remove.data_change}
+    files = [path for path in mine.read_files or () if path in moved]
+    rows = [path for path in mine.read_rows if path in moved]
+    if not files and not rows:
         return attempt
+    made = {add.path for add in winner.adds if not add.data_change}
     outputs: set[str] = set()
-    for path in moved:
-        moves = moved_rows(winner.removed[path])
-        outputs |= {add.path for add in winner.adds if not add.data_change} if moves is None else {move.path for move in moves}
-    read = (*(path for path in mine.read_files if path not in moved), *sorted(outputs))
-    return replace(attempt, footprint=replace(mine, read_files=read))
+    read_rows = {path: text for path, text in mine.read_rows.items() if path not in moved}
+    for path in rows:
+        followed = rows_moved(mine.read_rows[path], moved[path], made, lookup)
+        if followed is None:
+            files.append(path)
+        else:
+            for output, text in followed.items():
+                read_rows[output] = united(read_rows[output], text) if output in read_rows else text
+    for path in files:
+        moves = moved_rows(moved[path])
+        outputs |= made if moves is None else {move.path for move in moves}
+    read_files = mine.read_files
+    if read_files is not None:
+        read_files = (*(path for path in read_files if path not in moved), *sorted(outputs))
+    return replace(attempt, footprint=replace(mine, read_files=read_files, read_rows=read_rows))
 
 
 def _is_coarse(mine: Footprint, winner: Winner) -> bool:
     """Whether the footprint leaves out, for its length, what a rule will ask for."""
-    by_partitions = mine.policy != ConflictPolicy.DELTA.value and mine.scope is None
+    by_partitions = ConflictPolicy(mine.policy).by_classes and mine.scope is None
     return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
 
 
-def _exact(attempt: Attempt) -> Attempt:
-    """The same with the files it removes and the partitions it touches listed from its actions, however many they are."""
-    actions, mine = attempt.decoded(), attempt.footprint
-    removes = tuple(a.path for a in actions if isinstance(a, RemoveFile))
-    partitions = mine.partitions
-    if partitions is None and mine.scope is None:
-        values = [a.partition_values for a in actions if isinstance(a, (AddFile, RemoveFile))]
-        told = [each for each in values if each is not None]
-        partitions = tuple({partition_key(each) for each in told}) if len(told) == len(values) else None
-    return replace(attempt, footprint=replace(mine, removes=removes, partitions=partitions), actions=actions)
+def _exact(attempt: Attempt, winner: Winner) -> Attempt:
+    """The same with the files listed that it removes and the winner removed, and the partitions that it touches, from its actions."""
+    mine = attempt.footprint
+    removes: list[str] = []
+    told: set[str] | None = set() if mine.scope is None and mine.partitions is None else None
+    for action in attempt.each():
+        if not isinstance(action, (AddFile, RemoveFile)):
+            continue
+        if isinstance(action, RemoveFile) and action.path in winner.removed:
+            removes.append(action.path)
+        if told is not None:
+            if action.partition_values is None:
+                told = None
+            else:
+                told.add(partition_key(action.partition_values))
+    return replace(attempt, footprint=replace(mine, removes=tuple(removes), partitions=mine.partitions if told is None else tuple(told)))
 
 
 def _after(attempt: Attempt, merged: Merge) -> Attempt:

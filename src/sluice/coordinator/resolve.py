@@ -8,26 +8,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from ..storage.actions import DeletionVector, decode_commit
+from ..storage.actions import DeletionVector, decode_text
 from ..storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
 from ..storage.paths import staged_path
+from ..storage.texts import Text, pieces
 from ..storage.vectors import Rows
-from .conflicts import Finding, refusal
+from .conflicts import Finding, refusal, version_taken
 from .content import Member, Winner, render, winner_of
 from .isolation import ConflictPolicy
 from .joint_records import Joint
 from .lease_guard import NO_LEASES, LeaseView
 from .limits import Limits
 from .rebase import Attempt, meet
-from .records import Head, Intent, Rebased, Refusal, Verdict, VersionPlan, digest
+from .records import Head, Intent, Rebased, Refusal, Rendering, Verdict, VersionPlan, digest
 from .row_ids import RowCountMissing, rows_to_number
 from .rows import VectorLookup
 from .soundness import UNJUDGEABLE, brief
 
-__all__ = ["Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
+__all__ = ["DETACHED", "Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
 
 _log = logging.getLogger(__name__)
+
+
+DETACHED: Final = Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
+"""Why nothing is committed to a table that was given back to other engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ class Decision:
     versions: tuple[VersionPlan, ...]
     members: Mapping[int, tuple[Member, ...]]
     """The members of each new version, by version."""
-    objects: Mapping[str, bytes] = field(default_factory=dict)
+    objects: Mapping[str, Text] = field(default_factory=dict)
     """What has to be in the object store before the versions are ratified: deletion vectors that were united."""
 
 
@@ -66,7 +72,7 @@ def groupable(intent: Intent) -> bool:
     """Whether an intent may share a version: a blind append that changes nothing but data, and that no matrix speaks of."""
     mine = intent.footprint
     special = intent.expected_version is not None or intent.staged or intent.detach
-    return mine.plain_append and not special and mine.policy == ConflictPolicy.DELTA.value
+    return mine.plain_append and not special and not ConflictPolicy(mine.policy).by_classes
 
 
 def window_start(head: Head, queue: Sequence[Queued]) -> int:
@@ -107,7 +113,6 @@ class _Group:
     open: bool
     members: list[Member] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
-    apps: set[str] = field(default_factory=set)
     size: int = 0
     first_row_id: int | None = None
 
@@ -115,7 +120,7 @@ class _Group:
         """The version as it is recorded, but for its digest and what was rebased."""
         return VersionPlan(self.version, self.timestamp_ms, tuple(self.slots), first_row_id=self.first_row_id)
 
-    def rebased(self, inline_bytes_max: int, room: int, objects: dict[str, bytes]) -> tuple[Rebased, ...]:
+    def rebased(self, inline_bytes_max: int, room: int, objects: dict[str, Text]) -> tuple[Rebased, ...]:
         """Actions of members that are not those they filed; large ones, and those beyond `room` bytes, are staged in `objects`."""
         adapted: list[Rebased] = []
         for slot, member in zip(self.slots, self.members, strict=True):
@@ -129,7 +134,7 @@ class _Group:
                 objects[staged] = member.actions
             else:
                 room -= len(member.actions)
-            adapted.append(Rebased(slot, member.rebased, "" if staged else member.actions.decode(), staged, seal))
+            adapted.append(Rebased(slot, member.rebased, "" if staged else b"".join(pieces(member.actions)).decode(), staged, seal))
         return tuple(adapted)
 
 
@@ -146,7 +151,7 @@ class _Resolution:
     groups: list[_Group] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    objects: dict[str, bytes] = field(default_factory=dict)
+    objects: dict[str, Text] = field(default_factory=dict)
     planned: dict[str, Rows] = field(default_factory=dict)
     told: int = 0
     """Characters of refusals so far."""
@@ -160,8 +165,8 @@ class _Resolution:
         group = self.groups[version - first_new]
         key = version, len(group.members)
         if key not in self._made:
-            content = render(group.plan(), group.members, 0)
-            self._made[key] = winner_of(version, decode_commit(content, name=f"version {version}"))
+            content = render(group.plan(), group.members, Rendering(0))
+            self._made[key] = winner_of(version, decode_text(content, name=f"version {version}"))
         return self._made[key]
 
     def repetition(self, intent: Intent) -> tuple[int, int] | None:
@@ -179,7 +184,7 @@ class _Resolution:
             if ordinal is not None:
                 return version, ordinal
             for app, number in apps.items():
-                if winner.app_versions.get(app, number - 1) >= number:
+                if winner.app_versions.get(app) == number:
                     return version, winner.ordinal_of_app(app)
         return None
 
@@ -187,8 +192,11 @@ class _Resolution:
         """Why the intent cannot be committed on top of the head, or None."""
         attaches = intent.expected_version is not None and intent.table_id != ""
         if self.head.detached and not attaches:
-            return Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
+            return DETACHED
         if intent.expected_version is not None and intent.expected_version != self.head.version + 1:
+            taken = None if attaches else self.winner(intent.expected_version)
+            if taken is not None:
+                return version_taken(taken)
             first = "somebody else created the table first" if intent.expected_version == 0 else "another commit came first"
             return Refusal(
                 "expected-version",
@@ -210,7 +218,8 @@ class _Resolution:
         try:
             if self.head.row_ids is not None or intent.row_ids is not None:
                 rows_to_number(member.actions)
-            if groupable(intent) and self.head.metadata_version <= intent.validated_through:
+            plain = groupable(intent) and not intent.footprint.app_versions
+            if plain and self.head.metadata_version <= intent.validated_through:
                 return member
             return self.met(member)
         except (CorruptLogFile, RowCountMissing) as problem:
@@ -248,15 +257,8 @@ class _Resolution:
         if intent.only_reads:
             self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
             return True
-        apps = set(intent.footprint.app_versions)
         group = self.groups[-1] if self.groups else None
-        joins = (
-            group is not None
-            and group.open
-            and groupable(intent)
-            and not (apps & group.apps)
-            and group.size + len(member.actions) <= self.limits.batch_bytes_max
-        )
+        joins = group is not None and group.open and groupable(intent) and group.size + len(member.actions) <= self.limits.batch_bytes_max
         if not joins or group is None:
             if len(self.groups) >= self.room:
                 return False
@@ -272,7 +274,6 @@ class _Resolution:
             )
         group.members.append(member)
         group.slots.append(queued.slot)
-        group.apps |= apps
         group.size += len(member.actions)
         group.timestamp_ms = max(group.timestamp_ms, intent.claimed_ms)
         self.head = replace(self.head, timestamp_ms=group.timestamp_ms)

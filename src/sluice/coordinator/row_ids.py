@@ -6,13 +6,14 @@ so that a commit that came late needs nothing written again: its files get their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import orjson
 
-from ..storage.actions import Action, AddFile, DomainMetadata, decode_commit, encode_all
+from ..storage.actions import Action, AddFile, DomainMetadata, decode_text, encode
 from ..storage.row_tracking import ROW_TRACKING_DOMAIN
+from ..storage.texts import Text
 from ..storage.wide_stats import record_count
 
 __all__ = ["RowCountMissing", "numbered", "rows_to_number"]
@@ -32,15 +33,15 @@ def _new_rows(action: Action) -> int | None:
     return counted
 
 
-def rows_to_number(actions: bytes) -> int:
+def rows_to_number(actions: Text) -> int:
     """How many row ids the new files among the actions need. Raises RowCountMissing."""
     return sum(_new_rows(each) or 0 for each in _decoded(actions))
 
 
-def numbered(actions: bytes, *, first: int, version: int) -> bytes:
+def numbered(actions: Text, *, first: int, version: int) -> Text:
     """The actions of one version with row ids from `first` on for its new files, and the new high-water mark."""
     following = first
-    result: list[Action] = []
+    result = bytearray()
     for action in _decoded(actions):
         count = _new_rows(action)
         if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
@@ -48,10 +49,11 @@ def numbered(actions: bytes, *, first: int, version: int) -> bytes:
         if isinstance(action, AddFile) and count is not None:
             action = replace(action, base_row_id=following, default_row_commit_version=version)
             following += count
-        result.append(action)
+        result += encode(action) + b"\n"
     mark = orjson.dumps({"rowIdHighWaterMark": following - 1}).decode()
-    return encode_all([*result, DomainMetadata(ROW_TRACKING_DOMAIN, mark, removed=False)])
+    result += encode(DomainMetadata(ROW_TRACKING_DOMAIN, mark, removed=False)) + b"\n"
+    return bytes(result)
 
 
-def _decoded(actions: bytes) -> Sequence[Action]:
-    return decode_commit(actions, name="actions") if actions else ()
+def _decoded(actions: Text) -> Iterable[Action]:
+    return decode_text(actions, name="actions") if actions else ()

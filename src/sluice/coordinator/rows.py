@@ -13,7 +13,7 @@ Source: the deletion vectors and `dataChange` rules of PROTOCOL.md; behaviour as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -21,11 +21,11 @@ from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile
 from ..storage.errors import Corrupt, MissingObject
 from ..storage.lineage import Moved, moved_from, moved_rows, with_base
 from ..storage.removals import removal
-from ..storage.vectors import Rows, plan_vector
+from ..storage.vectors import Rows, from_text, plan_vector, to_text
 from ..storage.wide_stats import record_count, wide
 from .content import Winner
 
-__all__ = ["Merge", "VectorLookup", "merge", "replace_all"]
+__all__ = ["Merge", "VectorLookup", "lost_rows", "merge", "replace_all", "rows_moved", "united"]
 
 VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
 """The rows a deletion vector lists: immutable content, so that looking it up leaves a decision a pure function."""
@@ -91,6 +91,48 @@ def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[lis
         result.actions = mine.actions()
         result.what.append(f"what version {winner.version} left is replaced ({len(gone)} files)")
     return result
+
+
+def lost_rows(read: Mapping[str, str], winner: Winner, lookup: VectorLookup) -> dict[str, int]:
+    """How many of the rows that were read (by file, as `vectors.to_text` writes them) a winner deleted; files without are left out.
+
+    Rows that it only moved elsewhere are not lost. Where rows or vector cannot be read, all of the file's rows count.
+    """
+    lost: dict[str, int] = {}
+    for path in read.keys() & winner.removed.keys():
+        if not winner.removed[path].data_change:
+            continue
+        again = next((add for add in winner.adds if add.path == path), None)
+        try:
+            rows = from_text(read[path])
+            if again is not None:
+                rows = rows & lookup(again.deletion_vector) if again.deletion_vector is not None else Rows()
+            count = len(rows)
+        except (MissingObject, Corrupt, ValueError):
+            count = 1
+        if count:
+            lost[path] = count
+    return lost
+
+
+def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: VectorLookup) -> dict[str, str] | None:
+    """Where the rows that were read of a file went when it was compacted, by its new files; None where that cannot be told."""
+    try:
+        moves, base = moved_rows(source), moved_from(source)
+        if moves is None:
+            return None
+        dead, rows = Rows() if base is None else lookup(base), from_text(text)
+        if rows & dead:
+            return None
+        followed = _followed(rows, moves, dead)
+    except (_Irreconcilable, MissingObject, Corrupt, ValueError):
+        return None
+    return {path: to_text(rows) for path, rows in followed.items()} if followed.keys() <= set(outputs) else None
+
+
+def united(one: str, other: str) -> str:
+    """Two sets of rows as `vectors.to_text` writes them, together."""
+    return to_text(from_text(one) | from_text(other))
 
 
 def _no_lookup(vector: DeletionVector) -> Rows:

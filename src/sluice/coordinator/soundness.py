@@ -11,8 +11,9 @@ those it removes are in the table. Somebody who may write the table can do worse
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from ..storage.actions import (
     Protocol,
     RemoveFile,
     Txn,
-    decode_commit,
+    decode_text,
 )
 from ..storage.constants import LOG_FOLDER, STAGED_FOLDER
 from ..storage.errors import Corrupt, InvalidRequest
@@ -36,6 +37,7 @@ from ..storage.features import check_writable, is_managed
 from ..storage.objects import check_key
 from ..storage.partitions import uri_to_path
 from ..storage.schema import parse_schema
+from ..storage.texts import Text, lines
 from ..storage.vectors import inline_rows, vector_key
 from ..storage.wide_stats import record_count
 from .fields import MalformedRecord
@@ -44,12 +46,10 @@ from .kinds import Kind
 from .policies import partition_key
 from .records import Intent, Refusal
 
-__all__ = ["INTENT_BYTES_MAX", "STAGED_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
+__all__ = ["INTENT_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
 
 INTENT_BYTES_MAX: Final = 512 * 1024
 """What an intent's node may hold: its owner stages what is larger."""
-STAGED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What staged actions may hold: everybody who decides reads them."""
 
 UNJUDGEABLE: Final = (
     Corrupt,
@@ -86,17 +86,128 @@ def require_readable(data: bytes, intent: Intent | None = None) -> None:
             raise MalformedRecord(f"its staged actions are named {intent.staged[:200]!r}, which is nothing that is staged")
 
 
-def require_sound(intent: Intent, actions: bytes) -> None:
-    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is no action."""
+def require_sound(intent: Intent, actions: Text) -> None:
+    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is no action.
+
+    Goes through them once, and keeps of a file that goes no more than a digest: there may be millions.
+    """
     _check_numbers(intent)
     _check_texts(intent)
-    if actions and not actions.endswith(b"\n"):
+    _check_lines(actions)
+    files, rest = _Files(intent.footprint), _Rest()
+    for action in _each(actions) if actions else ():
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            files.see(action)
+        else:
+            rest.see(action)
+    files.check_paths(actions)
+    _check_table(intent, rest.protocols, rest.metadata)
+    _check_footprint(intent.footprint, files, rest)
+
+
+def _each(actions: Text) -> Iterator[Action]:
+    return decode_text(actions, name="its actions")
+
+
+def _check_lines(actions: Text) -> None:
+    """The last line is complete, and none is nested too deeply."""
+    line = b""
+    for line in lines(actions):
+        # Only a line with very many brackets can be nested too deeply; that is looked at, the others are not.
+        if line.count(b"{") + line.count(b"[") > _NESTING_MAX:
+            _check_nesting(line)
+    if line:
         raise MalformedRecord("its last line is cut off")
-    decoded = decode_commit(actions, name="its actions") if actions else ()
-    _check_nesting(actions)
-    _check_files(decoded)
-    _check_table(intent, decoded)
-    _check_footprint(intent.footprint, decoded)
+
+
+def _check_nesting(line: bytes) -> None:
+    try:
+        depth = _depth(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        return  # decoding it raises the error
+    if depth > _NESTING_MAX:
+        raise MalformedRecord("an action is nested too deeply")
+
+
+class _Files:
+    """The files of a transaction, seen one after the other. Raises MalformedRecord for what none can hold."""
+
+    def __init__(self, claimed: Footprint) -> None:
+        self._removes = None if claimed.removes is None else frozenset(claimed.removes)
+        self._partitions = None if claimed.partitions is None else frozenset(claimed.partitions)
+        self._seen: set[bytes] = set()
+        self._strange: dict[str, MalformedRecord] = {}
+        self.hides_removes = self.hides_partitions = self.changes_data = self.any_remove = False
+        self.adds_only = True
+
+    def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
+        """One more."""
+        if not isinstance(file, AddCDCFile):
+            path, vector = file.key
+            self._once(f"{path}\0{vector}", path)
+        if isinstance(file, RemoveFile):
+            self.any_remove = True
+            self.hides_removes = self.hides_removes or (self._removes is not None and file.path not in self._removes)
+        else:
+            self._check_new(file)
+        self.adds_only = self.adds_only and isinstance(file, AddFile)
+        self.changes_data = self.changes_data or file.data_change
+        if self._partitions is not None and not self.hides_partitions and file.partition_values is not None:
+            self.hides_partitions = partition_key(file.partition_values) not in self._partitions
+
+    def _once(self, key: str, path: str) -> None:
+        digest = _digest(key)
+        if digest in self._seen:
+            raise MalformedRecord(f"the file {path[:200]!r} appears twice")
+        self._seen.add(digest)
+
+    def _check_new(self, file: AddFile | AddCDCFile) -> None:
+        try:
+            _check_path(file.path)
+        except MalformedRecord as strange:
+            self._strange[file.path] = strange
+        if file.size < 0:
+            raise MalformedRecord(f"the file {file.path[:200]!r} has {file.size} bytes")
+        if isinstance(file, AddFile):
+            _check_rows(file)
+
+    def check_paths(self, actions: Text) -> None:
+        """After the last one: only a file that is removed, too, and so was there before, may lie outside of the table."""
+        if self._strange:
+            for action in _each(actions):
+                if isinstance(action, RemoveFile):
+                    self._strange.pop(action.path, None)
+        for strange in self._strange.values():
+            raise strange
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class _Rest:
+    """The actions of a transaction that are no files, by their kinds."""
+
+    def __init__(self) -> None:
+        self.protocols: list[Protocol] = []
+        self.metadata: list[Metadata] = []
+        self.applications: list[tuple[str, int]] = []
+        self.domains: set[str] = set()
+        self.unknown: set[str] = set()
+
+    def see(self, action: Action) -> None:
+        """One more."""
+        match action:
+            case Protocol():
+                self.protocols.append(action)
+            case Metadata():
+                self.metadata.append(action)
+            case Txn():
+                self.applications.append((action.app_id, action.version))
+            case DomainMetadata():
+                self.domains.add(action.domain)
+            case _:
+                self.unknown.add(type(action).__name__)
 
 
 def _check_numbers(intent: Intent) -> None:
@@ -127,13 +238,6 @@ def _check_texts(intent: Intent) -> None:
             raise MalformedRecord(f"its description of {name} features is none")
 
 
-def _check_nesting(actions: bytes) -> None:
-    """Only a line with very many brackets can be nested too deeply; that is looked at, the others are not."""
-    for line in actions.split(b"\n") if actions.count(b"{") + actions.count(b"[") > _NESTING_MAX else ():
-        if line.count(b"{") + line.count(b"[") > _NESTING_MAX and _depth(orjson.loads(line)) > _NESTING_MAX:
-            raise MalformedRecord("an action is nested too deeply")
-
-
 def _depth(value: Any) -> int:
     """How deep a parsed value is nested, without recursion."""
     depth, level = 0, [value]
@@ -141,24 +245,6 @@ def _depth(value: Any) -> int:
         depth += 1
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())]
     return depth
-
-
-def _check_files(actions: Sequence[Action]) -> None:
-    """Files lie in the table and appear once; statistics and vectors of new ones fit each other."""
-    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
-    seen: set[object] = set()
-    for action in actions:
-        if isinstance(action, (AddFile, RemoveFile)):
-            if action.key in seen:
-                raise MalformedRecord(f"the file {action.path[:200]!r} appears twice")
-            seen.add(action.key)
-        if isinstance(action, (AddFile, AddCDCFile)):
-            if action.path not in removed:
-                _check_path(action.path)
-            if action.size < 0:
-                raise MalformedRecord(f"the file {action.path[:200]!r} has {action.size} bytes")
-        if isinstance(action, AddFile):
-            _check_rows(action)
 
 
 def _check_path(path: str) -> None:
@@ -209,16 +295,14 @@ def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
         raise MalformedRecord(f"the deletion vector of {path[:200]!r} lists row {listed.max()} of {rows}")
 
 
-def _check_table(intent: Intent, actions: Sequence[Action]) -> None:
+def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequence[Metadata]) -> None:
     """What it does to the table as a whole is what a table can become, and what it says it is."""
-    protocols = [action for action in actions if isinstance(action, Protocol)]
-    metadata = [action for action in actions if isinstance(action, Metadata)]
     if len(protocols) > 1 or len(metadata) > 1:
         raise MalformedRecord("it changes the protocol or the metadata twice")
     for each in metadata:
         try:
             fields = {field.name for field in parse_schema(each.schema_string).fields}
-        except (Corrupt, RecursionError) as error:
+        except (Corrupt, InvalidRequest, RecursionError) as error:
             raise MalformedRecord(f"its schema is none: {each.schema_string[:200]!r}") from error
         if not fields.issuperset(each.partition_columns):
             raise MalformedRecord(f"its partition columns {', '.join(each.partition_columns)[:200]} are not in its schema")
@@ -236,38 +320,27 @@ def _check_table(intent: Intent, actions: Sequence[Action]) -> None:
         raise MalformedRecord("it says which row ids were given, and makes or attaches no table")
 
 
-def _check_footprint(claimed: Footprint, actions: Sequence[Action]) -> None:
+def _check_footprint(claimed: Footprint, files: _Files, rest: _Rest) -> None:
     """A footprint may claim more than its actions do, never less."""
-    unknown = [type(a).__name__ for a in actions if not isinstance(a, _TAKEN)]
-    if unknown:
-        raise MalformedRecord(f"it holds actions that a transaction has not: {', '.join(sorted(set(unknown)))}")
-    files = [a for a in actions if isinstance(a, (AddFile, RemoveFile, AddCDCFile))]
-    removes = {a.path for a in files if isinstance(a, RemoveFile)}
-    applications = [(a.app_id, a.version) for a in actions if isinstance(a, Txn)]
-    reads = claimed.predicates or claimed.read_files != () or claimed.whole_table
-    adds_only = all(isinstance(a, AddFile) for a in files)
+    if rest.unknown:
+        raise MalformedRecord(f"it holds actions that a transaction has not: {', '.join(sorted(rest.unknown))}")
+    reads = claimed.predicates or claimed.read_files != () or claimed.read_rows or claimed.whole_table
+    applications = dict(rest.applications)
     hidden = {
-        "removed files": claimed.removes is not None and not removes.issubset(claimed.removes),
-        "applications": len(applications) != len(claimed.app_versions) or dict(applications) != dict(claimed.app_versions),
-        "metadata domains": not {a.domain for a in actions if isinstance(a, DomainMetadata)}.issubset(claimed.domains),
-        "metadata": not claimed.metadata and any(isinstance(a, Metadata) for a in actions),
-        "the protocol": not claimed.protocol and any(isinstance(a, Protocol) for a in actions),
-        "changed data": not claimed.data_change and any(a.data_change for a in files),
-        "what a blind append does not do": claimed.blind_append and (not adds_only or bool(reads)),
-        "what an append does not do": claimed.kind == Kind.APPEND.value and bool(removes),
-        "what a compaction does not do": claimed.kind in _REORGANISES and any(a.data_change for a in files),
-        "partitions": claimed.partitions is not None and not _partitions(files).issubset(claimed.partitions),
+        "removed files": files.hides_removes,
+        "applications": len(rest.applications) != len(claimed.app_versions) or applications != dict(claimed.app_versions),
+        "metadata domains": not rest.domains.issubset(claimed.domains),
+        "metadata": not claimed.metadata and bool(rest.metadata),
+        "the protocol": not claimed.protocol and bool(rest.protocols),
+        "changed data": not claimed.data_change and files.changes_data,
+        "what a blind append does not do": claimed.blind_append and (not files.adds_only or bool(reads)),
+        "what an append does not do": claimed.kind == Kind.APPEND.value and files.any_remove,
+        "what a compaction does not do": claimed.kind in _REORGANISES and files.changes_data,
+        "partitions": files.hides_partitions,
     }
     found = [what for what, lied in hidden.items() if lied]
     if found:
         raise MalformedRecord(f"its footprint hides {', '.join(found)}")
-
-
-_TAKEN: Final = (AddFile, RemoveFile, AddCDCFile, Txn, Metadata, Protocol, DomainMetadata)
-
-
-def _partitions(files: Sequence[AddFile | RemoveFile | AddCDCFile]) -> set[str]:
-    return {partition_key(file.partition_values) for file in files if file.partition_values is not None}
 
 
 def brief(refusal: Refusal) -> Refusal:

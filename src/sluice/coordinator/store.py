@@ -161,6 +161,13 @@ class CoordinationStore(Protocol):
         """The same for many nodes in one go (pipelined); not one point in time."""
         ...
 
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """Nodes, and the names of the children of `parents`, in one go (pipelined): one round trip, not one point in time.
+
+        What is named later is never older: all nodes come before all children, each in the order given.
+        """
+        ...
+
     def children(self, path: str, watch: Callable[[], None] | None = None) -> list[str] | None:
         """The names of the children, unsorted; None when the node is not there. `watch` as for read."""
         ...

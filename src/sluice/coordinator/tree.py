@@ -57,6 +57,12 @@ class Change:
         """The parent whose list of children changed, if this created or deleted a node."""
         return parent_of(self.path) if (self.before is None) != (self.after is None) else None
 
+    @property
+    def changes_lists_of(self) -> tuple[str, ...]:
+        """The nodes whose watches on children this sets off: the parent, and the node itself, which had a list or will have."""
+        above = self.changes_children_of
+        return () if above is None else (self.path, above)
+
 
 @dataclass(slots=True)
 class _Entry:

@@ -7,6 +7,7 @@ stops no other commit, and any number of commits have it at once: when a lease i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
@@ -29,18 +30,18 @@ class Turn:
         self._wanted: tuple[Wanted, ...] = ()
         self._request: LeaseRequest | None = None
 
-    def wait(self, home: LeaseHome, wanted: Wanted, held: LeaseHeld, deadline: Deadline) -> None:
+    def wait(self, home: LeaseHome, wanted: Wanted, held: LeaseHeld, deadline: Deadline, *, turns: Sequence[str] = ()) -> None:
         """Wait until nothing that was asked for before is in the way of a commit that was stopped, as `held` tells.
 
         `wanted` is what it touches of that table. What it waited for before, in another table, is asked for anew together with it:
         who has one place and waits for another might close a circle. Raises `held`, naming who has it now, when the deadline
-        passes first; DeadlockDetected when that one waits for a lease that this thread holds.
+        passes first; DeadlockDetected when that one waits for a lease that this thread holds. `turns` are reserved for the commit.
         """
         if Place.of_node(str(held.facts.get("lease", ""))) is None:
             raise held
         self.leave()
         self._home, self._wanted = home, tuple(dict.fromkeys((*self._wanted, wanted)))
-        request = LeaseRequest(home, self._wanted, paths_of(held_by_this_thread(home.coordinator)))
+        request = LeaseRequest(home, self._wanted, (*paths_of(held_by_this_thread(home.coordinator)), *turns))
         try:
             request.obtain(deadline)
         except LeaseHeld as late:

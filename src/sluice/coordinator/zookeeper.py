@@ -9,6 +9,7 @@ What kazoo leaves to its user, and this file does:
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
 - A failed multi comes back as a list of exception objects.
 - A client that came through a fork hangs: using one is an error that says so.
+- A client that saw more than an ensemble has (which lost its data) tries again for ever: here its session ends (`zookeeper_loss.py`).
 - Nodes are open to everybody unless told otherwise: with credentials (`zookeeper_trust.py`) all are closed to all others.
 
 The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,9 +39,10 @@ from .errors import SessionLost
 from .requests import check_ops, check_path
 from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write
 from .zookeeper_errors import WHERE, is_refusal, no_answer, translate, unavailable
+from .zookeeper_loss import watch_for_loss
 from .zookeeper_trust import Discreet, Line, Trust, ready
 from .zookeeper_watches import Bell, Watch, Watches
-from .zookeeper_wire import below, fill, log, node_of, result_of, stop, warn_if_open
+from .zookeeper_wire import below, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
 
 __all__ = ["ZooKeeperStore"]
 
@@ -55,10 +58,14 @@ _PAUSE_S = 0.02
 _REFUSED_FOR_S = 1.0
 """How long after the first refusal other servers are tried."""
 
+_CLOSING_S = 3.0
+"""How long `close` waits for the server to end the session, in seconds."""
+
+_ASKING_S = 5.0
+"""How long an ensemble is asked whether it has lost its data, each time, in seconds."""
+
 log.addFilter(Discreet())
-
 _T = TypeVar("_T")
-
 _UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
 
 
@@ -155,18 +162,18 @@ class ZooKeeperStore:
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes, requested without waiting for each other's replies."""
-        for path in paths:
+        return self.look(paths, ())[0]
+
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """The nodes, then the names of children, requested without waiting for each other's replies."""
+        asks = [(self._client.get_async, path) for path in nodes] + [(self._client.get_children_async, path) for path in parents]
+        found: list[Any] = []
+        for _, path in asks:
             check_path(path)
-        found: list[Node | None] = []
-        for start in range(0, len(paths), PIPELINE):
-            some = paths[start : start + PIPELINE]
-
-            def look(wait_s: float, some: Sequence[str] = some) -> list[Node | None]:
-                replies = [self._client.get_async(self._full(path)) for path in some]
-                return [self._node(path, reply, wait_s) for path, reply in zip(some, replies, strict=True)]
-
-            found += self._repeat(f"read {len(some)} nodes, {some[0]} first", look)
-        return found
+        for start in range(0, len(asks), PIPELINE):
+            some = asks[start : start + PIPELINE]
+            found += self._repeat(f"read {len(some)} nodes, {some[0][1]} first", partial(pipelined, some, self._root, kazoo.NoNodeError))
+        return found[: len(nodes)], found[len(nodes) :]
 
     def barrier(self) -> None:
         """A multi of one check: it goes through the quorum like a write and changes nothing (`sync` does not)."""
@@ -223,22 +230,12 @@ class ZooKeeperStore:
             return
         if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
             return
-        if self._client.connected:
-            stop(self._client)
-        else:
-            self._abandon()
+        self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a server that hangs holds up nobody who leaves
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _full(self, path: str) -> str:
         return below(self._root, path)
-
-    @staticmethod
-    def _node(path: str, reply: Any, wait_s: float) -> Node | None:
-        try:
-            return node_of(path, *reply.get(timeout=wait_s))
-        except kazoo.NoNodeError:
-            return None
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -260,8 +257,36 @@ class ZooKeeperStore:
             expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
             if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
                 self._abandon()
+        if state == KazooState.SUSPENDED and self._session_id and self._lost is None:
+            watch_for_loss(self._client.last_zxid, self._newest_transaction, self._connected_within, self._lose)
         with self._changed:
             self._changed.notify_all()
+
+    def _connected_within(self, wait_s: float) -> bool:
+        """Wait for a connection, or the session's end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._client.connected or self._lost is not None, wait_s)
+
+    def _newest_transaction(self) -> int | None:
+        """The number of a transaction that the quorum makes now, for a newcomer: the begin of a session may be none (local sessions)."""
+        trust = self._trust
+        client: Any = _client(self._hosts, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
+        try:
+            client.start_async().wait(_ASKING_S)
+            asked = client.transaction()
+            fill(asked, [Check("/", ANY_VERSION)], "")
+            asked.commit_async().get(timeout=_ASKING_S)
+        except _UNANSWERED:
+            return None
+        else:
+            return int(client.last_zxid)
+        finally:
+            stop(client)
+
+    def _lose(self) -> None:
+        """The ensemble counts its transactions anew: nothing of this session is left."""
+        if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
+            self._abandon()
 
     def _finish(self, why: str) -> bool:
         """Mark the session as over, unless it was."""
@@ -273,9 +298,15 @@ class ZooKeeperStore:
         self._watches.end()
         return True
 
-    def _abandon(self) -> None:
-        """Stop the client without waiting for it, as it may be busy trying to connect."""
-        threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True).start()
+    def _abandon(self, wait_s: float = 0.0) -> None:
+        """Stop the client in a thread, as it may be busy trying to connect, or wait for an answer; wait for that for so long."""
+        stopping = threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True)
+        try:
+            stopping.start()
+        except RuntimeError:  # the interpreter ends, and starts no threads any more
+            stop(self._client)
+        else:
+            stopping.join(wait_s)
 
     def _access_list(self, path: str, wait_s: float) -> Sequence[Any]:
         return list(self._client.get_acls_async(path).get(timeout=wait_s)[0])
@@ -363,9 +394,10 @@ class ZooKeeperStore:
     def _send_once(self, ops: Sequence[Op]) -> list[Any]:
         """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
         what = f"{len(ops)} operations" if len(ops) > 1 else f"{type(ops[0]).__name__.lower()} {ops[0].path}"
-        self._await_connection(what, wait_s := bounded_s(self._retry_s), time.monotonic() + wait_s)
+        deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
+        self._await_connection(what, wait_s, deadline)
         try:
-            results: list[Any] = self._send(ops).get(timeout=self._retry_s)
+            results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
         except _UNANSWERED as error:
             meant = translate(error, what, self._who)
             if not isinstance(meant, ReplyLost | SessionLost):
@@ -381,6 +413,8 @@ def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | Non
     """The library's client, not started."""
     forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
     handler: Any = SequentialThreadingHandler()
+    if hasattr(select, "poll"):  # which Windows lacks
+        handler.select = polled
     if line is not None:
         handler.create_connection, handler.select = line.connect, ready(handler.select)
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import select
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .store import Check, Create, Delete, Node, Op, Write
 
-__all__ = ["below", "fill", "log", "node_of", "result_of", "stop", "warn_if_open"]
+__all__ = ["below", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
 
 log = logging.getLogger("sluice.zookeeper")
 log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
@@ -26,6 +27,43 @@ def below(root: str, path: str) -> str:
 def node_of(path: str, data: bytes, stat: Any) -> Node:
     """A node as it was read."""
     return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def pipelined(asks: Sequence[tuple[Callable[[str], Any], str]], root: str, missing: type[Exception], wait_s: float) -> list[Any]:
+    """Ask for nodes and for names of children, then wait for the answers; None where one is `missing`."""
+    replies = [(path, ask(below(root, path))) for ask, path in asks]
+    return [_answered(path, reply, missing, wait_s) for path, reply in replies]
+
+
+def _answered(path: str, reply: Any, missing: type[Exception], wait_s: float) -> Node | list[str] | None:
+    try:
+        found = reply.get(timeout=wait_s)
+    except missing:
+        return None
+    return node_of(path, *found) if isinstance(found, tuple) else list(found)
+
+
+def polled(
+    readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """The library's `select` for its few sockets, in one system call. Raises ValueError for a closed one.
+
+    The library's own makes an epoll descriptor, and closes it, with each of some six looks per request: two thirds of its thread's time.
+    """
+    _ = errors
+    poll, wanted = select.poll(), dict[int, int]()
+    for each, event in (*((each, select.POLLIN) for each in readers), *((each, select.POLLOUT) for each in writers)):
+        number = each if isinstance(each, int) else each.fileno()
+        if number < 0:
+            raise ValueError(f"{each!r} is closed")
+        wanted[number] = wanted.get(number, 0) | event
+        poll.register(number, wanted[number])
+    found = dict(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
+
+    def able(each: Any, event: int) -> bool:
+        return bool(found.get(each if isinstance(each, int) else each.fileno(), 0) & (event | ~(select.POLLIN | select.POLLOUT)))
+
+    return [each for each in readers if able(each, select.POLLIN)], [each for each in writers if able(each, select.POLLOUT)], []
 
 
 def warn_if_open(path: str, acl: Sequence[Any]) -> None:

@@ -1,9 +1,25 @@
-"""PySpark on top of the tables: the data source `format("sluice")`, reading with Spark's own scan, session settings."""
+"""PySpark on top of the tables: the data source `format("sluice")`, reading with Spark's own scan, session settings.
+
+Spark runs each phase of a job in a Python process of its own, and each of them imports this package: so names are imported at
+their first use.
+"""
 
 from __future__ import annotations
 
-from .errors import original
-from .scan import read
-from .session import configure, use_session
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .errors import original
+    from .scan import read
+    from .session import configure, use_session
 
 __all__ = ["configure", "original", "read", "use_session"]
+
+_HOMES: Final = {"configure": "session", "original": "errors", "read": "scan", "use_session": "session"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..storage.actions import AddFile, Metadata, decode_commit, encode_all
 from ..storage.paths import staged_path
 from ..storage.schema import conform, to_arrow
-from ..tables.access import TableAddress
+from ..tables.address import TableAddress
 from ..tables.writing import WritePlan
 from .schemas import from_spark
 from .writer import FilesWritten
@@ -61,7 +61,6 @@ def _options(plan: WritePlan, label: str) -> dict[str, str]:
         "metadata": encode_all((plan.metadata,)).decode(),
         "mode": plan.mode,
         "where": plan.where,
-        "fill_missing": plan.fill_missing,
         "label": label,
     }
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
@@ -73,7 +72,7 @@ def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
     [metadata] = [each for each in decode_commit(told["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
     address = TableAddress.of(options["path"], None, storage)
-    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], fill_missing=told["fill_missing"])
+    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"])
     return plan, told["label"]
 
 

@@ -9,8 +9,10 @@ from ..coordinator import errors as committing
 from ..storage import errors as storing
 from ..storage.errors import SluiceError
 
-__all__ = ["original"]
+__all__ = ["in_options", "original"]
 
+# What Python calls by a parameter and Spark by an option.
+_OPTIONS: Final = {"merge_schema=True": "the option mergeSchema", "merge_schema": "mergeSchema"}
 # The last line of a traceback, and the lines that a long message goes on with, up to what Spark adds.
 _RAISED: Final = re.compile(r"^sluice\.(?:storage|coordinator)\.errors\.(\w+): (.*(?:\n(?! SQLSTATE|\tat |Traceback|$).*)*)", re.MULTILINE)
 
@@ -33,3 +35,11 @@ def original(error: BaseException) -> SluiceError | None:
     name, message = found[-1]
     cls = getattr(storing, name, None) or getattr(committing, name, None)
     return cls(message) if isinstance(cls, type) and issubclass(cls, SluiceError) else None
+
+
+def in_options(error: SluiceError) -> SluiceError:
+    """The error with the names of options in its message where the Python API has parameters."""
+    message = error.message
+    for parameter, option in _OPTIONS.items():
+        message = message.replace(parameter, option)
+    return type(error)(message, **error.details)

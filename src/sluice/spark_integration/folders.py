@@ -12,8 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..storage.partitions import HIVE_DEFAULT_PARTITION, uri_to_path
+from ..storage.partitions import HIVE_DEFAULT_PARTITION
 from ..storage.schema import PrimitiveType, StructType
+from ..storage.uris import key_inside
 
 __all__ = ["spelled_paths"]
 
@@ -23,16 +24,19 @@ _GLOB: Final = frozenset("{}[]*?\\")
 _ZONED: Final = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 
-def spelled_paths(root: str, files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
-    """The files' paths below `root`, when Spark's own scan can read all of them; else the reason why not."""
+def spelled_paths(root: str, location: str, files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
+    """The files' paths, when Spark's own scan can read all of them; else the reason why not.
+
+    `root` is how Spark calls the table's `location`.
+    """
     timestamps = [each for each in partition_columns if (field := schema.get(each)) and field.type == PrimitiveType("timestamp")]
     known: dict[str, dict[str, str | None] | None] = {}
     paths: list[str] = []
     for uri, values in zip(files.column("path").to_pylist(), files.column("partition_values").to_pylist(), strict=True):
-        key = uri_to_path(uri)
+        key = key_inside(location, uri)
+        if key is None:
+            return f"{uri} lies outside of the table's folder"
         folder, _, name = key.rpartition("/")
-        if "://" in uri or uri.startswith(("/", "file:")):
-            return f"{uri} lies outside of the table"
         if name.startswith(("_", ".")) or name.endswith("._COPYING_"):
             return f"Spark takes {key} for hidden"
         path = f"{root}/{key}"

@@ -24,10 +24,13 @@ reading
 writing
 ``partitionBy``                 columns of a table that is created: `a,b`, or a JSON list; an existing table must have the same
 ``properties``                  properties of a table that is created, a JSON object; an existing table must have the same
+``allowNonEmpty``               "true" creates a table in a folder that holds other files
 ``mergeSchema``                 "true" adds columns that the table lacks
 ``replaceWhere``                with mode overwrite: the rows that are replaced, a condition in SQL
 ``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions that the rows lie in; "static" is usual
-``readVersion``                 with mode overwrite: the version the rows were computed from; rows that others added later stay
+``readVersion``                 the version the rows were computed from. With mode overwrite, rows that others added later stay;
+                                an append is refused when others changed what that version held
+``readWhere``                   with mode append and readVersion: only the rows that satisfy this condition were read
 ``isolation``                   "Serializable", or another level that is stricter than the table's, for this write
 ``lease``                       the `reference` of a lease that the driver holds: the write is committed only while it is held
 ``idempotencyKey``              write once: a text that tells this write from all others; a job that is restarted gives the same one
@@ -50,13 +53,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..coordinator.clock import DEFAULT_TIMEOUT_S
 from ..coordinator.lease_records import Place
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.s3_options import S3Options
-from ..tables.access import TableAddress
+from ..tables.address import TableAddress
 from ..tables.once import application_transaction
-from ..tables.transactions import DEFAULT_TIMEOUT_S
 
 __all__ = ["STORAGE_OPTIONS_VARIABLE", "ChangesOptions", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
 
@@ -68,10 +71,12 @@ _READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where", "read
 _WRITING: Final = (
     "partitionBy",
     "properties",
+    "allowNonEmpty",
     "mergeSchema",
     "replaceWhere",
     "partitionOverwriteMode",
     "readVersion",
+    "readWhere",
     "isolation",
     "lease",
     "idempotencyKey",
@@ -160,7 +165,9 @@ class WriteOptions:
     mode: str = "append"
     where: str | None = None
     merge_schema: bool = False
+    allow_nonempty: bool = False
     read_version: int | None = None
+    read_where: str | None = None
     isolation: str | None = None
     leases: tuple[str, ...] = ()
     transaction: tuple[str, int] | None = None
@@ -173,10 +180,14 @@ class WriteOptions:
         texts = _Texts(options, _WRITING, "writing", _READING)
         dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
         where = texts.get("replaceWhere")
-        if not overwrite:
-            for name in ("replaceWhere", "readVersion"):
-                if name in texts:
-                    raise InvalidRequest(f"{name} was given for an append; write with mode('overwrite'), or leave it out", option=name)
+        if not overwrite and where is not None:
+            raise InvalidRequest(
+                "replaceWhere was given for an append; write with mode('overwrite'), or leave it out", option="replaceWhere"
+            )
+        if "readWhere" in texts and (overwrite or "readVersion" not in texts):
+            raise InvalidRequest(
+                "readWhere tells what an append read of readVersion; give both with mode('append'), or leave it out", option="readWhere"
+            )
         if dynamic and where is not None:
             raise InvalidRequest("replaceWhere and partitionOverwriteMode=dynamic were given; give one of them")
         return WriteOptions(
@@ -186,7 +197,9 @@ class WriteOptions:
             mode=("dynamic" if dynamic else "overwrite") if overwrite else "append",
             where=where,
             merge_schema=texts.choice("mergeSchema", "false", "true") == "true",
+            allow_nonempty=texts.choice("allowNonEmpty", "false", "true") == "true",
             read_version=texts.number("readVersion"),
+            read_where=texts.get("readWhere"),
             isolation=texts.get("isolation"),
             leases=_leases(texts.get("lease")),
             transaction=texts.transaction(),

@@ -27,7 +27,7 @@ from ..storage.expressions.nodes import walk
 from ..storage.location import open_store
 from ..storage.predicate import Predicate
 from ..storage.s3_options import S3Options
-from ..storage.schema import PrimitiveType, StructField, StructType
+from ..storage.schema import PrimitiveType, StructField, StructType, void_columns
 from ..tables.table import Table
 from ..tables.views import TableSnapshot
 from .deletions import deleted_rows, without_deleted
@@ -72,10 +72,13 @@ def read(
     snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
     wanted = _wanted(snapshot.struct, columns)
     predicate = snapshot.predicate(where)
-    files = snapshot.files(predicate)
-    if not files.num_rows:
-        return spark.createDataFrame([], to_spark(wanted))
-    frame = _by_spark(spark, table.location, options, snapshot, files, predicate)
+    # The list of files may be long: it is not read here when the data source is going to read it.
+    frame: DataFrame | str | None = _why_not_by_spark(spark, table.location, options, snapshot.struct, predicate)
+    if frame is None:
+        files = snapshot.files(predicate)
+        if not files.num_rows:
+            return spark.createDataFrame([], to_spark(wanted))
+        frame = _by_spark(spark, table.location, options, snapshot, files)
     if isinstance(frame, str):
         _log.info("%s is read through the data source: %s", table.location, frame)
         told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
@@ -104,12 +107,10 @@ def _by_spark(
     options: Mapping[str, str],
     snapshot: TableSnapshot,
     files: pa.Table,
-    predicate: Predicate | None,
 ) -> DataFrame | str:
     """The rows of these files by Spark's own scan, or the reason why it cannot read them."""
     root = _hadoop_uri(location)
-    reason = _why_not_by_spark(spark, location, options, predicate)
-    paths = reason or spelled_paths(root, files, snapshot.struct, snapshot.partition_columns)
+    paths = spelled_paths(root, location, files, snapshot.struct, snapshot.partition_columns)
     if isinstance(paths, str):
         return paths
     has_vector = pc.is_valid(files["deletion_vector"]).to_pylist()
@@ -125,8 +126,12 @@ def _by_spark(
     return reduce(DataFrame.union, frames)
 
 
-def _why_not_by_spark(spark: SparkSession, location: str, options: Mapping[str, str], predicate: Predicate | None) -> str | None:
-    """The reason why Spark's own scan cannot be used, None when it can."""
+def _why_not_by_spark(
+    spark: SparkSession, location: str, options: Mapping[str, str], schema: StructType, predicate: Predicate | None
+) -> str | None:
+    """The reason why Spark's own scan cannot be used, as far as it does not lie in the files; None when it can."""
+    if any(void_columns(schema)):
+        return "it has a column of type void, which Parquet has not"
     if not hasattr(spark, "_jsparkSession"):
         return "this is Spark Connect, which does not take the files of a snapshot"
     if predicate is not None and _depends_on_zone(predicate):

@@ -20,7 +20,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ..coordinator.address import Address
+from ..coordinator.connect import start_embedded
 from ..storage.errors import InvalidRequest
+from ..storage.redacting import redact_logs
 from ..storage.s3_options import S3Options
 from .options import STORAGE_OPTIONS_VARIABLE
 
@@ -43,6 +45,7 @@ def configure(
 
     `coordinator` and `storage_options` become what reads and writes use unless their own options say otherwise, in Spark
     and in this process; `application` is how the job is called in the table's history (the script's name by default).
+    An embedded coordinator starts in the background, beside Spark, and runs as long as this program.
     Raises InvalidRequest when the JVM runs already with other settings, which it would go on using.
     """
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
@@ -60,6 +63,8 @@ def configure(
     os.environ.update(environment)
     for key, value in _CONFIGURATION.items():
         builder = builder.config(key, value)
+    start_embedded(coordinator)
+    redact_logs()  # an option of a read or write may be a secret, and py4j logs them
     return builder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .codec import decode, decode_commit, encode, encode_all
+from .codec import actions_of, decode, decode_commit, decode_text, encode, encode_all
 from .records import (
     Action,
     AddCDCFile,
@@ -35,8 +35,10 @@ __all__ = [
     "Sidecar",
     "Txn",
     "UnknownAction",
+    "actions_of",
     "decode",
     "decode_commit",
+    "decode_text",
     "encode",
     "encode_all",
 ]

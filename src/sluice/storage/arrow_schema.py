@@ -29,6 +29,7 @@ _TO_ARROW: Final = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
 }
 _FROM_ARROW: Final = {
     pa.int8(): "byte",
@@ -56,6 +57,7 @@ ACCEPTS: Final = {
     "date": frozenset({"date"}),
     "timestamp": frozenset({"timestamp"}),
     "timestamp_ntz": frozenset({"timestamp_ntz"}),
+    "void": frozenset[str](),
 }
 
 
@@ -96,39 +98,44 @@ def to_arrow(schema: StructType) -> pa.Schema:
     return pa.schema([_arrow_field(each) for each in schema.fields])
 
 
-def arrow_type(dtype: DataType) -> pa.DataType:
-    """The Arrow type of a column. Raises UnsupportedFeature for a type sluice cannot hold."""
+def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
+    """The Arrow type of the column at `path`. Raises UnsupportedFeature, naming the column, for a type sluice cannot hold."""
     match dtype:
         case PrimitiveType():
-            return _arrow_primitive(dtype)
+            return _arrow_primitive(dtype, path)
         case ArrayType(element, nulls):
-            return pa.list_(pa.field("element", arrow_type(element), nulls))
+            return pa.list_(pa.field("element", arrow_type(element, f"{path}.element"), nulls))
         case MapType(key, value, nulls):
-            return pa.map_(pa.field("key", arrow_type(key), False), pa.field("value", arrow_type(value), nulls))
+            keys = pa.field("key", arrow_type(key, f"{path}.key"), False)
+            return pa.map_(keys, pa.field("value", arrow_type(value, f"{path}.value"), nulls))
         case StructType(fields):
-            return pa.struct([_arrow_field(each) for each in fields])
+            return pa.struct([_arrow_field(each, f"{path}.") for each in fields])
 
 
-def _arrow_field(each: StructField) -> pa.Field:
-    return pa.field(each.name, arrow_type(each.type), each.nullable)
+def _arrow_field(each: StructField, path: str = "") -> pa.Field:
+    return pa.field(each.name, arrow_type(each.type, path + each.name), each.nullable)
 
 
-def _arrow_primitive(dtype: PrimitiveType) -> pa.DataType:
+def _arrow_primitive(dtype: PrimitiveType, path: str) -> pa.DataType:
     found = _TO_ARROW.get(dtype.name)
     if found is not None:
         return found
     if dtype.is_decimal and 1 <= dtype.precision <= _PRECISION_MAX and dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
+    what = f"column {path!r} has the type {dtype.name!r}" if path else f"the type is {dtype.name!r}"
     raise UnsupportedFeature(
-        f"the column type {dtype.name!r} is not supported; sluice knows {', '.join(_TO_ARROW)}, decimal(p,s) with p <= 38, "
-        "arrays, maps and structs",
+        f"{what}, which sluice does not support; it knows {', '.join(_TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs",
         features=(dtype.name,),
         access="read",
+        column=path or None,
     )
 
 
 def from_arrow(schema: pa.Schema) -> StructType:
-    """The Delta schema that holds such data without loss. Raises SchemaMismatch for a type Delta has no place for."""
+    """The Delta schema that holds such data without loss; a column of nulls without a type is void.
+
+    Raises SchemaMismatch for a type Delta has no place for.
+    """
     return StructType(_delta_field(each, each.name) for each in schema)
 
 
@@ -153,6 +160,8 @@ def _delta_type(dtype: pa.DataType, path: str) -> DataType:
 
 
 def _delta_primitive(dtype: pa.DataType, path: str) -> PrimitiveType:
+    if pa.types.is_null(dtype):
+        return PrimitiveType("void")
     if dtype in _FROM_ARROW:
         return PrimitiveType(_FROM_ARROW[dtype])
     found = arrow_kind(dtype)

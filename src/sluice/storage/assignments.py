@@ -19,7 +19,7 @@ from .errors import InvalidRequest, PredicateError, SchemaMismatch
 from .expressions import types, values
 from .expressions.evaluate import check_cast, run
 from .expressions.nodes import Cast, Column, Node, Value, columns
-from .expressions.parse import parse
+from .expressions.sql import parse
 from .schema import StructField, StructType, to_arrow
 
 __all__ = ["Assignment", "Assignments"]
@@ -86,6 +86,8 @@ class Assignments:
         or PredicateError, naming what it is about: nothing to set, an unknown column, a field of a struct, a column set twice, an
         expression that cannot be evaluated, a type that cannot be stored in the column.
         """
+        if not isinstance(assignments, Mapping) and assignments is not None:
+            raise InvalidRequest(f"set is {assignments!r}; give a mapping of columns to expressions, such as {{'delay': 'delay + 1'}}")
         if not assignments:
             raise InvalidRequest("there is nothing to set: give at least one column with an expression")
         moment = datetime.now(timezone.utc) if now is None else now

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .checkpoint import VECTOR_WIRE, WIRE
+from .checkpoint_part import VECTOR_WIRE, WIRE
 from .constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT
 from .errors import ObjectNotFound, VersionNotFound
 from .features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
@@ -177,7 +177,7 @@ def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
                 "name": metadata.name,
                 "description": metadata.description,
                 "format": {"provider": metadata.format_provider, "options": list(metadata.format_options.items())},
-                "schemaString": metadata.schema_string,
+                "schemaString": metadata.schema_string or None,
                 "partitionColumns": list(metadata.partition_columns),
                 "createdTime": metadata.created_time,
                 "configuration": list(metadata.configuration.items()),

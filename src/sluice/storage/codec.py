@@ -7,7 +7,7 @@ field is absent, as the protocol says, and is not written again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -29,8 +29,9 @@ from .records import (
     Txn,
     UnknownAction,
 )
+from .texts import LongText, Text, lines
 
-__all__ = ["action_of", "decode", "decode_commit", "encode", "encode_all"]
+__all__ = ["action_of", "actions_of", "decode", "decode_commit", "decode_text", "encode", "encode_all", "without_files"]
 
 
 class _Malformed(ValueError):
@@ -92,6 +93,10 @@ class _Record:
     by_wire: Mapping[str, _Field]
     required: frozenset[str]
     defaults: Mapping[str, Any]
+    plain: Mapping[str, _Field]
+    """The fields that are written as they are, without a conversion: commits have millions of lines."""
+    needed: frozenset[str]
+    """The attributes of the required fields."""
 
 
 def _camel(attribute: str) -> str:
@@ -99,12 +104,18 @@ def _camel(attribute: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
+# Objects of their own, and attributes that live inside one.
+_NOT_PLAIN = frozenset({"deletionVector", "format", "formatProvider", "formatOptions"})
+
+
 def _record(cls: type[Any], name: str, /, *, defaults: Mapping[str, Any] | None = None, **reads: Callable[[Any], Any]) -> _Record:
     known = [each for each in fields(cls) if each.name != "extra"]
     assert {each.name for each in known} == reads.keys(), (name, reads.keys())
     columns = [_Field(each.name, _camel(each.name), reads[each.name], each.default is each.default_factory is MISSING) for each in known]
     required = frozenset(each.wire for each in columns if each.required) - (defaults or {}).keys()
-    return _Record(cls, name, {each.wire: each for each in columns}, required, defaults or {})
+    by_wire = {each.wire: each for each in columns}
+    plain = {wire: each for wire, each in by_wire.items() if wire not in _NOT_PLAIN}
+    return _Record(cls, name, by_wire, required, defaults or {}, plain, frozenset(by_wire[wire].attribute for wire in required))
 
 
 _VECTOR = _record(
@@ -152,7 +163,7 @@ _RECORDS = (
     _record(
         Metadata,
         "metaData",
-        defaults={"configuration": {}, "partitionColumns": []},
+        defaults={"configuration": {}, "partitionColumns": [], "schemaString": ""},
         id=_text,
         schema_string=_text,
         partition_columns=_texts,
@@ -179,6 +190,8 @@ _RECORDS = (
 _BY_NAME = {each.name: each for each in _RECORDS}
 _BY_CLASS = {each.cls: each for each in _RECORDS}
 _COMMIT_INFO = "commitInfo"
+_OF_FILES = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
+_KNOWN = _BY_NAME.keys() | {_COMMIT_INFO}
 
 
 def encode(action: Action) -> bytes:
@@ -206,44 +219,101 @@ def decode(line: bytes) -> Action:
         raise CorruptLogFile(f"{_shown(line)} is no action of the Delta protocol: {cause}", reason=str(cause)) from cause
 
 
-def decode_commit(data: bytes, *, name: str) -> tuple[Action, ...]:
+def decode_commit(data: Text, *, name: str) -> tuple[Action, ...]:
     """The actions of a whole commit file; `name` is what errors call it.
 
     Raises CorruptLogFile, naming file and line, for a line that is cut off or does not parse, and for an empty file.
     """
-    actions: list[Action] = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    return tuple(decode_text(data, name=name))
+
+
+class _Actions(Iterable[Action]):
+    """The actions of a long text, decoded each time somebody goes through them."""
+
+    def __init__(self, text: LongText, name: str) -> None:
+        self._text, self._name = text, name
+
+    def __iter__(self) -> Iterator[Action]:
+        return decode_text(self._text, name=self._name)
+
+    def without_files(self) -> Iterator[Action]:
+        """Those that are about no file."""
+        return decode_text(self._text, name=self._name, files=False)
+
+
+def actions_of(text: Text, *, name: str) -> Iterable[Action]:
+    """The actions of a commit, to go through more than once: at hand, or those of a long text one after the other."""
+    return decode_commit(text, name=name) if isinstance(text, bytes) else _Actions(text, name)
+
+
+def without_files(actions: Iterable[Action]) -> Iterator[Action]:
+    """The actions that are about no file; of a long text the others are not decoded."""
+    found = actions.without_files() if isinstance(actions, _Actions) else actions
+    return (each for each in found if not isinstance(each, (AddFile, RemoveFile, AddCDCFile)))
+
+
+def decode_text(text: Text, *, name: str, files: bool = True) -> Iterator[Action]:
+    """The same one after the other, for a text that may be long; lines that are about a file as most writers spell them may be left out."""
+    empty = True
+    broken: tuple[int, ValueError] | None = None
+    for number, line in enumerate(lines(text), start=1):
+        if broken is not None:  # it is not the last line
+            raise _no_json(name, *broken, "damaged") from broken[1]
         if not line.strip():
             continue
+        empty = False
+        if not files and line.startswith(_OF_FILES) and line.endswith(b"}}"):
+            continue
         try:
-            actions.append(action_of(loads(line)))
+            yield from _actions_of(loads(line))
+        except _Malformed as cause:
+            problem = (
+                f"breaks the Delta protocol: {cause}; ask the engine that wrote it, which its commitInfo names, and do not delete the file"
+            )
+            raise _corrupt_line(name, number, problem, cause) from cause
         except ValueError as cause:
-            raise CorruptLogFile(
-                f"line {number} of {name} is no action of the Delta protocol: {cause}; the file is truncated or damaged: "
-                f"restore it from a copy, do not delete it",
-                file=name,
-                line=number,
-                reason=str(cause),
-            ) from cause
-    if not actions:
+            broken = number, cause
+    if broken is not None:
+        raise _no_json(name, *broken, "truncated") from broken[1]
+    if empty:
         raise CorruptLogFile(f"{name} is empty: restore it from a copy, do not delete it", file=name, line=1, reason="empty")
-    return tuple(actions)
+
+
+def _no_json(name: str, number: int, cause: ValueError, what: str) -> CorruptLogFile:
+    return _corrupt_line(name, number, f"is no JSON: {cause}; the file is {what}: restore it from a copy, do not delete it", cause)
+
+
+def _corrupt_line(name: str, number: int, problem: str, cause: ValueError) -> CorruptLogFile:
+    return CorruptLogFile(f"line {number} of {name} {problem}", file=name, line=number, reason=str(cause))
 
 
 def action_of(value: Any) -> Action:
-    """The action in a parsed JSON object `{name: body}`. Raises ValueError where there is none."""
+    """The action in a parsed JSON object `{name: body}`. Raises ValueError where there is none.
+
+    Where keys that nobody here knows are beside a known action, that one is meant.
+    """
+    return _actions_of(value)[0]
+
+
+def _actions_of(value: Any) -> list[Action]:
+    """The known action of an object, if it has one, and then those nobody here knows: to be kept, and otherwise ignored."""
     found = _object(value)
+    if len(found) == 1:
+        [(name, body)] = found.items()
+        if body is not None and name in _KNOWN:
+            return [_known_action(name, body)]
     present = {name: body for name, body in found.items() if body is not None}
-    if len(present) != 1:
-        # `{"name": null}` alone is an unknown action without a body; known ones must have one.
-        if len(found) == 1 and not found.keys() & (_BY_NAME.keys() | {_COMMIT_INFO}):
-            return UnknownAction(next(iter(found)), None)
-        raise _Malformed(f"must hold exactly one action, not {sorted(present) or 'none'}")
-    name, body = next(iter(present.items()))
+    known = present.keys() & _KNOWN
+    if len(known) > 1 or (not present and (len(found) != 1 or found.keys() & _KNOWN)):
+        raise _Malformed(f"must hold exactly one action, not {sorted(known) or 'none'}")
+    # `{"name": null}` alone is an unknown action without a body; known ones must have one.
+    unknown: list[Action] = [UnknownAction(name, body) for name, body in (present or found).items() if name not in _KNOWN]
+    return [*(_known_action(name, present[name]) for name in known), *unknown]
+
+
+def _known_action(name: str, body: Any) -> Action:
     if name == _COMMIT_INFO:
         return CommitInfo(_object(body))
-    if name not in _BY_NAME:
-        return UnknownAction(name, body)
     try:
         action: Action = _read(_BY_NAME[name], _object(body))
     except _Malformed as cause:
@@ -255,20 +325,20 @@ def _read(record: _Record, body: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for wire, value in body.items():
-        if wire in _NESTED and record.cls in _NESTED[wire].owners:
+        column = record.plain.get(wire)
+        if column is not None:
+            if value is not None:
+                values[column.attribute] = _checked(column, value)
+        elif wire in _NESTED and record.cls in _NESTED[wire].owners:
             rest = _NESTED[wire].read(value, values) if value is not None else {}
             if rest:
                 extra[wire] = rest
-            continue
-        column = record.by_wire.get(wire)
-        if column is None or wire in _INNER:
+        else:
             extra[wire] = value
-        elif value is not None:
-            values[column.attribute] = _checked(column, value)
     for wire, default in record.defaults.items():
         values.setdefault(record.by_wire[wire].attribute, record.by_wire[wire].read(default))
-    missing = sorted(wire for wire in record.required if record.by_wire[wire].attribute not in values)
-    if missing:
+    if not record.needed <= values.keys():
+        missing = sorted(wire for wire in record.required if record.by_wire[wire].attribute not in values)
         raise _Malformed(f"lacks {', '.join(missing)}")
     return record.cls(**values, extra=extra) if extra else record.cls(**values)
 
@@ -288,6 +358,8 @@ def _body(record: _Record, action: Any) -> dict[str, Any]:
             body[wire] = _vector_body(value) if isinstance(value, DeletionVector) else value
     if isinstance(action, Metadata):
         body["format"] = {"provider": action.format_provider, "options": action.format_options}
+        if not action.schema_string:
+            del body["schemaString"]
     if action.extra:
         require_json(action.extra)
         for wire, value in action.extra.items():

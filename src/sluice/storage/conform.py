@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,9 @@ from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arr
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from .errors import SchemaMismatch
 
-__all__ = ["adapt", "conform"]
+__all__ = ["adapt", "conform", "without_hidden_nulls"]
+
+_ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engine that wrote it"
 
 
 def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
@@ -80,7 +83,7 @@ class _Fitting:
         for name in extra:
             raise SchemaMismatch(
                 f"the data has column {path + name!r}, which the table lacks (it has {', '.join(schema.names)}); "
-                "leave it out, or write with mergeSchema",
+                "leave it out, or write with merge_schema=True",
                 column=path + name,
             )
         for each, position in zip(schema.fields, found, strict=True):
@@ -110,7 +113,7 @@ class _Fitting:
                 return pa.ListArray.from_arrays(_offsets(array), elements, type=target, mask=_mask(array))
             case MapType() if pa.types.is_map(source):
                 return self.map(array, dtype, target, path)
-        raise _wrong_type(source, dtype, path)
+        raise self.wrong_type(source, dtype, path)
 
     def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
         names = [each.name for each in array.type.fields]
@@ -135,15 +138,24 @@ class _Fitting:
         found = arrow_kind(array.type)
         accepted = ACCEPTS[kind(dtype)]
         if found not in accepted and not (found == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict):
-            raise _wrong_type(array.type, dtype, path)
+            raise self.wrong_type(array.type, dtype, path)
         try:
             return _cast(array, found, target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
+            remedy = "cast the data yourself, or widen the column" if self.strict else _ANOTHER_SCHEMA
             raise SchemaMismatch(
-                f"column {path!r} is {dtype}, and a value of the data ({array.type}) would not survive the cast: {cause}; "
-                "cast the data yourself, or widen the column",
+                f"column {path!r} is {dtype}, and a value of the data ({array.type}) would not survive the cast: {cause}; {remedy}",
                 column=path,
             ) from cause
+
+    def wrong_type(self, source: pa.DataType, dtype: DataType, path: str) -> SchemaMismatch:
+        if not self.strict:
+            remedy = _ANOTHER_SCHEMA
+        elif arrow_kind(source) == "timestamp_ntz" and dtype == PrimitiveType("timestamp"):
+            remedy = "say which zone its times are in, with pyarrow.compute.assume_timezone for instance"
+        else:
+            remedy = f"cast it to {arrow_type(dtype, path)}"
+        return SchemaMismatch(f"column {path!r} is {dtype} in the table and {source} in the data; {remedy}", column=path)
 
 
 _STRICT = _Fitting(strict=True)
@@ -173,13 +185,6 @@ def _cast(array: pa.Array, found: str | None, target: pa.DataType) -> pa.Array:
     return cast
 
 
-def _wrong_type(source: pa.DataType, dtype: DataType, path: str) -> SchemaMismatch:
-    remedy = f"cast it to {arrow_type(dtype)}"
-    if arrow_kind(source) == "timestamp_ntz" and dtype == PrimitiveType("timestamp"):
-        remedy = "say which zone its times are in, with pyarrow.compute.assume_timezone for instance"
-    return SchemaMismatch(f"column {path!r} is {dtype} in the table and {source} in the data; {remedy}", column=path)
-
-
 def _offsets(array: pa.Array) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
@@ -205,6 +210,33 @@ def _has_duties(dtype: DataType) -> bool:
             return not nulls or _has_duties(key) or _has_duties(value)
         case StructType():
             return bool(_fields_with_duties(dtype))
+
+
+def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
+    """The rows, which fit the schema, in a form that can be written: no null beneath a null struct where the schema has NOT NULL.
+
+    Parquet cannot say such a null, and the struct being null is all there is to say.
+    """
+    for position, each in enumerate(schema.fields):
+        if _has_duties(each.type):
+            column = table.column(position)
+            if any(_hides_nulls(chunk, each.type) for chunk in column.chunks):
+                chunks = [pa.array(chunk.to_pylist(), chunk.type) for chunk in column.chunks]
+                table = table.set_column(position, table.schema.field(position), pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _hides_nulls(array: pa.Array, dtype: DataType) -> bool:
+    match dtype:
+        case PrimitiveType():
+            return False
+        case StructType(fields):
+            parts = [(array.field(position), each.type, each.nullable) for position, each in enumerate(fields)]
+        case ArrayType(element, nulls):
+            parts = [(array.values, element, nulls)]
+        case MapType(key, value, nulls):
+            parts = [(array.keys, key, False), (array.items, value, nulls)]
+    return any((part.null_count and not nullable) or _hides_nulls(part, kind) for part, kind, nullable in parts)
 
 
 def _check_nulls(column: pa.ChunkedArray, each: StructField, path: str) -> None:

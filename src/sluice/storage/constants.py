@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "ADDRESS_KEY",
+    "CHANGE_COLUMN_NAMES",
     "CHANGE_DATA_FOLDER",
     "CHECKPOINT_PART_DIGITS",
+    "COORDINATOR_KEY",
     "DELETED_FILE_RETENTION_DEFAULT_MS",
     "DELETED_FILE_RETENTION_KEY",
     "DELETION_VECTORS_KEY",
@@ -34,6 +37,8 @@ LAST_CHECKPOINT: Final = LOG_FOLDER + "_last_checkpoint"
 
 # "Change Data Files"
 CHANGE_DATA_FOLDER: Final = "_change_data/"
+# What readers of changes find beside the table's own columns.
+CHANGE_COLUMN_NAMES: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 # Versions are zero-padded so that the order of names is the order of versions.
 VERSION_DIGITS: Final = 20
@@ -56,3 +61,7 @@ DELETED_FILE_RETENTION_DEFAULT_MS: Final = 7 * 24 * 3600 * 1000
 
 # "Deletion Vectors": whether new ones may be written.
 DELETION_VECTORS_KEY: Final = "delta.enableDeletionVectors"
+
+# Which coordinator a table belongs to, and where that one was when it took the table on.
+COORDINATOR_KEY: Final = "sluice.coordinator"
+ADDRESS_KEY: Final = "sluice.coordinatorAddress"

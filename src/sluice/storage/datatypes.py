@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from .errors import Corrupt
+from .errors import Corrupt, NotATable
 from .jsontext import dumps, loads
 
 __all__ = [
@@ -157,7 +157,12 @@ DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
 
 @lru_cache(maxsize=256)
 def parse_schema(schema_string: str) -> StructType:
-    """The schema in a metadata action. Raises Corrupt when the text is no schema."""
+    """The schema in a metadata action. Raises Corrupt when the text is no schema, and NotATable when there is none ("")."""
+    if not schema_string:
+        raise NotATable(
+            "the table has no columns yet: its newest metaData action has no schema. Write to it with the engine that created it, or "
+            "create the table anew"
+        )
     try:
         parsed = _parse(loads(schema_string.encode()))
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
@@ -168,7 +173,7 @@ def parse_schema(schema_string: str) -> StructType:
 
 
 def _no_schema(text: str, why: str) -> Corrupt:
-    return Corrupt(f"{text[:200]!r} is no Delta schema: {why}; look at the newest metaData action", schema=text)
+    return Corrupt(f"{text[:200]!r} is no Delta schema: {why}; ask the engine that wrote the newest metaData action", schema=text)
 
 
 def schema_to_json(schema: StructType) -> str:

@@ -5,7 +5,8 @@ The tree says what the caller does next; every class pickles, and carries its fa
     SluiceError
       InvalidRequest            fix the call: nothing was written
         UnknownScheme, NoSuchBucket, AccessDenied
-        TableNotFound, NotATable, TableExists
+        NotATable, TableExists, TableNotFound
+          TableDropped
         SchemaMismatch, ConstraintViolated, PredicateError
         UnsupportedFeature, VersionNotFound
       Unavailable               retry later: nothing is lost
@@ -20,7 +21,7 @@ The tree says what the caller does next; every class pickles, and carries its fa
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 __all__ = [
     "AccessDenied",
@@ -41,6 +42,7 @@ __all__ = [
     "SluiceError",
     "StorageFull",
     "StorageUnavailable",
+    "TableDropped",
     "TableExists",
     "TableNotFound",
     "Unavailable",
@@ -58,12 +60,18 @@ class SluiceError(Exception):
     the same call may succeed later without being changed.
     """
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
+
+    def tell(self, more: str, **details: Any) -> None:
+        """Add to the message and to the facts of an error that is on its way; what the message says already is not repeated."""
+        self.message += "" if more in self.message else more
+        self.args = (self.message,)
+        self.details.update(details)
 
     def __getattr__(self, name: str) -> Any:
         details: dict[str, Any] = self.__dict__.get("details", {})
@@ -97,6 +105,10 @@ class AccessDenied(InvalidRequest):
 
 class TableNotFound(InvalidRequest):
     """Raised when nothing is stored at a location."""
+
+
+class TableDropped(TableNotFound):
+    """Raised when a table was dropped or forgotten since it was opened, or while it is being dropped."""
 
 
 class NotATable(InvalidRequest):

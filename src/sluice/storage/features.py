@@ -128,22 +128,23 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedFeature, naming the features, when reading the table needs what sluice lacks."""
     if protocol.min_reader_version > FEATURE_READER_VERSION:
         raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
-    lacking = reader_features(protocol) - _READABLE
-    if "columnMapping" in lacking and not _maps_columns(metadata, None):
-        lacking -= {"columnMapping"}
-    if lacking:
+    # The mode says whether columns are mapped, whatever the protocol lists.
+    mapped = {"columnMapping"} if _maps_columns(metadata, None) else set[str]()
+    if lacking := reader_features(protocol) - _READABLE - {"columnMapping"} | mapped:
         raise _refusal("read", sorted(lacking))
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata] | None = None) -> None:
     """Raise UnsupportedFeature, naming the features, when reading or writing the table needs what sluice lacks.
 
+    What a property switches on is needed whether the protocol lists the feature or not.
     `domains` are the table's metadata domains, which tell whether it is clustered; without them it counts as clustered.
     """
     check_readable(protocol, metadata)
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
     lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata, domains)}
+    lacking |= _switched_on_by(metadata.configuration) - _WRITABLE
     if lacking:
         raise _refusal("write", sorted(lacking))
 
@@ -161,11 +162,15 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
 
 def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
     """The features that properties need, by what they switch on or by name (`delta.feature.<name>`), and what those require."""
-    asked = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    asked = _switched_on_by(configuration)
     asked |= {key[len(FEATURE_PREFIX) :] for key in configuration if key.startswith(FEATURE_PREFIX)}
-    if any(key.lower().startswith(_CONSTRAINT_PREFIX) for key in configuration):
-        asked.add("checkConstraints")
     return frozenset(asked | {_REQUIRES[name] for name in asked if name in _REQUIRES})
+
+
+def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
+    """The features that properties use."""
+    used = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    return used | {"checkConstraints"} if any(key.lower().startswith(_CONSTRAINT_PREFIX) for key in configuration) else used
 
 
 def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
@@ -193,9 +198,14 @@ def check_asked_features(configuration: Mapping[str, str]) -> None:
         )
 
 
-def upgrade_for_attach(protocol: Protocol) -> Protocol:
-    """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now."""
-    return with_features(protocol, {"inCommitTimestamp", SLUICE_FEATURE})
+def upgrade_for_attach(protocol: Protocol, configuration: Mapping[str, str]) -> Protocol:
+    """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now.
+
+    So is what the table's properties ask of writers (change data, constraints, append-only), should the protocol lack it. What they
+    would ask of readers stays out, and so do row ids, which the rows that are there do not have.
+    """
+    asked = (_switched_on_by(configuration) & _WRITABLE) - _READABLE - {"rowTracking"}
+    return with_features(protocol, {"inCommitTimestamp", SLUICE_FEATURE, *asked})
 
 
 def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> Protocol:
@@ -209,9 +219,9 @@ def is_managed(protocol: Protocol) -> bool:
     return SLUICE_FEATURE in writer_features(protocol)
 
 
-def in_commit_timestamps(metadata: Metadata) -> bool:
-    """Whether the commits of the table carry their own time."""
-    return _switched_on(ICT_ENABLED_KEY)(metadata, None)
+def in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether the commits of the table carry their own time: the property says so, and the protocol lists the feature."""
+    return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata, None)
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
@@ -226,9 +236,10 @@ def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[s
 
 def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
     verb = {"read": "reading", "write": "writing"}[access]
+    versions = all(" version " in each for each in features)
+    remedy = "a newer sluice may" if versions else "or drop the table feature there first"
     return UnsupportedFeature(
-        f"{verb} this table needs {', '.join(features)}, which sluice does not support; use an engine that does, "
-        f"or drop the table feature there first",
+        f"{verb} this table needs {', '.join(features)}, which sluice does not support; use an engine that does, {remedy}",
         features=features,
         access=access,
     )
@@ -237,9 +248,11 @@ def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
 def _columns(metadata: Metadata) -> Iterator[dict[str, Any]]:
     """The fields of the schema, nested ones too, as JSON."""
     try:
-        schema = loads(metadata.schema_string.encode())
+        schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
     except ValueError as cause:
-        raise CorruptLogFile(f"the schema in the log is no JSON: {cause}; restore the log from a copy", reason=str(cause)) from cause
+        raise CorruptLogFile(
+            f"the schema in the newest metaData action is no JSON: {cause}; ask the engine that wrote it", reason=str(cause)
+        ) from cause
     for node in _nodes(schema):
         if isinstance(node, dict) and node.get("type") == "struct":
             yield from node.get("fields") or []

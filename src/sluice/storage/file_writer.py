@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .actions import AddFile
+from .conform import adapt, without_hidden_nulls
 from .datatypes import StructType
 from .errors import InvalidRequest, InvariantBroken
 from .objects import ObjectStore
 from .partition_split import PartitionKey
 from .partitions import folder, path_to_uri
-from .schema import to_arrow
+from .schema import stored_schema, to_arrow
 from .stats import StatsCollector
 
 __all__ = ["FileFormat", "OpenFile"]
@@ -54,6 +55,12 @@ class FileFormat:
             raise InvalidRequest(f"compression {self.compression!r} is unknown; use one of {', '.join(_SUFFIXES)}")
         if self.target_file_bytes <= 0:
             raise InvalidRequest(f"target_file_bytes is {self.target_file_bytes}; give a positive number of bytes")
+        _ = self.stored  # raises where there is no place for a column
+
+    @property
+    def stored(self) -> StructType:
+        """The columns that are in the files."""
+        return _stored(self.schema, self.partition_columns)
 
     @property
     def suffix(self) -> str:
@@ -70,24 +77,24 @@ class FileFormat:
         # The Arrow schema is not stored: every type here is one that Parquet itself can say.
         return pq.ParquetWriter(
             sink,
-            _file_schema(self.schema, self.partition_columns),
+            to_arrow(self.stored),
             compression=self.compression,
             use_dictionary=nbytes > _DICTIONARY_BYTES,
-            write_statistics=_with_bounds(self.schema, self.partition_columns),
+            write_statistics=_with_bounds(self.stored),
             store_schema=False,
         )
 
 
 @lru_cache(maxsize=256)
-def _file_schema(schema: StructType, partition_columns: tuple[str, ...]) -> pa.Schema:
-    return to_arrow(schema.without(partition_columns))
+def _stored(schema: StructType, partition_columns: tuple[str, ...]) -> StructType:
+    return stored_schema(schema, partition_columns).without(partition_columns)
 
 
 @lru_cache(maxsize=256)
-def _with_bounds(schema: StructType, partition_columns: tuple[str, ...]) -> Any:
+def _with_bounds(stored: StructType) -> Any:
     """The columns whose bounds are stored: not floats, for Parquet's bounds leave NaN out, and Spark, to which NaN is the
     largest number, would skip row groups that hold it."""
-    return list(_leaves(_file_schema(schema, partition_columns), ""))
+    return list(_leaves(to_arrow(stored), ""))
 
 
 def _leaves(fields: Iterable[pa.Field], path: str) -> Iterator[str]:
@@ -112,7 +119,7 @@ class OpenFile:
         self.pending_bytes = 0
         self._pending: list[pa.Table] = []
         self._rows = 0
-        self._stats = StatsCollector(layout.schema, layout.partition_columns, layout.indexed_columns)
+        self._stats = StatsCollector(layout.stored, (), layout.indexed_columns)
         self._stream: _Stream | None = None
 
     @property
@@ -122,7 +129,8 @@ class OpenFile:
 
     def add(self, rows: pa.Table, nbytes: int) -> None:
         """Take rows in, about `nbytes` of them; nothing is written before `flush` or `close`."""
-        self._pending.append(rows)
+        stored = self._format.stored
+        self._pending.append(without_hidden_nulls(adapt(rows, stored), stored))
         self.pending_bytes += nbytes
 
     def flush(self) -> int:

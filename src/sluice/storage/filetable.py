@@ -6,8 +6,9 @@ A snapshot may hold a million files, so nothing here makes a Python object for a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, Final, Generic, TypeVar
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from .records import AddFile, DeletionVector, FileKey, RemoveFile
 __all__ = [
     "FILES_SCHEMA",
     "TOMBSTONES_SCHEMA",
+    "Deferred",
     "LayeredTable",
     "add_rows",
     "adds_of",
@@ -78,8 +80,14 @@ _CHUNK_ROWS_MAX: Final = 16_384
 # Changes are merged at once when there are more than this, so that copying them for the next version stays cheap.
 _PENDING_MAX: Final = 16_384
 
+_FEW: Final = 2
+
 # Checkpoints come in row groups of about this size.
 _SHARED_NULLS: Final = 131_072
+
+# What a key, and a change as a record, take about.
+_KEY_BYTES: Final = 250
+_RECORD_BYTES: Final = 1500
 
 _Row = TypeVar("_Row", AddFile, RemoveFile)
 
@@ -98,6 +106,7 @@ def adds_of(table: pa.Table) -> Iterator[AddFile]:
     """The record of each row of a table in FILES_SCHEMA."""
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
+            row["partition_values"] = row["partition_values"] or ()  # null in checkpoints of some writers
             yield AddFile(**_values(row))
 
 
@@ -130,61 +139,127 @@ def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_CHUNK_ROWS_MAX)
     if not keys:
         return batches
-    paths = pa.array({path for path, _ in keys}, pa.string())
+    paths = list({path for path, _ in keys})
+    of_whole_files = [path for path, vector in keys if not vector]
     kept: list[pa.RecordBatch] = []
     for batch in batches:
-        # First by path alone, vectorised; only the few rows found are then compared with their deletion vectors.
-        found = pc.indices_nonzero(pc.is_in(batch.column("path"), value_set=paths))
-        if len(found):
-            gone = _rows_with(batch, found, keys)
-            if gone:
-                mask = pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=pa.array(gone, pa.int64()))
-                batch = batch.filter(pc.invert(mask))
+        if batch.column("deletion_vector").null_count == batch.num_rows:
+            gone = _is_any(batch.column("path"), of_whole_files)
+        else:
+            # First by path alone, vectorised; only the few rows found are then compared with their deletion vectors.
+            gone = _with_keys(batch, pc.indices_nonzero(_is_any(batch.column("path"), paths)), keys)
+        if gone.true_count:
+            batch = batch.filter(pc.invert(gone))
         if batch.num_rows:
             kept.append(batch)
     return kept
 
 
-def _rows_with(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[FileKey]) -> list[int]:
+def _is_any(texts: pa.StringArray, wanted: Sequence[str]) -> pa.BooleanArray:
+    """Which of the texts is wanted. A comparison with one text takes a third of what hashing all of them takes."""
+    if 0 < len(wanted) <= _FEW:
+        return reduce(pc.or_, (pc.equal(texts, each) for each in wanted))
+    return pc.is_in(texts, value_set=pa.array(wanted, pa.string()))
+
+
+def _with_keys(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[FileKey]) -> pa.BooleanArray:
+    """Which rows have one of the keys; only the candidates are looked at."""
     rows = batch.select(["path", "deletion_vector"]).take(candidates).to_pylist()
-    return [
+    found = [
         index
         for index, row in zip(candidates.to_pylist(), rows, strict=True)
         if (row["path"], "" if row["deletion_vector"] is None else DeletionVector(**row["deletion_vector"]).unique_id) in keys
     ]
+    return pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=pa.array(found, pa.int64()))
+
+
+class Deferred(Protocol):
+    """Rows that are read when somebody looks, once."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows. Raises what reading them raises."""
+        ...
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """What of them is in memory: the bytes of each table, by its identity, for tables share one another."""
+        ...
+
+
+# Keys, and the rows that stand for them now.
+_Sealed: TypeAlias = "tuple[Collection[FileKey], pa.Table]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """A table, and changes to it in their order: the `sealed` ones, and then the `pending` ones."""
+
+    base: pa.Table | Deferred
+    sealed: tuple[_Sealed, ...]
+    pending: Mapping[FileKey, Any]
 
 
 class LayeredTable(Generic[_Row]):
-    """An immutable table of files plus changes by key that are merged in when somebody looks.
+    """An immutable table of files plus changes by key; it is read, and the changes are merged in, when somebody looks.
 
     Applying changes costs what the changes cost, not what the table does. A change is the row that now stands for the
     key, or None when there is none (any more).
     """
 
-    def __init__(self, base: pa.Table, make: Callable[[Sequence[_Row]], pa.Table], changes: Mapping[FileKey, _Row | None] | None = None):
-        # One attribute for both, so that a thread sees either the layers before merging or the table after it.
-        self._layers: tuple[pa.Table, Mapping[FileKey, _Row | None]] = base, changes or {}
+    def __init__(self, base: pa.Table | Deferred, make: Callable[[Sequence[_Row]], pa.Table]):
+        # One attribute for all, so that a thread sees either the layers before merging or the table after it.
+        self._layers: _Layers = _Layers(base, (), {})
         self._make: Callable[[Sequence[_Row]], pa.Table] = make
 
     @property
     def table(self) -> pa.Table:
-        """The rows, merged at the first look."""
-        base, changes = self._layers
-        if changes:
-            batches = without(base, changes.keys())
-            batches += self._make([row for row in changes.values() if row is not None]).to_batches()
-            base = pa.Table.from_batches(_merge_small(batches), base.schema)
-            self._layers = base, {}
-        return base
+        """The rows, read and merged at the first look."""
+        layers: _Layers = self._layers
+        rows: pa.Table = layers.base if isinstance(layers.base, pa.Table) else layers.base.table
+        rows = reduce(_merged, (*layers.sealed, *self._sealed(layers.pending)), rows)
+        if rows is not layers.base:
+            self._layers = _Layers(rows, (), {})
+        return rows
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """What of it is in memory: the bytes of each table, by its identity."""
+        layers: _Layers = self._layers
+        base = {id(layers.base): layers.base.nbytes} if isinstance(layers.base, pa.Table) else layers.base.held
+        sealed = {id(rows): rows.nbytes + len(keys) * _KEY_BYTES for keys, rows in layers.sealed}
+        return {**base, **sealed, id(layers.pending): len(layers.pending) * _RECORD_BYTES}
 
     def apply(self, changes: Mapping[FileKey, _Row | None]) -> LayeredTable[_Row]:
         """The table after `changes`."""
-        base, pending = self._layers
-        after = {**pending, **changes}
-        result = LayeredTable(base, self._make, after)
-        if len(after) > _PENDING_MAX:
+        layers: _Layers = replace(self._layers, pending={**self._layers.pending, **changes})
+        many = len(layers.pending) > _PENDING_MAX
+        if many and not isinstance(layers.base, pa.Table):
+            # Nobody looked so far, and perhaps nobody will: the table is not read for this.
+            return self._of(_Layers(layers.base, (*layers.sealed, *self._sealed(layers.pending)), {}))
+        result = self._of(layers)
+        if many:
             _ = result.table
         return result
+
+    def on(self, base: LayeredTable[_Row]) -> LayeredTable[_Row]:
+        """The same changes to another table, which may have the first of them already; what was read stays as it is."""
+        return self if isinstance(self._layers.base, pa.Table) else self._of(replace(self._layers, base=base))
+
+    def _of(self, layers: _Layers) -> LayeredTable[_Row]:
+        result = LayeredTable(layers.base, self._make)
+        result._layers = layers
+        return result
+
+    def _sealed(self, changes: Mapping[FileKey, _Row | None]) -> list[_Sealed]:
+        """The changes as one layer; none where there are none."""
+        made = [row for row in changes.values() if row is not None]
+        return [(frozenset(changes), self._make(made))] if changes else []
+
+
+def _merged(table: pa.Table, change: _Sealed) -> pa.Table:
+    keys, rows = change
+    return pa.Table.from_batches(_merge_small([*without(table, keys), *rows.to_batches()]), table.schema)
 
 
 def _merge_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import io
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
@@ -74,6 +75,11 @@ class LocalStore:
         """The normalised URI of the root."""
         return self._location
 
+    def elsewhere(self, uri: str) -> tuple[LocalStore, str] | None:
+        """The folder of a file outside of this store, and its name there."""
+        folder, _, name = uri.rpartition("/")
+        return (LocalStore(folder), name) if uri.startswith("file:///") else None
+
     @property
     def atomic_put_if_absent(self) -> bool:
         """True: by a hard link, or under a lock on the folder where the file system has no links."""
@@ -119,14 +125,18 @@ class LocalStore:
         with self.upload(key) as stream:
             stream.write(data)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists: True when this call wrote it."""
         path = self._path(key)
         if os.path.lexists(path):
             return False
         with _temporary(path) as temporary:
             with _Sink(temporary, path) as stream:
-                stream.write(data)
+                if isinstance(data, bytes):
+                    stream.write(data)
+                else:
+                    data.seek(0)
+                    shutil.copyfileobj(data, stream, _BUFFER_BYTES)
             with _errors(path):
                 _flush(temporary)
                 return _publish_if_absent(temporary, path)

@@ -24,7 +24,6 @@ from .errors import InvalidRequest, UnknownScheme
 from .local import LocalStore
 from .memory import MemoryStore
 from .objects import ObjectStore, check_key
-from .s3 import S3Store
 from .s3_options import S3Options
 
 __all__ = ["SCHEMES", "normalise", "open_store"]
@@ -102,6 +101,8 @@ def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | No
     uri = normalise(location)
     s3_options = S3Options.parse(options or {})
     if uri.startswith("s3://"):
+        from .s3 import S3Store
+
         return S3Store(uri, s3_options)
     if uri.startswith("memory://"):
         return MemoryStore(uri)

@@ -16,6 +16,8 @@ after the first `skip`; the helpers of `MemoryDisk` are named after what happens
                       this hits the gap between the look and the put
 `capacity_bytes`      the disk is full: what would go beyond it raises StorageFull, no effect
 `conditional_put`     False: the store has none, `put_if_absent` is a look and then a put
+`hides`               a listing is not one moment, as in a folder on a disk: of what is stored, replaced or removed while it
+                      runs (`slow("list", ...)`), it leaves out the keys that this says
 ====================  ==========================================================================================
 
 Verbs: get (also get_range and open_input), put, put_if_absent, head, list, delete, upload (its end).
@@ -26,18 +28,30 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 from .errors import ObjectNotFound, StorageFull, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
 
-__all__ = ["Fault", "MemoryDisk", "MemoryStore", "Verb"]
+__all__ = ["Fault", "MemoryDisk", "MemoryStore", "Objects", "Verb", "listed_meanwhile"]
 
 Verb = Literal["get", "put", "put_if_absent", "head", "list", "delete", "upload"]
+
+
+Objects: TypeAlias = "Mapping[str, tuple[bytes, int]]"
+"""Contents and times, by key."""
+
+
+def listed_meanwhile(before: Objects, after: Objects, hides: Callable[[str], bool]) -> Objects:
+    """What a listing shows that began at `before` and ended at `after`: all that stayed; of what changed, what is not hidden.
+
+    POSIX allows as much (`readdir`): an entry that is added or removed after the folder was opened may be returned or not.
+    """
+    return {key: after.get(key) or before[key] for key in {**before, **after} if before.get(key) == after.get(key) or not hides(key)}
 
 
 @dataclass(slots=True)
@@ -70,6 +84,7 @@ class MemoryDisk:
     clock_ms: Callable[[], int] = _wall_clock_ms
     capacity_bytes: int | None = None
     conditional_put: bool = True
+    hides: Callable[[str], bool] | None = None
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
     unfinished: set[str] = field(default_factory=set[str])
     faults: list[Fault] = field(default_factory=list[Fault])
@@ -175,6 +190,14 @@ class MemoryStore:
         """The store `memory://name`."""
         return cls(f"memory://{name}")
 
+    def elsewhere(self, uri: str) -> tuple[MemoryStore, str] | None:
+        """The store of this process that has an object outside of this one, and its key there."""
+        around = [location for location in _DISKS if uri.startswith(location + "/")]
+        if not around:
+            return None
+        location = max(around, key=len)
+        return MemoryStore(location), uri[len(location) + 1 :]
+
     def forget(self) -> None:
         """Drop the shared disk: the next store of this name starts empty."""
         _DISKS.pop(self._location, None)
@@ -226,8 +249,9 @@ class MemoryStore:
         with self.disk.call("put", check_key(key)):
             self.disk.store(key, data)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists: True when this call wrote it."""
+        data = data if isinstance(data, bytes) else data.read()
         look_first = not self.disk.conditional_put
         if look_first and check_key(key) in self.disk.objects:
             return False
@@ -264,10 +288,13 @@ class MemoryStore:
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` with key >= `start`, ascending by key."""
+        with self.disk.lock:
+            hides, before = self.disk.hides, dict(self.disk.objects) if self.disk.hides is not None else {}
         with self.disk.call("list", check_folder(prefix)), self.disk.lock:
+            objects = self.disk.objects if hides is None else listed_meanwhile(before, self.disk.objects, hides)
             found = [
                 (key, len(data), modified_ms)
-                for key, (data, modified_ms) in self.disk.objects.items()
+                for key, (data, modified_ms) in objects.items()
                 if key >= start and key.startswith(prefix) and (recursive or "/" not in key[len(prefix) :])
             ]
         return (ObjectInfo(*each) for each in sorted(found))

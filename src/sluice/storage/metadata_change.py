@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from .constants import ICT_ENABLED_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, ICT_ENABLEMENT_VERSION_KEY
+from .constants import ADDRESS_KEY, COORDINATOR_KEY, ICT_ENABLED_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, ICT_ENABLEMENT_VERSION_KEY
 from .datatypes import StructField, parse_schema
 from .errors import Corrupt
 from .features import reader_features, writer_features
@@ -122,6 +122,8 @@ _ALLOWED: Final[Mapping[str, _Judge]] = {
     ICT_ENABLED_KEY: _to("true"),
     ICT_ENABLEMENT_VERSION_KEY: _when_new,
     ICT_ENABLEMENT_TIMESTAMP_KEY: _when_new,
+    COORDINATOR_KEY: lambda *_: True,  # who decides is no matter of the data
+    ADDRESS_KEY: lambda *_: True,
     "io.unitycatalog.tableId": _when_new,
     "ucTableId": _when_new,
 }

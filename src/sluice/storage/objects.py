@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 from .errors import InvalidRequest
 
-__all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "Unfinished", "check_folder", "check_key"]
+__all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "ReachesElsewhere", "Unfinished", "check_folder", "check_key"]
 
 
 def check_key(key: str) -> str:
@@ -63,6 +63,15 @@ class KeepsUnfinished(Protocol):
         ...
 
 
+@runtime_checkable
+class ReachesElsewhere(Protocol):
+    """What a store has beside ObjectStore that can read objects outside of its root."""
+
+    def elsewhere(self, uri: str) -> tuple[ObjectStore, str] | None:
+        """The store and the key there of the object with this normalised, literal URI; None when it is of another kind."""
+        ...
+
+
 class ObjectStore(Protocol):
     """The objects below one location (a table's root folder).
 
@@ -93,8 +102,11 @@ class ObjectStore(Protocol):
         """Write or replace an object; durable and visible as a whole when this returns."""
         ...
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write an object unless the key exists: True when this call wrote it, False when something is there."""
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
+        """Write an object unless the key exists: True when this call wrote it, False when something is there.
+
+        A stream is a seekable one, for content too large to hold (up to 5 GB); it is read from its begin to its end, perhaps twice.
+        """
         ...
 
     def head(self, key: str) -> ObjectInfo:
@@ -104,7 +116,9 @@ class ObjectStore(Protocol):
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` ("" or ending in "/") with key >= `start`, ascending by key (UTF-8 bytes).
 
-        Sub-folders are left out unless `recursive`. A folder that does not exist is empty.
+        Sub-folders are left out unless `recursive`. A folder that does not exist is empty. A listing is not one moment: it shows
+        what was there before it began and stays. What is stored, replaced or removed meanwhile it may show or hide, each object
+        for itself, whatever the order in which that happened.
         """
         ...
 

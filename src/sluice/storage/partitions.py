@@ -30,7 +30,6 @@ __all__ = [
     "encode_column",
     "encode_value",
     "folder",
-    "key_inside",
     "path_to_uri",
     "uri_to_path",
 ]
@@ -132,6 +131,8 @@ def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
     target = arrow_type(dtype)
     try:
         match kind(dtype):
+            case "void":
+                return pa.nulls(len(texts), target)
             case "timestamp":
                 zoned = pc.match_substring_regex(texts, _ZONE)
                 return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(target)
@@ -171,12 +172,3 @@ def path_to_uri(key: str) -> str:
 def uri_to_path(uri: str) -> str:
     """The key of an object behind the relative `path` of an action."""
     return unquote(uri, errors="strict")
-
-
-def key_inside(location: str, uri: str) -> str | None:
-    """The key of the object behind the `path` of an action in the table at `location`; None when an absolute one lies outside."""
-    key = uri_to_path(uri)
-    if "://" not in uri and not uri.startswith(("/", "file:")):
-        return key
-    root = uri_to_path(location) + "/"
-    return key[len(root) :] if key.startswith(root) else None

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import skipping
+from .caches import cached_by_size
 from .errors import PredicateError
 from .expressions import build
 from .expressions.calls import call
 from .expressions.evaluate import compile_expression, run
 from .expressions.nodes import And, Column, Literal, Node, columns, walk
-from .expressions.parse import parse
-from .expressions.render import to_sql
+from .expressions.sql import parse, to_sql
 from .partitions import decode_value
 from .schema import PrimitiveType, StructType, to_arrow
 
@@ -29,6 +28,9 @@ __all__ = ["Filter", "Predicate"]
 # (operation, path of the column, value): operations are those of Spark's pushed filters, for example ("LessThan", ("a",), 3),
 # ("In", ("a", "b"), [1, 2]), ("IsNull", ("a",), None), and ("Not", (), another filter).
 Filter: TypeAlias = tuple[str, Sequence[str], Any]
+
+# A tree takes some hundred times its text, and conditions may be long: a dynamic overwrite names thousands of partitions.
+_PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COMPARISONS = {
     "EqualTo": "=",
@@ -53,6 +55,8 @@ class Predicate:
 
         Raises PredicateError when it does not parse, names an unknown column, is no condition, or cannot be evaluated exactly.
         """
+        if not isinstance(sql, str):
+            raise PredicateError(f'the condition is {sql!r}, which is no text; write one as in a WHERE clause, such as "delay > 0"')
         return _parse(sql, schema)
 
     @classmethod
@@ -124,7 +128,7 @@ class Predicate:
         return self.to_sql()
 
 
-@lru_cache(maxsize=256)
+@cached_by_size(_PARSED_BYTES_MAX, per_character=100)
 def _parse(sql: str, schema: StructType) -> Predicate:
     node = parse(sql, to_arrow(schema))
     try:

@@ -114,7 +114,7 @@ class AddCDCFile:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The table's schema (as JSON), partitioning and properties."""
+    """The table's schema (as JSON; "" for a table that has none yet), partitioning and properties."""
 
     id: str
     schema_string: str

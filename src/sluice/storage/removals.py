@@ -1,14 +1,29 @@
-"""The action that takes a file out of a table ("Add File and Remove File" in PROTOCOL.md)."""
+"""The actions that take files out of a table ("Add File and Remove File" in PROTOCOL.md)."""
 
 from __future__ import annotations
 
-from .records import AddFile, RemoveFile
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import Any, Final
 
-__all__ = ["removal"]
+import pyarrow as pa
+
+from .records import Action, AddFile, DeletionVector, RemoveFile
+from .wide_stats import record_count
+
+__all__ = ["Actions", "Removals", "besides_removals", "removal"]
+
+_ROWS_AT_ONCE: Final = 4096
+_COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector", "base_row_id", "default_row_commit_version")
+_LEAST_BYTES: Final = 140
+"""The line of a removal without its path and its partition."""
 
 
 def removal(add: AddFile, now_ms: int | None, *, data_change: bool = True) -> RemoveFile:
-    """The action that removes a file, with its metadata, so that the file can be found and its space be counted."""
+    """The action that removes a file, with what finds the file, counts its space and rows, and tells its row ids.
+
+    Of the statistics only the number of rows is kept: nobody prunes files that are gone, and a commit may remove millions.
+    """
     return RemoveFile(
         path=add.path,
         data_change=data_change,
@@ -19,6 +34,74 @@ def removal(add: AddFile, now_ms: int | None, *, data_change: bool = True) -> Re
         deletion_vector=add.deletion_vector,
         base_row_id=add.base_row_id,
         default_row_commit_version=add.default_row_commit_version,
-        stats=add.stats,
-        tags=add.tags,
+        stats=_row_count(add.stats),
     )
+
+
+def _row_count(stats: str | None) -> str | None:
+    rows = record_count(stats)
+    return None if rows is None else f'{{"numRecords":{rows}}}'
+
+
+class Removals(Collection[RemoveFile]):
+    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made when somebody looks at it."""
+
+    def __init__(self, files: pa.Table, now_ms: int | None) -> None:
+        self._files, self._now_ms = files.select(_COLUMNS), now_ms
+
+    def __len__(self) -> int:
+        return int(self._files.num_rows)
+
+    def __iter__(self) -> Iterator[RemoveFile]:
+        for batch in self._files.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                yield self._removal(row)
+
+    def __contains__(self, action: object) -> bool:
+        return any(each == action for each in self)
+
+    def _removal(self, row: dict[str, Any]) -> RemoveFile:
+        vector = row["deletion_vector"]
+        return RemoveFile(
+            path=row["path"],
+            data_change=True,
+            deletion_timestamp=self._now_ms,
+            extended_file_metadata=True,
+            partition_values=dict(row["partition_values"] or ()),  # null in checkpoints of some writers
+            size=row["size"],
+            deletion_vector=None if vector is None else DeletionVector(**vector),
+            base_row_id=row["base_row_id"],
+            default_row_commit_version=row["default_row_commit_version"],
+            stats=_row_count(row["stats"]),
+        )
+
+    @staticmethod
+    def least_bytes(files: pa.Table) -> int:
+        """What the removals of files take in the log at least, without making them."""
+        return int(files.num_rows) * _LEAST_BYTES + int(files["path"].nbytes)
+
+
+def besides_removals(actions: Collection[Action]) -> Iterator[Action]:
+    """The actions but for those of `Removals`, for who asks about something else: making a million removals takes seconds."""
+    parts = actions._parts if isinstance(actions, Actions) else (actions,)
+    for part in parts:
+        if isinstance(part, Actions):
+            yield from besides_removals(part)
+        elif not isinstance(part, Removals):
+            yield from part
+
+
+class Actions(Collection[Action]):
+    """Actions one after the other, some of which are made when somebody looks at them."""
+
+    def __init__(self, *parts: Collection[Action]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[Action]:
+        return chain.from_iterable(self._parts)
+
+    def __contains__(self, action: object) -> bool:
+        return any(action in part for part in self._parts)

@@ -1,7 +1,7 @@
 """Action reconciliation ("Action Reconciliation" in PROTOCOL.md): what is left of a sequence of actions.
 
 The newest protocol and metadata count, the newest transaction of each application and configuration of each domain, and
-for each file (path and deletion vector) the newest add or remove.
+for each file (path and deletion vector) the newest add or remove; two absolute paths that are spelt differently may be one file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from .errors import CorruptLogFile
+from .features import in_commit_timestamps
 from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
 from .records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Txn
+from .uris import spellings
 
 __all__ = ["ReplayState"]
 
+
+# Changed files that are held as records: a commit may change millions.
+_CHANGES_MAX: Final = 65_536
 
 _NO_FILES: Final = FILES_SCHEMA.empty_table()
 _NO_TOMBSTONES: Final = TOMBSTONES_SCHEMA.empty_table()
@@ -30,7 +36,11 @@ def _no_tombstones() -> LayeredTable[RemoveFile]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """What the actions so far leave behind; `commit_info` is that of the last commit, if it had one."""
+    """What the actions so far leave behind; `commit_info` belongs to the last commit, if it had one.
+
+    `lists_at` is the version whose `files` and `tombstones` are read when somebody looks, before changes that are known already
+    are merged in; -1 when nothing is read for them.
+    """
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
@@ -39,19 +49,26 @@ class ReplayState:
     commit_info: CommitInfo | None = None
     files: LayeredTable[AddFile] = field(default_factory=_no_files)
     tombstones: LayeredTable[RemoveFile] = field(default_factory=_no_tombstones)
+    lists_at: int = -1
 
     def after(self, commits: Iterable[Iterable[Action]]) -> ReplayState:
         """The state after these commits, each given by its actions, in order."""
         protocol, metadata, info = self.protocol, self.metadata, self.commit_info
         transactions: dict[str, Txn] = {}
         domains: dict[str, DomainMetadata] = {}
-        changed: dict[FileKey, AddFile | RemoveFile] = {}
+        changed: dict[FileKey, AddFile | RemoveFile | None] = {}
+        state = self
+        timed = _timed(protocol, metadata)
         for actions in commits:
-            info = None
+            former, info = info if timed else None, None
             for action in actions:
                 match action:
                     case AddFile() | RemoveFile():
                         changed[action.key] = action
+                        for spelled in spellings(action.path):
+                            changed[spelled, action.key[1]] = None
+                        if len(changed) >= _CHANGES_MAX:  # as rows they take a tenth
+                            state, changed = state._with_files(changed), {}
                     case Protocol():
                         protocol = action
                     case Metadata():
@@ -65,16 +82,41 @@ class ReplayState:
                     case _:
                         # Row changes belong to one version only; unknown actions mean nothing to a reader.
                         continue
-        state = replace(self, protocol=protocol, metadata=metadata, commit_info=info)
+            timed = _timed(protocol, metadata)
+            if timed:
+                _require_later(info, former)
+        state = replace(state, protocol=protocol, metadata=metadata, commit_info=info)
         if transactions:
             state = replace(state, app_transactions={**self.app_transactions, **transactions})
         if domains:
             live = {name: domain for name, domain in {**self.domains, **domains}.items() if not domain.removed}
             state = replace(state, domains=live)
-        if changed:
-            state = replace(
-                state,
-                files=self.files.apply({key: each if isinstance(each, AddFile) else None for key, each in changed.items()}),
-                tombstones=self.tombstones.apply({key: each if isinstance(each, RemoveFile) else None for key, each in changed.items()}),
-            )
-        return state
+        return state._with_files(changed) if changed else state
+
+    def _with_files(self, changed: Mapping[FileKey, AddFile | RemoveFile | None]) -> ReplayState:
+        return replace(
+            self,
+            files=self.files.apply({key: each if isinstance(each, AddFile) else None for key, each in changed.items()}),
+            tombstones=self.tombstones.apply({key: each if isinstance(each, RemoveFile) else None for key, each in changed.items()}),
+        )
+
+
+def _timed(protocol: Protocol | None, metadata: Metadata | None) -> bool:
+    return protocol is not None and metadata is not None and in_commit_timestamps(protocol, metadata)
+
+
+def _require_later(info: CommitInfo | None, former: CommitInfo | None) -> None:
+    """Raise CorruptLogFile for a commit whose in-commit timestamp is not later than its predecessor's.
+
+    "In-Commit Timestamps" in PROTOCOL.md: while they are on they grow strictly. A file that was overwritten with another version's
+    copy breaks that.
+    """
+    if info is None or former is None or info.in_commit_timestamp is None or former.in_commit_timestamp is None:
+        return
+    if info.in_commit_timestamp <= former.in_commit_timestamp:
+        raise CorruptLogFile(
+            f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than that of the commit before "
+            f"it, {former.in_commit_timestamp}: one of the two files holds another version's content (here {info.fields.get('operation')}, "
+            f"transaction {info.fields.get('txnId')}). sluice doctor names it; restore it from a copy",
+            in_commit_timestamp=info.in_commit_timestamp,
+        )

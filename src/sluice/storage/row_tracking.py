@@ -52,7 +52,7 @@ def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Meta
     if type(mark) is not int or not -1 <= mark <= LONG_MAX:
         raise CorruptLogFile(
             f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, and holds no {_MARK}: no row id is known to be free; "
-            "restore the log from a copy",
+            "ask the engine that wrote it",
             domain=ROW_TRACKING_DOMAIN,
         )
     return mark

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import platform
 import random
 import threading
 import time
@@ -28,12 +29,15 @@ from functools import partial
 from typing import Any, BinaryIO, NoReturn, cast
 
 import boto3
+import botocore
 from botocore import exceptions as boto
 from botocore.config import Config
 
+from ..version import __version__
 from .constants import PROBE_PREFIX
 from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
 from .objects import ObjectInfo, Unfinished, check_folder, check_key
+from .redacting import redact_logs
 from .s3_errors import meaning
 from .s3_options import S3Options, is_aws
 from .s3_streams import MultipartSink, RangeSource
@@ -50,6 +54,7 @@ _CONFLICT_ATTEMPTS = 8
 _CONFLICT_WAIT_S = 0.05
 _BODY_ATTEMPTS = 4
 _STREAM_BUFFER_BYTES = 64 << 10
+_AT_ONCE_BYTES = 1 << 20
 
 _ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE")
 """Variables that botocore reads when a client is made: another value means another client."""
@@ -67,6 +72,8 @@ _NO_CREDENTIALS = (
 
 def _raise(error: Exception, uri: str, endpoint: str) -> NoReturn:
     """Raise what an error of botocore means. It never repeats credentials; neither does botocore."""
+    if isinstance(error, boto.HTTPClientError) and isinstance(inner := error.kwargs.get("error"), SluiceError):
+        raise inner from error  # what reading the body raised, which botocore takes for trouble with the connection
     if isinstance(error, boto.ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         message = str(error.response.get("Error", {}).get("Message", ""))
@@ -126,8 +133,10 @@ def _make_client(options: S3Options) -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         parameter_validation=False,
+        # as botocore writes it, put together once: by itself it does so twice for every request
+        user_agent=f"sluice/{__version__} Boto3/{boto3.__version__} Botocore/{botocore.__version__} Python/{platform.python_version()}",
     )
-    return session.client(
+    client = session.client(
         "s3",
         endpoint_url=options.endpoint_url,
         region_name=region,
@@ -136,6 +145,17 @@ def _make_client(options: S3Options) -> Any:
         aws_session_token=options.session_token,
         config=config,
     )
+    client.meta.events.register_last("before-call.s3.PutObject", _send_at_once)
+    redact_logs()  # whatever has loggers is imported by now
+    return client
+
+
+def _send_at_once(params: dict[str, Any], **_: Any) -> None:
+    """Send a small body together with its headers: botocore would ask the server first whether it takes it, a round trip for each PUT."""
+    body = params.get("body")
+    if isinstance(body, io.BytesIO) and body.getbuffer().nbytes <= _AT_ONCE_BYTES:
+        params["body"] = body.getvalue()
+        params["headers"].pop("Expect", None)
 
 
 class S3Store:
@@ -158,6 +178,13 @@ class S3Store:
     def location(self) -> str:
         """The normalised URI of the root."""
         return self._location
+
+    def elsewhere(self, uri: str) -> tuple[S3Store, str] | None:
+        """The bucket of an object outside of this store, reached with the same options, and its key there."""
+        if not uri.startswith("s3://"):
+            return None
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return S3Store(f"s3://{bucket}", self._options), key
 
     @property
     def _endpoint(self) -> str:
@@ -263,7 +290,7 @@ class S3Store:
             except SluiceError as error:
                 _log.warning("the probe object %s/%s was left behind: %s", self._location, key, error)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists: True when this call wrote it.
 
         False means that something is there, which may be our own bytes after a lost reply.
@@ -273,12 +300,14 @@ class S3Store:
         try:
             self._call("head_object", key)
         except ObjectNotFound:
-            self.put(key, data)
+            self._call("put_object", key, Body=data)
             return True
         return False
 
-    def _put_conditionally(self, key: str, data: bytes) -> bool:
+    def _put_conditionally(self, key: str, data: bytes | BinaryIO) -> bool:
         for attempt in range(_CONFLICT_ATTEMPTS):
+            if not isinstance(data, bytes):
+                data.seek(0)  # botocore sends what comes from here on
             try:
                 self._send("put_object", key, Body=data, IfNoneMatch="*")
                 return True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from .datatypes import PrimitiveType, StructField, StructType
 from .errors import InvalidRequest
 from .objects import ObjectStore
+from .partition_maps import partition_texts
 from .partitions import decode_column
 from .records import DeletionVector
 from .scan_file import FileReader, Found, Job, OpenFile
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["iter_files", "read_files", "read_positions"]
 
 _THREADS: Final = 4
+# Of so many files the partition values are decoded together.
+_JOBS_AT_ONCE: Final = 4096
 _THREAD_NAME: Final = "sluice-scan"
 _NOTHING: Final[Mapping[str, Rows]] = {}
 
@@ -52,17 +55,13 @@ def read_files(
     and `version`, when a file is gone, and InvalidRequest for an unknown column.
     """
     scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
-    jobs = scan.jobs(files, chosen)
 
     def read(job: Job) -> pa.Table:
         with closing(scan.reader.open(job)) as opened:
             return scan.reader.read(job, opened).rows
 
-    if len(jobs) <= 1:
-        tables = [read(job) for job in jobs]
-    else:
-        with ThreadPoolExecutor(min(_THREADS, len(jobs)), _THREAD_NAME) as pool:
-            tables = list(pool.map(read, jobs))
+    with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
+        tables = [table for _, table in ahead]
     if not scan.reader.output.names:
         # concat_tables would count no rows.
         return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
@@ -118,10 +117,14 @@ def read_positions(
             yield job.index, found.rows, found.positions
 
 
-def _ahead(jobs: Sequence[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
+def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
     """What `run` makes of each job, in their order; a few are run ahead in threads, and dropped when nobody wants them any more."""
+    first = list(islice(jobs, 2))
+    if len(first) <= 1:
+        yield from ((job, run(job)) for job in first)
+        return
     with ThreadPoolExecutor(_THREADS, _THREAD_NAME) as pool:
-        waiting = iter(jobs)
+        waiting = chain(first, jobs)
         ahead = deque((job, pool.submit(run, job)) for job in islice(waiting, _THREADS))
         try:
             while ahead:
@@ -152,7 +155,7 @@ class _Scan:
         predicate: Predicate | None,
         version: int | None,
     ) -> _Scan:
-        wanted = [each.name for each in schema.fields] if columns is None else [_resolve(name, schema).name for name in columns]
+        wanted = [each.name for each in schema.fields] if columns is None else _resolved(columns, schema)
         needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
         stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partition_columns)
         partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partition_columns)
@@ -160,21 +163,26 @@ class _Scan:
         reader = FileReader(store, StructType([*stored.fields, *partitions]), stored, partitions, output, predicate, version)
         return _Scan(reader, schema, tuple(partition_columns))
 
-    def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> list[Job]:
-        """The files that may hold rows of the answer."""
+    def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
+        """The files that may hold rows of the answer; their partition values are decoded for some files at a time."""
         indices: Sequence[int] = range(files.num_rows)
         predicate = self.reader.predicate
         if predicate is not None and files.num_rows and not chosen:
             kept = predicate.may_match(files, schema=self.table_schema, partition_columns=self.partition_columns)
             files = files.filter(kept)
             indices = pc.indices_nonzero(kept).to_pylist()
-        decoded = [_decode(files, each) for each in self.reader.partition_fields]
+        for start in range(0, files.num_rows, _JOBS_AT_ONCE):
+            part = files.slice(start, _JOBS_AT_ONCE)
+            yield from self._jobs(part, indices[start : start + part.num_rows], deleted)
+
+    def _jobs(self, files: pa.Table, indices: Sequence[int], deleted: Mapping[str, Rows]) -> Iterator[Job]:
+        fields = self.reader.partition_fields
+        texts = partition_texts(files.column("partition_values"), [each.name for each in fields]) if fields else []
+        decoded = [_decode(column, field) for column, field in zip(texts, fields, strict=True)]
         paths, sizes = files.column("path").to_pylist(), files.column("size").to_pylist()
         vectors = _vectors(files)
-        return [
-            Job(index, path, size, tuple(values.slice(row, 1) for values in decoded), vectors.get(row), deleted.get(path))
-            for row, (index, path, size) in enumerate(zip(indices, paths, sizes, strict=True))
-        ]
+        for row, (index, path, size) in enumerate(zip(indices, paths, sizes, strict=True)):
+            yield Job(index, path, size, tuple(values.slice(row, 1) for values in decoded), vectors.get(row), deleted.get(path))
 
 
 def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
@@ -186,21 +194,19 @@ def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
     return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), found, strict=True)}
 
 
-def _decode(files: pa.Table, field: StructField) -> pa.Array:
-    texts = _combined(pc.map_lookup(files.column("partition_values"), field.name, "first"))
+def _decode(texts: pa.Array, field: StructField) -> pa.Array:
     assert isinstance(field.type, PrimitiveType)
     return decode_column(texts, field.type)
 
 
-def _combined(column: Any) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+def _resolved(columns: Sequence[str], schema: StructType) -> list[str]:
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
+    return [_resolve(name, schema).name for name in columns]
 
 
 def _resolve(name: str, schema: StructType) -> StructField:
-    found = schema.get(name)
+    found = schema.get(name) if isinstance(name, str) else None
     if found is None:
         raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
     return found

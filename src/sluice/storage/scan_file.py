@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +12,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from .arrow_input import arrow_input
 from .conform import adapt
 from .datatypes import StructField, StructType
-from .errors import Corrupt, MissingObject, ObjectNotFound, SchemaMismatch, UnsupportedFeature
+from .errors import Corrupt, MissingObject, ObjectNotFound, SchemaMismatch
 from .objects import ObjectStore
-from .partitions import key_inside
 from .records import DeletionVector
 from .schema import to_arrow
+from .uris import object_at
 from .vectors import Rows, positions_of, read_vector
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class FileReader:
     version: int | None
 
     def open(self, job: Job) -> OpenFile:
-        """The file's bytes and its deletion vector. Raises MissingObject."""
+        """The file's bytes and its deletion vector. Raises MissingObject, and UnsupportedFeature where sluice does not reach it."""
         # The vector first: nothing is left open when it cannot be read.
         deleted = job.deleted
         if deleted is None and job.vector is not None:
@@ -93,23 +93,12 @@ class FileReader:
         return OpenFile(self._source(job), deleted)
 
     def _source(self, job: Job) -> pa.NativeFile:
-        key = key_inside(self.store.location, job.path)
-        if key is None:
-            raise UnsupportedFeature(
-                f"data file {job.path!r} lies outside of the table at {self.store.location}, as in a shallow clone; "
-                "copy the table to read it",
-                features=("absolute paths",),
-                access="read",
-            )
+        store, key = object_at(self.store, job.path)
         try:
-            if not job.is_large and not self.store.location.startswith("file:"):
-                return pa.BufferReader(self.store.get(key))
-            stream = self.store.open_input(key)
-            if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
-                # A plain local file: Arrow reads it without coming back to Python.
-                with stream:
-                    return pa.OSFile(stream.name)
-        except (ObjectNotFound, FileNotFoundError) as cause:
+            if not job.is_large and not store.location.startswith("file:"):
+                return pa.BufferReader(store.get(key))
+            return arrow_input(store.open_input(key))
+        except ObjectNotFound as cause:
             at = "" if self.version is None else f" of version {self.version}"
             raise MissingObject(
                 f"data file {job.path!r}{at} of {self.store.location} is gone; restore it, or read a version that does not need it",
@@ -117,7 +106,6 @@ class FileReader:
                 version=self.version,
                 location=self.store.location,
             ) from cause
-        return pa.PythonFile(stream, mode="r")
 
     def read(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Found:
         """The rows of one file."""
@@ -226,10 +214,14 @@ class FileReader:
 
 @contextmanager
 def _decoding(path: str) -> Iterator[None]:
-    """Name the file whose bytes make no sense."""
+    """Name the file whose bytes make no sense, or whose columns are not those of the table."""
     try:
         yield
-    except (pa.ArrowInvalid, SchemaMismatch, OSError) as cause:
+    except SchemaMismatch as cause:
+        raise Corrupt(
+            f"data file {path!r} does not fit the table: {cause.message}", path=path, column=cause.details.get("column")
+        ) from cause
+    except (pa.ArrowInvalid, OSError) as cause:
         if isinstance(cause, OSError) and cause.errno is not None:
             raise  # the machine's trouble, not the file's
         raise Corrupt(f"data file {path!r} cannot be read: {cause}; restore it from a copy", path=path) from cause

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from .arrow_schema import ACCEPTS, arrow_type, from_arrow, kind, to_arrow
 from .conform import conform
+from .constants import CHANGE_COLUMN_NAMES
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, as_nullable, parse_schema, schema_to_json
-from .errors import InvalidRequest, SchemaMismatch
+from .errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
 
 __all__ = [
+    "VOID",
     "ArrayType",
     "DataType",
     "MapType",
@@ -25,8 +28,12 @@ __all__ = [
     "merge",
     "parse_schema",
     "schema_to_json",
+    "stored_schema",
     "to_arrow",
+    "void_columns",
 ]
+
+VOID: Final = PrimitiveType("void")
 
 # Delta refuses these in the names of columns as long as names are not mapped: older Parquet readers trip over them.
 _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
@@ -38,6 +45,8 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         raise SchemaMismatch("the schema has no column; give at least one")
     _check_names(schema, "")
     to_arrow(schema)
+    _refuse_void(schema, "")
+    _refuse_change_columns(schema)
     for name in partition_columns:
         column = next((each for each in schema.fields if each.name == name), None)
         if column is None:
@@ -64,6 +73,41 @@ def _check_names(schema: StructType, path: str) -> None:
         _check_inner_names(each.type, name)
 
 
+def _refuse_change_columns(schema: StructType) -> None:
+    for each in schema.fields:
+        if each.name.lower() in CHANGE_COLUMN_NAMES:
+            raise SchemaMismatch(
+                f"the column name {each.name!r} is taken: whoever reads the table's changes finds {', '.join(CHANGE_COLUMN_NAMES)} beside "
+                "its own columns; rename it",
+                column=each.name,
+            )
+
+
+def void_columns(schema: StructType, path: str = "") -> Iterator[str]:
+    """The paths of what is `void` in a schema."""
+    for each in schema.fields:
+        yield from _voids(each.type, f"{path}{each.name}")
+
+
+def _voids(dtype: DataType, path: str) -> Iterator[str]:
+    match dtype:
+        case PrimitiveType():
+            if dtype == VOID:
+                yield path
+        case ArrayType(element, _):
+            yield from _voids(element, f"{path}.element")
+        case MapType(key, value, _):
+            yield from _voids(key, f"{path}.key")
+            yield from _voids(value, f"{path}.value")
+        case StructType():
+            yield from void_columns(dtype, f"{path}.")
+
+
+def _refuse_void(schema: StructType, path: str) -> None:
+    for each in void_columns(schema, path):
+        raise SchemaMismatch(f"column {each!r} has no type (void): nothing but null could be in it; give it a type", column=each)
+
+
 def _check_inner_names(dtype: DataType, path: str) -> None:
     match dtype:
         case PrimitiveType():
@@ -77,6 +121,51 @@ def _check_inner_names(dtype: DataType, path: str) -> None:
             _check_names(dtype, f"{path}.")
 
 
+@lru_cache(maxsize=256)
+def stored_schema(schema: StructType, partition_columns: tuple[str, ...]) -> StructType:
+    """The part of a table's schema that its data files hold, and its partition columns: everything but `void`, which holds nulls only.
+
+    Raises UnsupportedFeature where leaving it out would lose something: in arrays and maps, or when no column is left.
+    """
+    kept = [each for field in schema.fields if (each := field if field.name in partition_columns else _stored_field(field, "")) is not None]
+    if all(each.name in partition_columns for each in kept):
+        raise _no_place_for_void(", ".join(schema.names))
+    return schema if kept == list(schema.fields) else StructType(kept)
+
+
+def _stored_field(field: StructField, path: str) -> StructField | None:
+    stored = _stored_type(field.type, f"{path}{field.name}")
+    return None if stored is None else field if stored is field.type else replace(field, type=stored)
+
+
+def _stored_type(dtype: DataType, path: str) -> DataType | None:
+    match dtype:
+        case PrimitiveType():
+            return None if dtype == VOID else dtype
+        case StructType(fields):
+            kept = [each for field in fields if (each := _stored_field(field, f"{path}.")) is not None]
+            if not kept:
+                raise _no_place_for_void(path)
+            return dtype if kept == list(fields) else StructType(kept)
+        case ArrayType(element, _):
+            parts = [(element, "element")]
+        case MapType(key, value, _):
+            parts = [(key, "key"), (value, "value")]
+    for part, name in parts:
+        if _stored_type(part, f"{path}.{name}") != part:
+            raise _no_place_for_void(f"{path}.{name}")
+    return dtype
+
+
+def _no_place_for_void(path: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"column {path!r} is void, or holds a void, and Parquet has no place for that; change the column's type with Spark",
+        features=("void",),
+        access="write",
+        column=path,
+    )
+
+
 def merge(table: StructType, data: StructType) -> StructType:
     """The table's schema with the columns that only the data has added at the end, in nested structs too.
 
@@ -84,13 +173,16 @@ def merge(table: StructType, data: StructType) -> StructType:
     could not be stored in it is refused with SchemaMismatch.
     """
     merged = _merge_struct(table, data, "")
-    _check_names(StructType(merged.fields[len(table.fields) :]), "")
+    added = StructType(merged.fields[len(table.fields) :])
+    _check_names(added, "")
+    _refuse_change_columns(added)
     return merged
 
 
 def _merge_struct(table: StructType, data: StructType, path: str) -> StructType:
     fields = [_merge_field(each, data.get(each.name), path) for each in table.fields]
     added = [as_nullable(each) for each in data.fields if table.get(each.name) is None]
+    _refuse_void(StructType(added), path)
     return table if not added and all(a is b for a, b in zip(fields, table.fields, strict=True)) else StructType([*fields, *added])
 
 
@@ -103,6 +195,8 @@ def _merge_field(mine: StructField, theirs: StructField | None, path: str) -> St
 
 def _merge_type(mine: DataType, theirs: DataType, path: str) -> DataType:
     match mine, theirs:
+        case _, PrimitiveType("void"):
+            return mine
         case PrimitiveType(), PrimitiveType() if kind(theirs) in ACCEPTS.get(kind(mine), ()):
             return mine
         case StructType(), StructType():
@@ -115,6 +209,6 @@ def _merge_type(mine: DataType, theirs: DataType, path: str) -> DataType:
             value = _merge_type(mine.value_type, theirs.value_type, f"{path}.value")
             return mine if key is mine.key_type and value is mine.value_type else replace(mine, key_type=key, value_type=value)
     raise SchemaMismatch(
-        f"column {path!r} is {mine} in the table and {theirs} in the data; mergeSchema adds columns but changes no type: cast the data",
+        f"column {path!r} is {mine} in the table and {theirs} in the data; merge_schema adds columns and changes no type: cast the data",
         column=path,
     )

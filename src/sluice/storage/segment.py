@@ -1,4 +1,10 @@
-"""Which files of the log make up a version: found by listing, checked against numbered guarantees."""
+"""Which files of the log make up a version: found by listing, checked against numbered guarantees.
+
+A listing is not one moment. A file that is stored or removed while the listing runs may show or not, each file for itself: beside
+a writer, a folder on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open, see
+`readdir`; a bucket's listing is one moment a page.) A file that was there before the listing began, and stays, does show. So a
+commit that a listing lacks is looked for by its name before it is called missing, and a refusal needs two listings that agree.
+"""
 
 from __future__ import annotations
 
@@ -145,8 +151,14 @@ class LogListing:
         return min((each.version for each in self.checkpoints), default=None)
 
 
+_LISTINGS_MAX = 6
+
+
 def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
-    """The files of the log from version `start` on, ascending by version; what readers do not use is left out."""
+    """The files of the log from version `start` on that one listing shows, ascending by version, without those that no reader uses.
+
+    Beside a writer the listing may hide some of the newest commits: `list_versions` adds them.
+    """
     for info in store.list_from(LOG_FOLDER, version_prefix(start)):
         path = LogPath.parse(info.key)
         if path is not None:
@@ -159,6 +171,19 @@ def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
     Raises TableNotFound where nothing is stored, NotATable where something is stored but no log, VersionNotFound for a
     version that is not there (any more), LogGap when the log lacks a version it must have.
     """
+    doubt = ""
+    for _ in range(_LISTINGS_MAX - 1):
+        try:
+            return _list_segment(store, version)
+        except (LogGap, VersionNotFound, NotATable) as refusal:
+            # A clean-up removed files, or a writer stored some, while this listing ran: another one shows what they did.
+            if str(refusal) == doubt:
+                raise
+            doubt = str(refusal)
+    return _list_segment(store, version)
+
+
+def _list_segment(store: ObjectStore, version: int | None) -> LogSegment:
     hint = last_checkpoint_version(store)
     if hint is not None and (version is None or hint <= version):
         listing = list_versions(store, hint)
@@ -231,7 +256,7 @@ def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[
 
 
 def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
-    """What one listing of the log shows, from version `start` on."""
+    """The log from version `start` on: what a listing shows, and the commits that it hides."""
     listing = LogListing()
     candidates: list[LogFile] = []
     for each in list_log(store, start):
@@ -243,7 +268,32 @@ def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
         elif each.path.is_checkpoint:
             candidates.append(each)
     listing.checkpoints = sorted(_complete(candidates), key=_preference)
+    _add_hidden(store, listing, start)
     return listing
+
+
+def _add_hidden(store: ObjectStore, listing: LogListing, start: int) -> None:
+    """Add the commits that were stored while the listing ran and that it does not show.
+
+    Commits are stored in order. So every commit above a hidden one is as new as it is: the search goes down from the latest one
+    and ends at the first name that is not there. That commit was removed, and so were the others that the listing lacks.
+    """
+    if not listing.commits:
+        return
+    first = listing.checkpoints[-1].version + 1 if listing.checkpoints else start
+    lowest, latest = min(*listing.commits, first), max(listing.commits)
+    if len(listing.commits) == latest - lowest + 1:
+        return
+    for version in range(latest - 1, lowest - 1, -1):
+        if version in listing.commits:
+            continue
+        path = LogPath.parse(commit_path(version))
+        assert path is not None
+        try:
+            found = store.head(path.key)
+        except ObjectNotFound:
+            return
+        listing.commits[version] = LogFile(path, found.size, found.modified_ms)
 
 
 def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:

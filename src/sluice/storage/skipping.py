@@ -38,6 +38,7 @@ from .expressions.nodes import (
     walk,
 )
 from .file_stats import Stats
+from .partition_maps import partition_texts
 from .partitions import decode_column
 from .schema import PrimitiveType, StructType
 
@@ -117,11 +118,10 @@ class _Evidence:
         self._unknown = _Answers(self._yes, self._yes, self._yes)
         read = {part.path: part.type for root in roots for part in walk(root) if isinstance(part, Column)}
         tops = {path[0] for path in read}
-        values = {
-            field.name: decode_column(pc.map_lookup(files["partition_values"], query_key=name, occurrence="first"), field.type)
-            for name in partition_columns
-            if (field := schema.get(name)) is not None and field.name in tops and isinstance(field.type, PrimitiveType)
-        }
+        fields = {name: field for name in partition_columns if (field := schema.get(name)) is not None and field.name in tops}
+        typed = {name: field.type for name, field in fields.items() if isinstance(field.type, PrimitiveType)}
+        texts = partition_texts(files["partition_values"], list(typed)) if typed else []
+        values = {fields[name].name: decode_column(column, typed[name]) for name, column in zip(typed, texts, strict=True)}
         self._partitions = frozenset(values)
         self._values = pa.table(values) if values else pa.table({"": pa.nulls(self._count)})
         wanted = {path: kind for path, kind in read.items() if path[0] not in values and not pa.types.is_struct(kind)}
@@ -143,6 +143,8 @@ class _Evidence:
             case IsNull():
                 span = self.span(node.term)
                 return _Answers(span.null, span.value, self._no)
+            case Compare() if pa.types.is_null(node.at):
+                return self._unknown  # of two void columns, which Arrow does not compare
             case Compare():
                 return self._compared(node.op, self.span_at(node.left, node.at), self.span_at(node.right, node.at))
             case In():

@@ -6,18 +6,26 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from .checkpoint import read_checkpoint
 from .codec import decode, decode_commit
 from .constants import ICT_ENABLEMENT_VERSION_KEY
 from .errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
 from .features import in_commit_timestamps
+from .log_state import read_state
 from .objects import ObjectStore
 from .paths import commit_path
-from .records import CommitInfo, Metadata
+from .records import CommitInfo
 from .replay import ReplayState
 from .segment import LogListing, list_segment, list_versions
 
-__all__ = ["commit_info", "file_times", "in_commit_timestamp", "iso_time", "read_commit", "version_at"]
+__all__ = [
+    "commit_info",
+    "file_times",
+    "in_commit_timestamp",
+    "iso_time",
+    "leading_commit_info",
+    "read_commit",
+    "version_at",
+]
 
 # The first line of a commit is its commitInfo, which is nearly always smaller than this.
 _FIRST_READ_BYTES = 64 * 1024
@@ -51,17 +59,29 @@ def read_commit(store: ObjectStore, version: int) -> bytes:
 
 def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
     """What the commit of a version says about itself, or None where it says nothing. Raises what `read_commit` raises."""
-    key = commit_path(version)
-    try:
-        start = store.get_range(key, 0, _FIRST_READ_BYTES)
-    except ObjectNotFound:
-        start = b""
-    line, newline, _ = start.partition(b"\n")
-    if newline and line.startswith(b'{"commitInfo"'):
-        action = decode(line)
-        return action if isinstance(action, CommitInfo) else None
-    actions = decode_commit(read_commit(store, version), name=key)
+    leading = leading_commit_info(store, version)
+    if leading is not None:
+        return leading
+    actions = decode_commit(read_commit(store, version), name=commit_path(version))
     return next((action for action in actions if isinstance(action, CommitInfo)), None)
+
+
+def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
+    """The same where it is the first action of its commit, as it must be with in-commit timestamps; None where it is not.
+
+    Costs one small request, however many files the commit adds, and answers None for a commit that is not there.
+    """
+    try:
+        start = store.get_range(commit_path(version), 0, _FIRST_READ_BYTES)
+    except ObjectNotFound:
+        return None
+    if not start.startswith(b'{"commitInfo"'):
+        return None
+    line, newline, _ = start.partition(b"\n")
+    if not newline and len(start) == _FIRST_READ_BYTES:
+        line = read_commit(store, version).partition(b"\n")[0]
+    action = decode(line)
+    return action if isinstance(action, CommitInfo) else None
 
 
 def in_commit_timestamp(store: ObjectStore, version: int) -> int:
@@ -96,9 +116,8 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
             location=store.location,
             timestamp_ms=timestamp_ms,
         )
-    state = ReplayState() if segment.checkpoint is None else read_checkpoint(store, segment.checkpoint, with_files=False)
-    state = state.after(decode_commit(store.get(each.key), name=each.key) for each in segment.deltas)
-    by_file, by_commit = _split_at_enablement(commits, state.metadata)
+    state = read_state(store, segment)
+    by_file, by_commit = _split_at_enablement(commits, state)
     if by_commit and (not by_file or timestamp_ms >= in_commit_timestamp(store, by_commit[0])):
         times: Sequence[int] = _InCommitTimes(store, by_commit)
         versions = by_commit
@@ -118,9 +137,10 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
     return versions[index]
 
 
-def _split_at_enablement(commits: list[int], metadata: Metadata | None) -> tuple[list[int], list[int]]:
+def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[int], list[int]]:
     """The versions whose time is that of their file, and those that carry their own."""
-    if metadata is None or not in_commit_timestamps(metadata):
+    protocol, metadata = state.protocol, state.metadata
+    if protocol is None or metadata is None or not in_commit_timestamps(protocol, metadata):
         return commits, []
     since = metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY)
     # Without an enablement version they were on from the beginning.

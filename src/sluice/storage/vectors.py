@@ -20,21 +20,23 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from .errors import BadChecksum, Corrupt, InvalidRequest, MissingObject, ObjectNotFound, UnsupportedFeature
+from .errors import BadChecksum, Corrupt, InvalidRequest, MissingObject, ObjectNotFound
 from .objects import ObjectStore, check_key
-from .partitions import key_inside
 from .records import DeletionVector
+from .uris import key_inside, object_at
 
 __all__ = [
     "INLINE_BYTES_MAX",
     "Rows",
     "decode_payload",
     "encode_payload",
+    "from_text",
     "inline_rows",
     "plan_vector",
     "positions_of",
     "read_vector",
     "rows_at",
+    "to_text",
     "vector_key",
 ]
 
@@ -68,9 +70,11 @@ def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
     """The rows that `vector` says are gone.
 
     Raises Corrupt (BadChecksum, MissingObject) when its bytes are not what the log says of them, and UnsupportedFeature for one outside
-    of the table, as in a shallow clone.
+    of the table, as in a shallow clone, that sluice does not reach.
     """
-    key = vector_key(vector, store.location)
+    if vector.storage_type == "p":
+        return _rows_of(vector, _stored(*object_at(store, vector.path_or_inline_dv), vector))
+    key = vector_key(vector)
     return _rows_of(vector, _inline(vector) if key is None else _stored(store, key, vector))
 
 
@@ -90,10 +94,9 @@ def _rows_of(vector: DeletionVector, payload: bytes) -> Rows:
 
 
 def vector_key(vector: DeletionVector, location: str | None = None) -> str | None:
-    """The key of the object that holds `vector`; None for an inline one.
+    """The key of the object in the table that holds `vector`; None for an inline one, and for one outside of the table.
 
-    A vector with an absolute path needs the table's `location`; raises UnsupportedFeature when it lies outside, Corrupt when the
-    descriptor makes no sense.
+    A vector with an absolute path needs the table's `location`. Raises Corrupt when the descriptor makes no sense.
     """
     match vector.storage_type:
         case "i":
@@ -101,15 +104,9 @@ def vector_key(vector: DeletionVector, location: str | None = None) -> str | Non
         case "u":
             return _relative_key(vector)
         case "p":
-            key = None if location is None else key_inside(location, vector.path_or_inline_dv)
-            if key is not None:
-                return key
-            raise UnsupportedFeature(
-                f"deletion vector {vector.path_or_inline_dv!r} lies outside of the table at {location}, as in a shallow clone; "
-                "copy the table to read it",
-                features=("absolute paths",),
-                access="read",
-            )
+            if location is None:
+                raise ValueError("the key of a vector with an absolute path needs the table's location")
+            return key_inside(location, vector.path_or_inline_dv)
     raise _corrupt(vector, f"its storage type {vector.storage_type!r} is none of 'u', 'i' and 'p'")
 
 
@@ -157,6 +154,16 @@ def decode_payload(payload: bytes) -> Rows:
     if rows and rows.max() >> _POSITION_BITS:
         raise ValueError(f"{rows.max()} in it is no position of a row")
     return rows
+
+
+def to_text(rows: Rows) -> str:
+    """A set of rows as text that JSON takes as it is; not a deletion vector of the protocol."""
+    return base64.b85encode(encode_payload(rows)).decode("ascii")
+
+
+def from_text(text: str) -> Rows:
+    """The rows in a text of `to_text`. Raises ValueError for any other text."""
+    return decode_payload(base64.b85decode(text))
 
 
 def rows_at(positions: pa.Array | pa.ChunkedArray) -> Rows:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, require_head, require_history
 from ..coordinator.clock import Timeout, bounding
 from ..coordinator.committer import Committer
-from ..coordinator.connect import connect
 from ..coordinator.context import TableContext
 from ..coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
-from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
-from ..coordinator.presence import presence_of
-from ..coordinator.records import ClientName, Head
-from ..storage.actions import Action, decode_commit
+from ..coordinator.records import Head
+from ..coordinator.whose import require_own
+from ..storage.actions import Action, actions_of
 from ..storage.errors import (
     CorruptLogFile,
     ForeignCommit,
@@ -35,19 +27,22 @@ from ..storage.errors import (
     VersionNotFound,
 )
 from ..storage.features import is_managed
-from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
+from ..storage.texts import stored_text
+from .address import TableAddress
 from .opening import all_published, first_published
 
-__all__ = ["CONSISTENCIES", "Access", "TableAddress", "check_consistency", "this_client"]
+__all__ = ["CONSISTENCIES", "Access", "check_consistency", "require_own_coordinator"]
 
 CONSISTENCIES: Final = ("latest", "published", "serial", "session")
 _SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
+_SNAPSHOTS_BYTES_MAX = 256 * 1024 * 1024
+"""What is kept beside the newest; the lists of files of a table with a million files alone take more."""
 
 
 def check_consistency(consistency: str) -> str:
@@ -65,46 +60,10 @@ def check_consistency(consistency: str) -> str:
     return consistency
 
 
-def this_client(application: str | None = None) -> ClientName:
-    """How this process is named in the history; `application` defaults to the program's name."""
-    name = application or os.environ.get("SLUICE_APPLICATION") or Path(sys.argv[0] or "python").name
-    return ClientName(socket.gethostname(), os.getpid(), name)
-
-
-@dataclass(frozen=True, slots=True)
-class TableAddress:
-    """Where a table is and who coordinates it; picklable, so that it travels to executors and commit processes."""
-
-    location: str
-    coordinator: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # there may be credentials among them
-    application: str | None = None
-
-    @staticmethod
-    def of(
-        location: str | os.PathLike[str],
-        coordinator: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        application: str | None = None,
-    ) -> TableAddress:
-        """The address, with the location in its normal form. Raises UnknownScheme."""
-        return TableAddress(normalise(location), coordinator, dict(storage_options or {}), application)
-
-    def store(self) -> ObjectStore:
-        """The object store below the location."""
-        return open_store(self.location, self.storage_options)
-
-    def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with; connects to the coordinator and announces this client."""
-        return TableContext(
-            objects=self.store(),
-            tree=TableTree(self.location),
-            connect=partial(connect, self.coordinator),
-            limits=limits or Limits(),
-            client=(client := this_client(self.application)),
-            presence=presence_of(self.coordinator, client.application),
-            stores=partial(open_store, options=self.storage_options),
-        )
+def require_own_coordinator(address: TableAddress, context: TableContext, snapshot: Snapshot) -> None:
+    """Raise WrongCoordinator when the table names another coordinator than the one of the address."""
+    configuration = snapshot.configuration if is_managed(snapshot.protocol) else {}
+    context.in_session(lambda session: require_own(session, address.coordinator, configuration, address.location))
 
 
 class Access:
@@ -154,6 +113,7 @@ class Access:
                 Access(address, store, Committer(context))._refuse_beyond(latest, require_head(context))
             raise
         context = context or address.context(limits)
+        require_own_coordinator(address, context, snapshot)
         head = require_history(context) if is_managed(snapshot.protocol) else None
         if head is None or head.detached:
             snapshot = all_published(context, snapshot)
@@ -163,6 +123,7 @@ class Access:
                     f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
                     location=address.location,
                 )
+            require_own_coordinator(address, context, snapshot)
             head = require_history(context)
         access = Access(address, store, Committer(context), consistency)
         access._keep(snapshot)
@@ -180,10 +141,19 @@ class Access:
             )
         return self.committer
 
-    def head(self) -> Head:
-        """The decided state of the table, as of now. Raises ProtocolMismatch when writers of another node protocol took over."""
-        self._head = require_head(self.ours.context)
+    def head(self, *, ahead: bool = False) -> Head:
+        """The decided state of the table, as of now. Raises ProtocolMismatch when writers of another node protocol took over.
+
+        With `ahead` the same look serves a commit that follows soon, where that will not queue anyhow.
+        """
+        self._head = require_head(self.ours.context, ahead=ahead and self.ours.tries_directly)
         return self._head
+
+    def require_log(self) -> None:
+        """Raise LogGap or TableDropped when the log is gone that this object has read."""
+        known = self._newest()
+        if known is not None:
+            self.ours.publisher.log_presence.require(known.version)
 
     def known_head(self) -> Head:
         """The head as this client saw it last, which is enough for what only asks whether anything changed since."""
@@ -223,7 +193,10 @@ class Access:
                     return self._read_session()
                 if level == "serial":
                     self.committer.settle_queue(deadline)
-                return self._decided(self.fresh_head())
+                head = self.fresh_head()
+                found = self._decided(head)
+                self.committer.help_to_publish(head)
+                return found
         except OutcomeUnknown as undecided:
             raise Unavailable(
                 f"what is queued for {self.address.location} could not be decided in the time given (transaction "
@@ -286,11 +259,11 @@ class Access:
         versions = range(known.version + 1, mine + 1)
         return self._keep(known.advance([(version, self._commit(version)) for version in versions]))
 
-    def _commit(self, version: int) -> Sequence[Action]:
+    def _commit(self, version: int) -> Iterable[Action]:
         """A ratified version: as this client made it, else from its file, else (it is not published yet) from the coordinator."""
         content = self.ours.log.known(version)
         try:
-            return decode_commit(content or self.store.get(commit_path(version)), name=commit_path(version))
+            return actions_of(content or stored_text(self.store, commit_path(version)), name=commit_path(version))
         except ObjectNotFound:
             return self.ours.log.actions(version)
 
@@ -336,9 +309,16 @@ class Access:
     def _keep(self, fresh: Snapshot) -> Snapshot:
         with self._lock:
             self._snapshots[fresh.version] = fresh
-            while len(self._snapshots) > _SNAPSHOTS_KEPT:
+            while len(self._snapshots) > _SNAPSHOTS_KEPT or self._held_beside(fresh) > _SNAPSHOTS_BYTES_MAX:
                 del self._snapshots[min(self._snapshots)]
         return fresh
+
+    def _held_beside(self, fresh: Snapshot) -> int:
+        """The bytes that the snapshots take beside this one."""
+        held: dict[int, int] = {}
+        for snapshot in self._snapshots.values():
+            held.update(snapshot.held)
+        return sum(size for table, size in held.items() if table not in fresh.held)
 
     def _newest(self) -> Snapshot | None:
         with self._lock:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
-from ..coordinator.clock import Timeout, bounding
+from ..coordinator.clock import SystemClock, Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.connect import connect
 from ..coordinator.layout import TABLES
 from ..coordinator.outcomes import Commit, Outcome
 from ..storage.errors import InvalidRequest, UnknownScheme
-from .access import TableAddress
+from .address import TableAddress
 
 __all__ = ["outcome"]
 
@@ -36,12 +36,13 @@ def outcome(
     """
     if not isinstance(transaction_id, str) or not transaction_id:
         raise InvalidRequest(f"transaction_id={transaction_id!r}: give the id of a transaction, as `Transaction.id` tells it")
-    committers = [Committer(address.context()) for address in _tables(coordinator, storage_options)]
-    found = Outcome("unknown")
-    for after in (_RECORDS_ONLY, -1):
-        found = _look(committers, transaction_id, timeout_s, after, found)
-        if found.error is not None or found.commits:
-            break
+    with bounding(timeout_s, SystemClock()) as limit:
+        committers = [Committer(address.context()) for address in _tables(coordinator, storage_options)]
+        found = Outcome("unknown")
+        for after in (_RECORDS_ONLY, -1):
+            found = _look(committers, transaction_id, limit, after, found)
+            if found.error is not None or found.commits:
+                break
     return found
 
 

@@ -8,7 +8,7 @@ Reorganisations (`dataChange` = false) show nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,14 +25,15 @@ from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata,
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
 from ..storage.filetable import add_rows
 from ..storage.objects import ObjectStore
-from ..storage.partitions import key_inside
 from ..storage.paths import commit_path
 from ..storage.predicate import Predicate
 from ..storage.scan import read_positions
 from ..storage.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ..storage.timetravel import read_commit
+from ..storage.uris import key_inside
 from ..storage.vectors import Rows, positions_of, read_vector, vector_key
-from .access import Access, TableAddress
+from .access import Access
+from .address import TableAddress
 from .change_data import CHANGE_TYPE, DELETE, INSERT
 from .net_changes import without_copies
 from .version_range import VersionRange, range_by_time, range_by_version
@@ -158,7 +159,7 @@ class _Piece:
     """Whether what the version deleted and inserted may have rows in common that were only copied."""
 
 
-def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Sequence[Action]) -> Iterator[_Piece]:
+def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
     """What a version changed: deleted rows first."""
     told = [each for each in actions if isinstance(each, AddCDCFile)]
     for each in told:
@@ -182,7 +183,7 @@ def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Sequence[Ac
             yield _Piece(version, time_ms, added, INSERT, back, copies)
 
 
-def _changes_rows(version: int, actions: Sequence[Action]) -> bool:
+def _changes_rows(version: int, actions: Iterable[Action]) -> bool:
     """Whether the version deleted or updated rows, and did not replace them: then it may have copied rows to new files."""
     commit = winner_of(version, actions)
     return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
@@ -232,7 +233,7 @@ class _Query:
     def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> _Query:
         struct = parse_schema(span.metadata.schema_string)
         full = changes_schema(struct)
-        predicate = Predicate.parse(where, full) if isinstance(where, str) else where
+        predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
         names = [_name(full, name) for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
@@ -245,13 +246,13 @@ class _Query:
         pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
         return self._read(pieces)
 
-    def _commits(self, versions: range) -> Iterator[tuple[int, Sequence[Action]]]:
+    def _commits(self, versions: range) -> Iterator[tuple[int, Iterable[Action]]]:
         """The versions with their actions, fetched some at a time; the first ones now, for a cleanup takes the oldest first."""
         windows = [versions[start : start + _COMMITS] for start in range(0, len(versions), _COMMITS)]
         first = [] if not windows else self._fetch(windows[0])
         return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
 
-    def _fetch(self, versions: range) -> list[tuple[int, Sequence[Action]]]:
+    def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
         committer = self.access.committer
         if committer is not None and not self.span.published:
             with suppress(LogGap):  # then the log alone is read, which tells what is there instead
@@ -260,7 +261,7 @@ class _Query:
             contents = list(pool.map(lambda version: read_commit(self.access.store, version), versions))
         return [(v, decode_commit(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
 
-    def _pieces(self, version: int, actions: Sequence[Action]) -> Iterator[_Piece]:
+    def _pieces(self, version: int, actions: Iterable[Action]) -> Iterator[_Piece]:
         info = next((each for each in actions if isinstance(each, CommitInfo)), None)
         own = None if info is None else info.in_commit_timestamp
         try:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..coordinator.kinds import Kind
+from ..coordinator.limits import Limits
 from ..storage.actions import AddFile
 from ..storage.assignments import Assignments
 from ..storage.errors import InvalidRequest
-from ..storage.filetable import adds_of, picked
+from ..storage.filetable import picked
 from ..storage.predicate import Predicate
+from ..storage.removals import Removals
 from .draft import Draft
 from .property_rules import primary_key_of
 from .steps import Step, written
-from .transactions import Reads
+from .transactions import Reads, require_room
 from .writing import WritePlan, check_rows
 
-__all__ = ["Replaced", "add_files", "delete_rows", "reads_in", "replaced_by", "truncate_rows", "update_rows"]
+__all__ = [
+    "Replaced",
+    "add_files",
+    "delete_rows",
+    "reads_in",
+    "replaced_by",
+    "replaced_whole",
+    "require_room_for",
+    "truncate_rows",
+    "update_rows",
+]
+
+_LISTED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +54,14 @@ def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Read
     sql = "" if predicate is None else predicate.to_sql()
     if draft.uses_vectors:
         return Reads(predicates=(sql,))
-    return Reads(predicates=(sql,), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path)))
+    return Reads(predicates=(sql,), files=_listed(draft, files))
+
+
+def _listed(draft: Draft, files: pa.Table) -> tuple[str, ...] | None:
+    """The paths of files of the base; None for more than any footprint lists."""
+    if files.num_rows > _LISTED_MAX:
+        return None
+    return tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
 
 
 def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table, *, exactly: bool = False) -> int:
@@ -51,10 +73,9 @@ def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table,
         surely = pa.repeat(pa.scalar(True), files.num_rows)
     else:
         surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
-    whole = list(adds_of(picked(files, surely)))
+    whole = picked(files, surely)
     rows = draft.count(whole, exactly=exactly)
-    for add in whole:
-        draft.drop(add)
+    draft.drop_all(whole)
     for found in draft.find(predicate, picked(files, pc.invert(surely)), columns=[]):
         draft.delete(found.file, found.positions)
         rows += len(found.positions)
@@ -63,6 +84,8 @@ def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table,
 
 def delete_rows(draft: Draft, where: str) -> tuple[Reads, Step | None]:
     """Delete the rows that satisfy `where`; no step when there are none."""
+    if where is None:
+        raise InvalidRequest('delete needs a condition, such as "delay > 0"; to remove all rows use truncate()')
     predicate = Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
@@ -77,7 +100,7 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an expression that cannot be used, ConstraintViolated and SchemaMismatch for what it makes of a row.
     """
-    _require_no_keys(draft, assigned)
+    _require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
     assignments = Assignments.parse(assigned, draft.schema)
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
@@ -110,10 +133,10 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
     return sum(len(positions) for _, positions in gone)
 
 
-def _require_no_keys(draft: Draft, assigned: Mapping[str, str]) -> None:
+def _require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
     key = primary_key_of(draft.metadata.configuration, draft.schema)
     keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
-    named = [name for name in assigned if name.lower() in keys]
+    named = [name for name in assigned if str(name).lower() in keys]
     if named:
         raise InvalidRequest(
             f"update sets {', '.join(map(repr, named))}, and where a row is and its primary key (sluice.primaryKey) tell it apart from "
@@ -147,7 +170,22 @@ def _speaks_of_partitions(draft: Draft, predicate: Predicate) -> bool:
 def _reads_whole_files(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
     """What replaces whole files depends on each of them as it is."""
     sql = "" if predicate is None else predicate.to_sql()
-    return Reads(predicates=(sql,), files=tuple(path for path in files["path"].to_pylist() if not draft.is_own(path)))
+    return Reads(predicates=(sql,), files=_listed(draft, files))
+
+
+def require_room_for(draft: Draft, plan: WritePlan, limits: Limits) -> None:
+    """Raise InvalidRequest when what a plan replaces is more than one transaction can remove: before its rows are written."""
+    if plan.mode not in ("append", "dynamic"):
+        require_room(Removals.least_bytes(replaced_whole(draft, replaced_by(draft, plan, ()))), limits)
+
+
+def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
+    """The files that go as a whole, as far as that is known without reading them."""
+    predicate, files = replaced.predicate, replaced.files
+    if predicate is None:
+        return files
+    surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    return files.filter(pc.fill_null(surely, False))
 
 
 def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:

@@ -15,23 +15,29 @@ from ..coordinator.errors import ConcurrentModification, ProtocolChangedExceptio
 from ..coordinator.identity import another_id
 from ..coordinator.outcomes import Commit
 from ..coordinator.plans import close_plan, open_plan
+from ..coordinator.reserved import release_nodes
+from ..coordinator.tickets import Ticket, leave_ticket
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
+from ..storage.predicate import Predicate
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
-from .access import Access, TableAddress
-from .creation import access_for_creation, first_actions, new_table
+from .access import Access
+from .address import TableAddress
+from .chances import Chance, advice
+from .creation import access_for_creation, first_actions, named_after_coordinator, new_table, require_empty
 from .locking import lease_paths
 from .once import check_application_transaction
 from .plan_check import check_plan
 from .planning import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
 from .property_rules import primary_key_of
+from .scopes import scope_of_reads
 from .steps import written
 from .transaction import Transaction
 from .transactions import Change, Reads, commit_change
 from .writing import WritePlan
 
-__all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "plan_creation", "plan_write"]
+__all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,19 +51,28 @@ def plan_write(
     merge_schema: bool,
     transaction: tuple[str, int] | None,
     read_version: int | None = None,
+    read_where: str | None = None,
 ) -> WritePlan:
     """Check what can be checked before any row is there. Raises InvalidRequest and its kinds.
 
-    What replaces rows is made on `read_version` (the latest one when None): rows that others append meanwhile stay.
+    What replaces rows is made on `read_version` (the latest one when None): rows that others append meanwhile stay. An append with a
+    `read_version` depends on what that version held, all of it or the rows that satisfy `read_where`.
     """
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
     check_application_transaction(transaction)
     appends_to_newest = mode == "append" and read_version is None
-    snapshot = newest_for_append(access) if appends_to_newest else snapshot_for_change(access, read_version)
+    numbered = transaction is not None
+    read = partial(newest_for_append, access) if appends_to_newest else partial(snapshot_for_change, access, read_version)
+    snapshot = read(numbered=numbered)
     if mode != "append":
         require_replaceable(access.address.location, snapshot)
     _require_no_key(access.address, snapshot.metadata)
+    depends = mode == "append" and read_version is not None
+    if read_where is not None:
+        if not depends:
+            raise InvalidRequest(f"read_where={read_where!r}: only an append with a read_version depends on a condition", where=read_where)
+        Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
     plan = plan_on(
         access.address,
         snapshot.metadata,
@@ -69,7 +84,8 @@ def plan_write(
         merge_schema=merge_schema,
         transaction=transaction,
     )
-    return replace(plan, leases=lease_paths(access))
+    now = access.ours.context.clock.now_ms()
+    return replace(plan, depends=depends, read_where=read_where, leases=lease_paths(access), planned_ms=now)
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -89,12 +105,20 @@ def plan_creation(
     partition_by: Sequence[str],
     properties: dict[str, str],
     transaction: tuple[str, int] | None,
+    *,
+    allow_nonempty: bool = False,
 ) -> WritePlan:
-    """A plan whose commit creates the table together with its first rows."""
+    """A plan whose commit creates the table together with its first rows.
+
+    Raises InvalidRequest where other files lie, unless they are allowed.
+    """
     check_application_transaction(transaction)
     metadata = new_table(schema, partition_by, properties)
     _require_no_key(address, metadata)
-    return WritePlan(address, open_plan(address.context()), metadata, transaction=transaction)
+    if not allow_nonempty:
+        require_empty(address.store())
+    context = address.context()
+    return WritePlan(address, open_plan(context), metadata, transaction=transaction, planned_ms=context.clock.now_ms())
 
 
 def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
@@ -104,8 +128,9 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
     to that one as the plan's mode says.
     """
     try:
-        access = access_for_creation(plan.address)
-        first = first_actions(plan.metadata, access.ours.context.clock.now_ms())
+        access = access_for_creation(plan.address, allow_nonempty=True)  # it was looked when the write was planned
+        context = access.ours.context
+        first = first_actions(named_after_coordinator(context, plan.address.coordinator, plan.metadata), context.clock.now_ms())
         change = Change(
             plan.transaction_id,
             "CREATE TABLE AS SELECT",
@@ -170,7 +195,10 @@ def abandon_plan(plan: WritePlan) -> None:
     What goes wrong here is left to garbage collection.
     """
     try:
-        close_plan(plan.address.context(), plan.transaction_id)
+        context = plan.address.context()
+        if plan.turns:
+            release_nodes(context.coordination, plan.turns)
+        close_plan(context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
@@ -180,17 +208,48 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
     """Close the plan when it was committed, and when it never can be."""
     try:
         yield
-    except (ConcurrentModification, Refused, TransactionExpired):
+    except (ConcurrentModification, Refused, TransactionExpired) as lost:
+        if isinstance(lost, ConcurrentModification):
+            note_loss(access, plan, lost)
+        _release_turns(access, plan)
         close_plan(access.ours.context, plan.transaction_id)
         raise
+    _release_turns(access, plan)
     access.ours.background.submit(partial(close_plan, access.ours.context, plan.transaction_id))
+
+
+def _release_turns(access: Access, plan: WritePlan) -> None:
+    """Let others go on who wait for the plan's turns. The verdict stays what it is: what goes wrong here ends with the turns' time."""
+    if not plan.turns:
+        return
+    try:
+        release_nodes(access.ours.context.coordination, plan.turns)
+    except SluiceError as trouble:
+        _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
+
+
+def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> None:
+    """Leave a ticket for the next attempt at a plan that lost, which may be another process's, and let the refusal say so."""
+    if plan.mode == "append" and not plan.depends:
+        return
+    context, where = access.ours.context, None
+    if not plan.losses and plan.mode != "dynamic":
+        condition = plan.where if plan.mode == "overwrite" else plan.read_where
+        try:
+            where = scope_of_reads(access.at(plan.read_version), Reads(predicates=(condition or "",)))
+        except SluiceError as trouble:
+            _log.info("the whole of %s is taken for what transaction %s read: %s", access.address.location, plan.transaction_id, trouble)
+    took_s = max(0.0, (context.clock.now_ms() - plan.planned_ms) / 1000)
+    application = context.client.application
+    leave_ticket(context, Ticket(application, plan.work, where, took_s, plan.losses + 1))
+    lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
 def commit_write(
     access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
 ) -> Commit | None:
     """Commit the files of a plan according to its mode; None when nothing would change."""
-    if plan.mode != "append":
+    if plan.mode != "append" or plan.depends:
         check_plan(access, plan, files)  # before files are read for what is replaced
     transaction = Transaction(
         access,
@@ -198,19 +257,24 @@ def commit_write(
         transaction_id=plan.transaction_id,
         isolation=plan.isolation,
         leases=plan.leases,
+        turns=plan.turns,
+        chance=Chance(access.ours.context.clock, tells=False),
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,
         filed_after=filed_after,
         once=filed_after is not None,
+        numbered_since=plan.read_version,
     )
+    if plan.depends:
+        transaction.depend_on(plan.read_where)
     transaction.stage(plan, files)
     return transaction.commit()
 
 
 def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
     """The snapshot a plan speaks of: its own version for what replaces, for an append any later one with the same metadata."""
-    if plan.mode == "append":
+    if plan.mode == "append" and not plan.depends:
         snapshot = access.current() if access.current().version >= plan.read_version else access.latest()
         if snapshot.metadata == plan.metadata:
             return snapshot

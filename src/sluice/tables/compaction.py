@@ -16,8 +16,9 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..coordinator.clock import Clock, Timeout
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Clock, Timeout
 from ..coordinator.errors import NotCommitted
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -34,7 +35,7 @@ from ..storage.wide_stats import record_count
 from .access import Access
 from .bins import Bin, plan_bins
 from .rewriting import Output, Rewriter
-from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id, validate
+from .transactions import Change, Reads, commit_change, new_transaction_id, validate
 from .writing import file_size_of, indexed_columns_of
 from .zorder import z_columns
 
@@ -100,19 +101,24 @@ def stage_compaction(
     *,
     target_file_size: int | str | None = None,
     z_order_by: str | Sequence[str] | None = None,
+    snapshot: Snapshot | None = None,
+    untouched: pa.BooleanArray | None = None,
+    transaction_id: str | None = None,
+    label: str = "",
 ) -> StagedCompaction | None:
     """Write the files of a compaction of the latest version; None when there is nothing to do.
 
-    Raises InvalidRequest and its kinds before anything is read, ConcurrentModification as soon as it can no longer be committed.
+    A transaction that compacts gives its own `snapshot`, which of its files it left `untouched`, its id, and a label for its files'
+    names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification as soon as it can no longer be committed.
     """
     clock = access.ours.context.clock
-    snapshot = access.latest()
+    snapshot = access.latest() if snapshot is None else snapshot
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     schema = parse_schema(snapshot.metadata.schema_string)
     asked = _request(snapshot, schema, mode, where, target_file_size, z_order_by)
     bins = plan_bins(
         snapshot.files,
-        _in_scope(snapshot, schema, asked),
+        _in_scope(snapshot, schema, asked, untouched),
         snapshot.partition_columns,
         target_bytes=asked.target_bytes,
         base=asked.mode == "major",
@@ -122,8 +128,10 @@ def stage_compaction(
         _log.info("%s has nothing to compact (%s): no version was made", access.address.location, asked.mode)
         return None
     layout = FileFormat(schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes)
-    rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, new_transaction_id(access), asked.z_order)
-    change = partial(_change, clock, snapshot, schema, asked, rewriter.transaction_id, bins)
+    owner = transaction_id or new_transaction_id(access)
+    tag = f"{owner}-{label}" if label else owner
+    rewriter = Rewriter(access.store, snapshot.files, snapshot.version, schema, layout, tag, asked.z_order)
+    change = partial(_change, clock, snapshot, schema, asked, owner, bins)
     outputs = _written(rewriter, bins, _Lookout(access, change([_yet_unwritten(snapshot, one, asked) for one in bins])))
     return StagedCompaction(access, change(outputs), rewriter)
 
@@ -166,10 +174,11 @@ def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
         ) from None
 
 
-def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request) -> pa.BooleanArray | None:
+def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:
     if asked.predicate is None:
-        return None
-    return asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
+        return untouched
+    inside = asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
+    return inside if untouched is None else pc.and_(inside, untouched)
 
 
 class _Lookout:

@@ -10,17 +10,20 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..coordinator.bootstrap import check_tree, make_tree, remove_new_tree, reopen_tree, require_head
-from ..coordinator.clock import Timeout
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
 from ..coordinator.committer import Committer
 from ..coordinator.context import TableContext
+from ..coordinator.dropping import Tombstone, read_tombstone, remove_closed_tree
 from ..coordinator.errors import ProtocolChangedException
+from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.outcomes import Commit
 from ..coordinator.presence import list_clients
 from ..coordinator.records import Head
+from ..coordinator.whose import stamp
 from ..storage.actions import Action, Metadata
-from ..storage.constants import PROBE_PREFIX
+from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY, PROBE_PREFIX
 from ..storage.constraints import Constraints
-from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
+from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, Unavailable
 from ..storage.features import (
     FEATURE_PREFIX,
     check_asked_features,
@@ -31,16 +34,19 @@ from ..storage.features import (
     upgrade_for_attach,
 )
 from ..storage.objects import ObjectStore
+from ..storage.paths import commit_path
 from ..storage.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ..storage.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
-from ..storage.segment import latest_version
+from ..storage.segment import latest_version, list_versions
 from ..storage.snapshot import Snapshot
-from .access import Access, TableAddress
+from .access import Access, require_own_coordinator
+from .address import TableAddress
+from .garbage import first_stranger
 from .opening import all_published
 from .property_rules import check_asked, check_settings, is_on, with_defaults
-from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id
+from .transactions import Change, Reads, commit_change, new_transaction_id
 
-__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table"]
+__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "named_after_coordinator", "new_table", "require_empty"]
 
 _log = logging.getLogger(__name__)
 _ICT_KEY = "delta.enableInCommitTimestamps"
@@ -50,6 +56,8 @@ _ICT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
 def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
     """The metadata of a table to be: `first_actions` makes a version of it. Raises InvalidRequest or UnsupportedFeature."""
+    if hasattr(schema, "__arrow_c_schema__"):
+        schema = pa.schema(schema)
     if not isinstance(schema, (pa.Schema, StructType)):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
     struct = schema if isinstance(schema, StructType) else from_arrow(schema)
@@ -67,6 +75,12 @@ def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], prope
     check_writable(new_protocol(struct, configuration), metadata)
     Constraints.of(struct, metadata)
     return metadata
+
+
+def named_after_coordinator(context: TableContext, coordinator: str | None, metadata: Metadata) -> Metadata:
+    """The metadata with the properties that name the table's coordinator."""
+    configuration = context.in_session(lambda session: stamp(session, coordinator, metadata.configuration))
+    return replace(metadata, configuration=configuration)
 
 
 def first_actions(metadata: Metadata, clock_ms: int) -> tuple[Action, ...]:
@@ -88,14 +102,35 @@ def _require_writable(store: ObjectStore) -> None:
         _log.warning("%s/%s was left behind: %s", store.location, probe, error)
 
 
-def access_for_creation(address: TableAddress) -> Access:
-    """A way to commit the first version at a location where no table is.
+def require_empty(store: ObjectStore) -> None:
+    """Raise InvalidRequest where files lie that a table would take for its own, or a person would not look for in one."""
+    key = first_stranger(store.list_from("", recursive=True))
+    if key is not None:
+        raise InvalidRequest(
+            f"{store.location} is not empty: it holds {key!r}, which no table of sluice's wrote. Choose an empty place; bring a Delta "
+            "table in with attach; or say that the files may stay beside the table's (allow_nonempty=True, in Spark "
+            "allowNonEmpty=true): then a vacuum reports them, and deletes them only with include_foreign",
+            location=store.location,
+            key=key,
+        )
 
-    Raises TableExists; InvalidRequest when the coordinator remembers a former table there and clients of it may live.
+
+def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Access:
+    """A way to commit the first version at a location where no table is, nor other files, unless these are allowed.
+
+    Raises TableExists; InvalidRequest where there are files, and when the coordinator remembers a former table there and clients of
+    it may live.
     """
-    store = address.store()
+    if type(allow_nonempty) is not bool:
+        raise InvalidRequest(f"allow_nonempty is {allow_nonempty!r}; give True or False", allow_nonempty=allow_nonempty)
+    store, context = address.store(), address.context()
+    remove_closed_tree(context)
+    tombstone = read_tombstone(context)
+    if tombstone is not None:
+        _require_settled(address, store, tombstone, context.clock.now_ms(), known=check_tree(context))
     _require_no_log(address, store)
-    context = address.context()
+    if not allow_nonempty:
+        require_empty(store)
     known = check_tree(context)
     if known:
         _require_no_former_table(address, store, context)
@@ -108,6 +143,33 @@ def access_for_creation(address: TableAddress) -> Access:
         remove_new_tree(context)
         raise
     return Access(address, store, Committer(context))
+
+
+def _require_settled(address: TableAddress, store: ObjectStore, tombstone: Tombstone, now_ms: int, *, known: bool) -> None:
+    """Raise where what is left of the former table, or a client of it that is not done, may get into the new one's way.
+
+    A client of the former table that was paused may still put a version that was published long ago. Where the store has conditional
+    put it harms nothing that is there. A version that it put into the empty folder is removed here: a single one, from which nothing
+    can be read. Whatever else lies there is a table of its own, which was made or moved there since, or what is left of one; so is
+    what lies there while the coordinator knows a table (`known`).
+    """
+    if tombstone.deleting:
+        raise InvalidRequest(
+            f"the table at {address.location} is being dropped, and its data are not all deleted yet: wait, or finish it with sluice drop",
+            location=address.location,
+        )
+    left_ms = tombstone.at_ms + round((LONGEST_SESSION_S + LONGEST_PUT_S) * 1000) - now_ms
+    if not store.atomic_put_if_absent and left_ms > 0:
+        raise Unavailable(
+            f"the table at {address.location} was dropped a moment ago, and its store has no conditional put: a client of it may overwrite "
+            f"what a new one writes. Repeat this in {left_ms / 1000:.0f} s, or use another location",
+            location=address.location,
+            wait_s=left_ms / 1000,
+        )
+    listing = list_versions(store)
+    alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
+    if alone and max(listing.commits) <= tombstone.last:
+        store.delete(commit_path(max(listing.commits)))
 
 
 def _require_no_log(address: TableAddress, store: ObjectStore) -> None:
@@ -124,8 +186,7 @@ def _require_no_former_table(address: TableAddress, store: ObjectStore, context:
     others = len(list_clients(context.coordination)) - 1
     raise InvalidRequest(
         f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone "
-        f"({others} other clients are connected). A location's versions never start again while a writer of the former table "
-        "may live: use another location, or restore the log",
+        f"({others} other clients are connected). Restore the log; or let go of that table first: sluice forget {address.location}",
         location=address.location,
         version=head.version,
     )
@@ -137,11 +198,13 @@ def create(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     *,
+    allow_nonempty: bool = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> tuple[Access, Commit]:
     """Create a table: version 0 holds its protocol and metadata. Of two who create one table, one gets TableExists."""
     metadata = new_table(schema, partition_by, properties)
-    access = access_for_creation(address)
+    access = access_for_creation(address, allow_nonempty=allow_nonempty)
+    metadata = named_after_coordinator(access.ours.context, address.coordinator, metadata)
     change = Change(
         new_transaction_id(access),
         "CREATE TABLE",
@@ -169,16 +232,18 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     """Bring an existing Delta table in: from now on only sluice may write it, and every Delta reader reads it as before.
 
     The commit after its latest version adds the writer feature and in-commit timestamps; what is ratified is published before.
-    Nothing happens when the table is attached already. Raises TableNotFound, NotATable, UnsupportedFeature (for writing), and
-    ForeignCommit when another engine writes the very next version meanwhile.
+    Nothing happens when the table is attached already and names this coordinator. Raises WrongCoordinator, TableNotFound, NotATable,
+    UnsupportedFeature (for writing), and ForeignCommit when another engine writes the very next version meanwhile.
     """
     store = address.store()
     snapshot = Snapshot.load(store)
     context = address.context()
+    remove_closed_tree(context)
     snapshot = all_published(context, snapshot)
     if is_managed(snapshot.protocol):
+        require_own_coordinator(address, context, snapshot)
         if check_tree(context):
-            return Access.coordinated(address), None
+            return _named(Access.coordinated(address), timeout_s=timeout_s)
         raise NotATable(
             f"{address.location} is managed by sluice, but not by this coordinator; name the one its writers use, or detach it there first",
             location=address.location,
@@ -198,7 +263,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     remove_new_tree(context)  # somebody began to create a table here and saw no log: those nodes are not for this one
     make_tree(context, start)
     reopen_tree(context, start)
-    configuration = dict(snapshot.configuration)
+    configuration = dict(named_after_coordinator(context, address.coordinator, snapshot.metadata).configuration)
     if configuration.get(_ICT_KEY) != "true":
         configuration |= {_ICT_KEY: "true", _ICT_VERSION_KEY: str(version), _ICT_TIMESTAMP_KEY: str(claimed_ms)}
     access = Access(address, store, Committer(context))
@@ -206,7 +271,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         new_transaction_id(access),
         "ATTACH",
         snapshot,
-        (upgrade_for_attach(snapshot.protocol), replace(snapshot.metadata, configuration=configuration)),
+        (upgrade_for_attach(snapshot.protocol, configuration), replace(snapshot.metadata, configuration=configuration)),
         reads=Reads(),
         expected_version=version,
         table_id=snapshot.metadata.id,
@@ -215,16 +280,27 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     return access, commit_change(access, change, timeout_s=timeout_s)
 
 
-def detach(access: Access, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
+def _named(access: Access, *, timeout_s: Timeout) -> tuple[Access, Commit | None]:
+    """See to it that an attached table names its coordinator: one of an earlier release does not."""
+    snapshot = access.latest()
+    metadata = named_after_coordinator(access.ours.context, access.address.coordinator, snapshot.metadata)
+    if metadata == snapshot.metadata:
+        return access, None
+    change = Change(new_transaction_id(access), "ATTACH", snapshot, (metadata,), reads=Reads())
+    return access, commit_change(access, change, timeout_s=timeout_s)
+
+
+def detach(access: Access, *, operation: str = "DETACH", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
     """Give a table back: a last commit takes sluice's writer feature (and in-commit timestamps) out of the protocol.
 
     Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again.
     """
     snapshot = access.latest()
-    configuration = {k: v for k, v in snapshot.configuration.items() if k not in (_ICT_KEY, _ICT_VERSION_KEY, _ICT_TIMESTAMP_KEY)}
+    ours = (_ICT_KEY, _ICT_VERSION_KEY, _ICT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
+    configuration = {k: v for k, v in snapshot.configuration.items() if k not in ours}
     change = Change(
         new_transaction_id(access),
-        "DETACH",
+        operation,
         snapshot,
         (downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",)), replace(snapshot.metadata, configuration=configuration)),
         reads=Reads(),

@@ -24,33 +24,36 @@ __all__ = ["done_before", "done_in_all", "done_since"]
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 
 
-def done_before(access: Access, application: tuple[str, int], ack: str) -> Commit | None:
+def done_before(access: Access, application: tuple[str, int], ack: str, *, since: int | None = None) -> Commit | None:
     """The commit that wrote an application's transaction; version -1 when the log that tells was cleaned up.
 
-    With `ack` = "published" it is seen published, as if it had been made now.
+    That is what wrote its number, or was there with a higher one at version `since`, when the transaction was begun (None: now). With
+    `ack` = "published" it is seen published, as if it had been made now.
     """
-    return _done(access, application, ack, access.latest())
+    return _done(access, application, ack, access.latest(), since)
 
 
 def done_since(access: Access, apps: Mapping[str, int], ack: str, *, after: int, upto: int) -> Commit | None:
-    """The commit of versions (after, upto] that wrote one of these application transactions already, or None."""
+    """The commit of versions (after, upto] that wrote one of these application transactions, with just this number, or None."""
     if not apps:
         return None
     log = access.ours.log
     for version in range(upto, after, -1):
         winner = log.winner(version)
         for app, number in apps.items():
-            if winner.app_versions.get(app, number - 1) >= number:
+            if winner.app_versions.get(app) == number:
                 return _commit(access, winner, winner.ordinal_of_app(app), ack)
     return None
 
 
-def done_in_all(accesses: Mapping[str, Access], application: tuple[str, int], ack: str) -> dict[str, Commit]:
+def done_in_all(accesses: Mapping[str, Access], application: tuple[str, int], ack: str, since: Mapping[str, int]) -> dict[str, Commit]:
     """The commits that wrote an application's transaction in several tables, by location; none when no table has it.
 
-    A table lacks where that transaction did not write it; what a repetition would write now may be more. Raises HalfCommitted.
+    A table lacks where that transaction did not write it; what a repetition would write now may be more. `since` are the versions on
+    which it was begun. Raises HalfCommitted.
     """
-    found = {at: commit for at, access in accesses.items() if (commit := done_before(access, application, ack)) is not None}
+    done = {at: done_before(access, application, ack, since=since[at]) for at, access in accesses.items()}
+    found = {at: commit for at, commit in done.items() if commit is not None}
     for at in list(found):
         if len(found) == len(accesses):
             break
@@ -103,13 +106,18 @@ def _up_to_date(access: Access, application: tuple[str, int], ack: str, version:
     return done if winner is None or ordinal is None else _commit(access, winner, ordinal, ack)
 
 
-def _done(access: Access, application: tuple[str, int], ack: str, snapshot: Snapshot) -> Commit | None:
+def _done(access: Access, application: tuple[str, int], ack: str, snapshot: Snapshot, since: int | None = None) -> Commit | None:
     app, number = application
     known = snapshot.app_transactions.get(app)
     if known is None or known.version < number:
         return None
-    winner = next(_writers(access, application, snapshot.version), None)
-    return _CLEANED_UP if winner is None else _commit(access, winner, winner.ordinal_of_app(app), ack)
+    began = snapshot.version if since is None else since
+    later = False
+    for winner in _writers(access, application, snapshot.version):
+        if winner.version <= began or winner.app_versions[app] == number:
+            return _commit(access, winner, winner.ordinal_of_app(app), ack)
+        later = True  # the application went on since, past this number: that refuses what was begun before
+    return None if later else _CLEANED_UP
 
 
 def _writers(access: Access, application: tuple[str, int], upto: int) -> Iterator[Winner]:

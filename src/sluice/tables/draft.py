@@ -7,13 +7,15 @@ vectors a changed file keeps its place and gets a new vector, without them the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..storage.actions import Action, AddFile, Metadata
 from ..storage.datafiles import write_files
@@ -21,7 +23,7 @@ from ..storage.features import deletion_vectors
 from ..storage.filetable import add_rows, adds_of, picked, without
 from ..storage.objects import ObjectStore
 from ..storage.predicate import Predicate
-from ..storage.removals import removal
+from ..storage.removals import Actions, Removals, removal
 from ..storage.scan import read_files, read_positions
 from ..storage.schema import StructType, parse_schema
 from ..storage.snapshot import Snapshot
@@ -35,6 +37,7 @@ __all__ = ["Draft", "Finished", "Found"]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _THREADS: Final = 8
+_COUNTED_AT_ONCE: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +51,19 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a draft comes to. Of the files, `removed` are gone for good, `added` hold data that is new to the table or was copied."""
+    """What a draft comes to. So many files are `removed` for good; those `added` hold data that is new to the table or was copied."""
 
-    actions: tuple[Action, ...] = ()
-    removed: tuple[AddFile, ...] = ()
+    actions: Collection[Action] = ()
+    removed: int = 0
     added: tuple[AddFile, ...] = ()
     copied_rows: int = 0
     vectors_added: int = 0
     vectors_updated: int = 0
     vectors_removed: int = 0
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
@@ -86,6 +93,8 @@ class Draft:
         # Files of the base by path: those that are gone, and those of which rows are. The keys of `_deleted` are the
         # changed ones and files of this transaction; a file's own vector is part of its rows there.
         self._removed: dict[str, AddFile] = {}
+        # The same for very many files that are gone as a whole, as rows of the base's files.
+        self._dropped: list[pa.Table] = []
         self._changed: dict[str, AddFile] = {}
         self._deleted: dict[str, Rows] = {}
         # Of the rows that the base's files lost, those that became others, and the files with what they became.
@@ -107,7 +116,15 @@ class Draft:
         files = self.base.files
         if self._removed:
             files = pa.Table.from_batches(without(files, {add.key for add in self._removed.values()}), files.schema)
+        for dropped in self._dropped:
+            files = picked(files, pc.invert(pc.is_in(files["path"], value_set=_whole(dropped["path"]))).combine_chunks())
         return pa.concat_tables([files, add_rows(list(self._added.values()))]) if self._added else files
+
+    @property
+    def untouched(self) -> pa.BooleanArray:
+        """For each file of the base whether it is as it was."""
+        touched = pa.concat_arrays([pa.array([*self._removed, *self._changed], pa.string()), *(_whole(d["path"]) for d in self._dropped)])
+        return pc.invert(pc.is_in(self.base.files["path"], value_set=touched)).combine_chunks()
 
     def candidates(self, predicate: Predicate | None) -> pa.Table:
         """The files that may hold rows satisfying the predicate."""
@@ -120,12 +137,16 @@ class Draft:
         """Whether a file was added by this transaction."""
         return path in self._added
 
-    def count(self, adds: Sequence[AddFile], *, exactly: bool) -> int:
+    def count(self, files: pa.Table, *, exactly: bool) -> int:
         """How many rows of files are left. A file whose statistics do not say is looked into, or (not `exactly`) counts none."""
-        if exactly:
-            _at_once(self._rows_in, adds)
-        known = [add for add in adds if exactly or record_count(add.stats) is not None]
-        return sum(self._rows_in(add) - self._rows_gone(add) for add in known)
+        rows = 0
+        for start in range(0, files.num_rows, _COUNTED_AT_ONCE):
+            adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
+            if exactly:
+                _at_once(self._rows_in, [add for add in adds if record_count(add.stats) is None])
+            known = [add for add in adds if exactly or record_count(add.stats) is not None]
+            rows += sum(self._rows_in(add) - self._rows_gone(add) for add in known)
+        return rows
 
     def _rows_gone(self, add: AddFile) -> int:
         deleted, vector = self._deleted.get(add.path), add.deletion_vector
@@ -173,18 +194,29 @@ class Draft:
         nothing = read_files(self.store, files.slice(0, 0), schema=self.schema, partition_columns=self.partition_columns, columns=columns)
         return pa.concat_tables([nothing, *(found.rows for found in self.find(predicate, files, columns=columns))])
 
+    def read_rows(self, columns: Sequence[str] | None, predicate: Predicate, files: pa.Table) -> tuple[pa.Table, dict[str, Rows]]:
+        """Like `read`, with the positions of those rows in each file of the base."""
+        parts = [self.read(columns, None, files.slice(0, 0))]
+        positions: dict[str, Rows] = {}
+        for found in self.find(predicate, files, columns=columns):
+            parts.append(found.rows)
+            if not self.is_own(found.file.path):
+                positions[found.file.path] = rows_at(found.positions)
+        return pa.concat_tables(parts), positions
+
     @contextmanager
     def atomically(self) -> Iterator[None]:
         """What is done in the block is done as a whole: when it raises, the draft is what it was before."""
         # Sets of rows are never changed in place, so that copying the dictionaries is enough.
         metadata, schema, successors = self.metadata, self.schema, set(self._successors)
-        files = [dict(each) for each in (self._added, self._removed, self._changed)]
+        files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
         try:
             yield
         except BaseException:
             self.metadata, self.schema, self._successors = metadata, schema, successors
             self._added, self._removed, self._changed = files
+            self._dropped = dropped
             self._deleted, self._replaced = rows
             raise
 
@@ -200,6 +232,16 @@ class Draft:
         if self._added.pop(add.path, None) is None:
             self._changed.pop(add.path, None)
             self._removed[add.path] = add
+
+    def drop_all(self, files: pa.Table) -> None:
+        """The files, of its candidates, are gone with all their rows."""
+        known = pa.array([*self._added, *self._changed], pa.string())
+        mine = pc.is_in(files["path"], value_set=known).combine_chunks()
+        for add in adds_of(picked(files, mine)):
+            self.drop(add)
+        others = picked(files, pc.invert(mine))
+        if others.num_rows:
+            self._dropped.append(others)
 
     def delete(self, add: AddFile, positions: pa.Array) -> None:
         """Rows of a file are gone, by their positions; the whole file when none is left."""
@@ -256,7 +298,7 @@ class Draft:
 
     def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:
         """The files of the base that lost rows: which (None: all that were left), and which of these became others."""
-        for add in self._removed.values():
+        for add in chain(self._removed.values(), *(adds_of(dropped) for dropped in self._dropped)):
             yield add, None, self._replaced.get(add.path, Rows())
         for add in self._changed.values():
             yield add, self._deleted[add.path], self._replaced.get(add.path, Rows())
@@ -273,11 +315,18 @@ class Draft:
         """Whether `finish` will write data files."""
         return not self.uses_vectors and bool(self._deleted)
 
-    def outline(self, now_ms: int) -> tuple[Action, ...]:
+    def outline(self, now_ms: int) -> Collection[Action]:
         """What the commit will do as far as others are concerned; no rows are copied for it."""
         if self.uses_vectors:
             return self.finish(now_ms).actions
-        return (*(removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())), *self._added.values())
+        removals = [removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())]
+        return Actions(*self._whole_removals(now_ms), removals, list(self._added.values()))
+
+    def _whole_removals(self, now_ms: int) -> list[Removals]:
+        return [Removals(dropped, now_ms) for dropped in self._dropped]
+
+    def _dropped_vectors(self) -> int:
+        return sum(dropped.num_rows - dropped["deletion_vector"].null_count for dropped in self._dropped)
 
     def finish(self, now_ms: int) -> Finished:
         """The actions of the commit; writes the vectors, or the files with the rows that stay."""
@@ -293,12 +342,12 @@ class Draft:
         added = [reduced.get(add.path, add) for add in self._added.values()]
         updated = sum(add.deletion_vector is not None for add in self._changed.values())
         return Finished(
-            actions=(*actions, *added),
-            removed=tuple(removed),
+            actions=Actions(*self._whole_removals(now_ms), actions, added),
+            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
             added=tuple(added),
             vectors_added=len(self._changed),
             vectors_updated=updated,
-            vectors_removed=updated + sum(add.deletion_vector is not None for add in removed),
+            vectors_removed=updated + sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
         )
 
     def _with_copies(self, now_ms: int) -> Finished:
@@ -311,11 +360,11 @@ class Draft:
             copied += self.write([found.rows], label=f"d{number}")
             rows += found.rows.num_rows
         return Finished(
-            actions=(*(removal(add, now_ms) for add in removed), *copied, *kept),
-            removed=tuple(removed),
+            actions=Actions(*self._whole_removals(now_ms), [removal(add, now_ms) for add in removed], copied, kept),
+            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
             added=(*copied, *kept),
             copied_rows=rows,
-            vectors_removed=sum(add.deletion_vector is not None for add in removed),
+            vectors_removed=sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
         )
 
     def _reduced(self, add: AddFile) -> AddFile:
@@ -335,6 +384,5 @@ class Draft:
             if known is None:
                 plain = add_rows([replace(add, deletion_vector=None)])
                 read = read_files(self.store, plain, schema=self.schema, partition_columns=self.partition_columns, columns=[])
-                known = int(read.num_rows)
-            self._physical[add.path] = known
+                self._physical[add.path] = known = int(read.num_rows)
         return known

@@ -74,6 +74,14 @@ class OpenTransaction(ABC, Generic[Answer]):
     def _concluded(self, answer: Answer) -> None:
         """It is committed."""
 
+    @abstractmethod
+    def _note_loss(self, lost: NotCommitted) -> None:
+        """It was refused, for this reason."""
+
+    @abstractmethod
+    def _ended(self, *, won: bool) -> None:
+        """It is over: committed, or not and never."""
+
     # -- the same for all of them ------------------------------------------------------------------------------------
 
     @property
@@ -106,12 +114,15 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     def _won(self, answer: Answer) -> Answer:
         self._state, self._answer = _COMMITTED, (answer,)
+        self._ended(won=True)
         self._concluded(answer)
         return answer
 
     def _lost(self, refusal: NotCommitted) -> None:
         self._state = _WITHDRAWN if isinstance(refusal, Withdrawn) else _REFUSED
         self._refusal = refusal
+        self._note_loss(refusal)
+        self._ended(won=False)
 
     def _take_back(self, timeout_s: Timeout | None) -> Answer | None:
         """See to it that it is never committed; the answer when it is committed already."""
@@ -171,6 +182,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             )
         if self._state == _OPEN:
             self._state = _ABORTED
+            self._ended(won=False)
 
     def __enter__(self) -> OpenTransaction[Answer]:
         self._require_open()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,17 +16,21 @@ from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metad
 from ..storage.errors import InvalidRequest
 from ..storage.features import deletion_vectors
 from ..storage.predicate import Predicate
+from ..storage.removals import besides_removals
 from ..storage.schema import PrimitiveType, StructType, schema_to_json
 from ..storage.snapshot import Snapshot
+from ..storage.vectors import to_text
 
 if TYPE_CHECKING:
-    from .transactions import Change
+    from .transactions import Change, Reads
 
-__all__ = ["bounded", "footprint_of"]
+__all__ = ["applications_of", "bounded", "footprint_of"]
 
 _PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
 # Beside the actions it has to fit into a node of the coordinator.
 _SCOPE_CHARACTERS_MAX: Final = 64 * 1024
+_ROWS_CHARACTERS_PER_FILE: Final = 128
+"""On the average of as many files as may be listed: the room for the rows that were read."""
 
 
 def footprint_of(change: Change, *, files_max: int) -> Footprint:
@@ -34,35 +38,70 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
 
     Lists that are too long are left out, which means "everything": a footprint may become coarser, never smaller.
     """
-    actions, snapshot, reads = change.actions, change.snapshot, change.reads
-    files = [a for a in actions if isinstance(a, (AddFile, RemoveFile, AddCDCFile))]
-    removes = tuple(a.path for a in files if isinstance(a, RemoveFile))
-    predicates = tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in (reads.predicates if reads else ()))
-    read_files = reads.files if reads else ()
+    snapshot, reads = change.snapshot, change.reads
+    files = _Files(change, files_max)
+    rest: list[Action] = []
+    for action in change.actions:
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            files.see(action)
+        else:
+            rest.append(action)
+    predicates = _conditions(reads.predicates) if reads else ()
+    read_files, read_rows = _read(reads, files_max) if reads else ((), {})
     whole_table = reads is not None and reads.whole_table
     policy = _policy(change)
-    reads_nothing = not predicates and not read_files and not whole_table
+    reads_nothing = not predicates and read_files == () and not read_rows and not whole_table
     return Footprint(
         predicates=predicates,
         partition_types=_partition_types(snapshot, change.schema),
         column_types=_column_types(predicates, snapshot, change.schema),
-        read_files=read_files if len(read_files) <= files_max else None,
+        read_files=read_files,
+        read_rows=read_rows,
+        locks=_conditions(reads.locks) if reads else (),
         whole_table=whole_table,
         read_apps=reads.apps if reads else (),
-        removes=removes if len(removes) <= files_max else None,
-        app_versions={a.app_id: a.version for a in actions if isinstance(a, Txn)},
-        domains=tuple(a.domain for a in actions if isinstance(a, DomainMetadata)),
-        metadata=any(isinstance(a, Metadata) for a in actions),
-        protocol=any(isinstance(a, Protocol) for a in actions),
-        data_change=any(a.data_change for a in files),
-        blind_append=reads_nothing and all(isinstance(a, AddFile) for a in files),
+        removes=None if files.removes is None else tuple(files.removes),
+        app_versions=applications_of(rest),
+        domains=tuple(a.domain for a in rest if isinstance(a, DomainMetadata)),
+        metadata=any(isinstance(a, Metadata) for a in rest),
+        protocol=any(isinstance(a, Protocol) for a in rest),
+        data_change=files.data_change,
+        blind_append=reads_nothing and files.adds_only,
         kind=change.kind.value,
         policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
-        partitions=_partitions(files, change.scope, files_max),
-        scope=None if policy is ConflictPolicy.DELTA else _scope(change.scope),
-        keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(actions),
+        partitions=None if files.partitions is None else tuple(sorted(files.partitions)),
+        scope=_scope(change.scope) if policy.by_classes else None,
+        keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(change.actions),
     )
+
+
+def applications_of(actions: Collection[Action]) -> dict[str, int]:
+    """The application transactions that actions write: number by application id."""
+    return {a.app_id: a.version for a in besides_removals(actions) if isinstance(a, Txn)}
+
+
+def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
+    return tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)
+
+
+def _read(reads: Reads, files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    """The files and the rows of further files that were read; of files whose rows take too much room all rows count."""
+    whole = set(reads.files or ())
+    return _fitting(reads.files, {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in whole}, files_max)
+
+
+def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    kept: dict[str, str] = {}
+    room = _ROWS_CHARACTERS_PER_FILE * files_max
+    for path, text in sorted(rows.items(), key=lambda each: (len(each[1]), each[0])):
+        room -= len(path) + len(text)
+        if room < 0 or len(kept) == files_max:
+            break
+        kept[path] = text
+    if files is not None:
+        files = (*files, *(path for path in rows if path not in kept))
+    return (None if files is None or len(files) > files_max else files), kept
 
 
 def _scope(scope: str | None) -> str | None:
@@ -77,18 +116,19 @@ def _scope(scope: str | None) -> str | None:
 
 
 def _policy(change: Change) -> ConflictPolicy:
-    """The table's; Delta's for an operation that no other policy speaks of (a new constraint reads all rows, say)."""
-    if change.snapshot is None or change.kind is Kind.OTHER:
-        return ConflictPolicy.DELTA
-    return table_policy(change.snapshot.configuration)
+    """The table's; Delta's for an operation that no class of operations speaks of (a new constraint reads all rows, say)."""
+    policy = ConflictPolicy.DELTA if change.snapshot is None else table_policy(change.snapshot.configuration)
+    return ConflictPolicy.DELTA if policy.by_classes and change.kind is Kind.OTHER else policy
 
 
 def bounded(mine: Footprint, *, files_max: int) -> Footprint:
     """The footprint as it is filed: lists that became too long while it was compared with others are left out again."""
-    read, removes, partitions = mine.read_files, mine.removes, mine.partitions
+    removes, partitions = mine.removes, mine.partitions
+    read_files, read_rows = _fitting(mine.read_files, mine.read_rows, files_max)
     return replace(
         mine,
-        read_files=None if read is None or len(read) > files_max else read,
+        read_files=read_files,
+        read_rows=read_rows,
         removes=None if removes is None or len(removes) > files_max else removes,
         partitions=None if partitions is None or len(partitions) > files_max else partitions,
     )
@@ -110,15 +150,35 @@ def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: 
     return {f["name"]: orjson.dumps(f["type"]).decode() for f in fields}
 
 
-def _partitions(files: Sequence[AddFile | RemoveFile | AddCDCFile], scope: str | None, most: int) -> tuple[str, ...] | None:
-    """The partitions it touches; None for all, or when they are too many to list or not told."""
-    if scope == "" or any(f.partition_values is None for f in files):
-        return None
-    keys = {partition_key(f.partition_values) for f in files if f.partition_values is not None}
-    return tuple(sorted(keys)) if len(keys) <= most else None
+class _Files:
+    """What a footprint tells of the files of a change, which are seen one after the other: there may be millions."""
+
+    def __init__(self, change: Change, most: int) -> None:
+        self._most = most
+        self.removes: list[str] | None = []
+        """None when they are too many to list."""
+        self.partitions: set[str] | None = None if change.scope == "" else set()
+        """None for all, or when they are too many to list or not told."""
+        self.data_change, self.adds_only = False, True
+
+    def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
+        """One more."""
+        self.data_change = self.data_change or file.data_change
+        self.adds_only = self.adds_only and isinstance(file, AddFile)
+        if isinstance(file, RemoveFile) and self.removes is not None:
+            self.removes.append(file.path)
+            self.removes = self.removes if len(self.removes) <= self._most else None
+        if self.partitions is not None:
+            if file.partition_values is not None:
+                self.partitions.add(partition_key(file.partition_values))
+            if file.partition_values is None or len(self.partitions) > self._most:
+                self.partitions = None
 
 
-def _new_files(actions: Sequence[Action]) -> bool:
+def _new_files(actions: Collection[Action]) -> bool:
     """Whether files were written; a file that only got a deletion vector is none of them."""
-    removed = {a.path for a in actions if isinstance(a, RemoveFile)}
-    return any(isinstance(a, AddFile) and a.path not in removed for a in actions)
+    added = {action.path for action in actions if isinstance(action, AddFile)}
+    for action in actions if added else ():
+        if isinstance(action, RemoveFile):
+            added.discard(action.path)
+    return bool(added)

@@ -9,7 +9,7 @@ from typing import Final
 from ..coordinator.address import Address
 from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.committer import Committer
-from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, NotCommitted, Refused
+from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, NotCommitted, Refused
 from ..coordinator.joint import naming
 from ..coordinator.joint_resolve import CLOSED
 from ..coordinator.outcomes import Commit
@@ -18,12 +18,13 @@ from ..coordinator.records import Head, Intent
 from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from .access import Access
-from .done_before import done_in_all, done_since
+from .done_before import done_in_all
+from .footprints import applications_of
 from .locking import await_turn
 from .scopes import scope_of_change
-from .transactions import Change, intent_of, prepared
+from .transactions import Change, intent_of, prepared, turns_for, written_since
 
-__all__ = ["commit_together", "require_one_coordinator"]
+__all__ = ["commit_together", "require_coordinator", "require_one_coordinator"]
 
 _LOOKS_MAX: Final = 8
 
@@ -37,6 +38,17 @@ def require_one_coordinator(accesses: Sequence[Access]) -> None:
             f"these tables are kept by different coordinators ({told}): one commit needs one order, so put them under one coordinator "
             "and chroot, or commit to them one after the other",
             places=sorted(set(places.values())),
+        )
+
+
+def require_coordinator(access: Access, coordinator: str) -> None:
+    """Raise InvalidRequest unless the table is kept by this coordinator, below this chroot."""
+    if _place(access.address.coordinator) != _place(coordinator):
+        raise InvalidRequest(
+            f"{access.address.location} is kept by {Address.parse(access.address.coordinator)}, and the transaction was given "
+            f"coordinator={coordinator!r}: leave it out, or give tables of that coordinator",
+            location=access.address.location,
+            coordinator=coordinator,
         )
 
 
@@ -73,8 +85,14 @@ def _committed(
     looks = _LOOKS_MAX
     while True:
         looks -= 1
-        seen = {access.address.location: _prepared(access, change, len(changes)) for access, change in changes}
-        repeated = _repeated(changes, seen, ack)
+        try:
+            seen = {access.address.location: _prepared(access, change, len(changes)) for access, change in changes}
+        except ConcurrentModification:
+            repeated = _repeated(changes, {access.address.location: access.head() for access, _ in changes}, ack)
+            if not repeated:
+                raise
+            return repeated
+        repeated = _repeated(changes, {location: head for location, (_, head) in seen.items()}, ack)
         if repeated:
             return repeated
         intents = {
@@ -84,12 +102,12 @@ def _committed(
             return lead.joints.commit(committers, intents, deadline, ack=ack)
         except LeaseHeld as held:
             access, change = by_location[_table_of(held)]
-            await_turn(turn, access, scope_of_change(change), held, deadline)
+            await_turn(turn, access, scope_of_change(change), held, deadline, turns_for(change))
             looks += 1
             if not held.filed:
                 continue
         except ConcurrentAppendException as appended:
-            if not looks or not intents[_table_of(appended)].footprint.row_level or deadline.over:
+            if not looks or not intents[_table_of(appended)].footprint.compares_rows or deadline.over:
                 raise
         except Refused as refused:
             if refused.rule != CLOSED or not looks or deadline.over:
@@ -104,15 +122,14 @@ def _prepared(access: Access, change: Change, tables: int) -> tuple[Attempt, Hea
         return prepared(access, change, tables=tables)
 
 
-def _repeated(changes: Sequence[tuple[Access, Change]], seen: Mapping[str, tuple[Attempt, Head]], ack: str) -> Mapping[str, Commit]:
+def _repeated(changes: Sequence[tuple[Access, Change]], heads: Mapping[str, Head], ack: str) -> Mapping[str, Commit]:
     """The commits that wrote what the application numbers the same, when a table shows one since it was read."""
     accesses = {access.address.location: access for access, _ in changes}
     for access, change in changes:
-        attempt, head = seen[access.address.location]
-        after = change.snapshot.version if change.snapshot else -1
-        for application in attempt.footprint.app_versions.items():
-            if done_since(access, dict([application]), ack, after=after, upto=head.version) is not None:
-                return done_in_all(accesses, application, ack)
+        if written_since(access, change, heads[access.address.location], ack) is not None:
+            [application] = applications_of(change.actions).items()
+            since = {access.address.location: change.snapshot.version if change.snapshot else -1 for access, change in changes}
+            return done_in_all(accesses, application, ack, since)
     return {}
 
 

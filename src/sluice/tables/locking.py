@@ -10,21 +10,35 @@ from typing import Final, Protocol, TypeAlias
 from ..coordinator.address import Address
 from ..coordinator.clock import Deadline, Timeout
 from ..coordinator.connect import connect
-from ..coordinator.errors import LeaseHeld
+from ..coordinator.errors import DeadlockDetected, LeaseHeld
 from ..coordinator.lease_queue import LeaseHome, Wanted
-from ..coordinator.lease_records import EXCLUSIVE, MODES, PASSING, Place
+from ..coordinator.lease_records import EXCLUSIVE, MODES, PASSING, TURN, Place
 from ..coordinator.leases import Lease, acquire, held_by_this_thread, paths_of
 from ..coordinator.pins import Pin, pin
+from ..coordinator.reserved import ReservedTurn, release_nodes
 from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, parse_schema
 from ..storage.segment import latest_version
 from ..storage.snapshot import Snapshot
-from .access import Access, this_client
+from .access import Access
+from .clients import this_client
 from .horizon import require_above_horizon
 
-__all__ = ["Leasable", "LeaseOn", "await_turn", "lease", "lease_on", "lease_paths", "leases", "pin_version", "table_lease"]
+__all__ = [
+    "Leasable",
+    "LeaseOn",
+    "await_turn",
+    "key_of",
+    "lease",
+    "lease_on",
+    "lease_paths",
+    "leases",
+    "pin_version",
+    "reserve",
+    "table_lease",
+]
 
 _NAME_CHARACTERS_MAX: Final = 200
 
@@ -116,13 +130,45 @@ def lease_paths(access: Access) -> tuple[str, ...]:
     return () if not held else paths_of([each for each in held if each.home.coordinator == _key(access.address.coordinator)])
 
 
-def await_turn(turn: Turn, access: Access, scope: str | None, held: LeaseHeld, deadline: Deadline) -> None:
+def await_turn(turn: Turn, access: Access, scope: str | None, held: LeaseHeld, deadline: Deadline, turns: Sequence[str] = ()) -> None:
     """Wait outside the queue of commits for the turn of one that a lease stopped; `scope` covers what it touches.
 
-    Raises `held` when the deadline passes first.
+    `turns` are those that are reserved for it; they are given up where they would close a circle of waits, for nothing depends on them.
+
+    Raises `held` when the deadline passes first, DeadlockDetected for a circle that the leases of this thread close.
     """
     types = _partition_types(access.current()) if scope is not None else ()
-    turn.wait(_home(access), Wanted(Place.of_table(access.ours.context.tree), PASSING, scope or "", types), held, deadline)
+    wanted = Wanted(Place.of_table(access.ours.context.tree), PASSING, scope or "", types)
+    try:
+        turn.wait(_home(access), wanted, held, deadline, turns=turns)
+    except DeadlockDetected:
+        if not turns:
+            raise
+        release_nodes(access.ours.context.coordination, turns)
+        turn.wait(_home(access), wanted, held, deadline)
+
+
+def key_of(access: Access) -> str:
+    """What tells a table of one coordinator from all other tables."""
+    return f"{_key(access.address.coordinator)} {access.address.location}"
+
+
+def reserve(
+    parts: Sequence[tuple[Access, str | None]], name: str, turns: Sequence[str], *, lasts_s: float, wait: Deadline
+) -> ReservedTurn | None:
+    """A turn on parts of tables (None: the whole of one), asked for in one request; None where leases of this thread cover them.
+
+    `turns` are those that the transaction has already. Raises LeaseHeld, DeadlockDetected, LeaseLost, CoordinatorUnavailable.
+    """
+    home = _home(parts[0][0])
+    held = paths_of(held_by_this_thread(home.coordinator))
+    wanted: list[Wanted] = []
+    for access, where in parts:
+        place = Place.of_table(access.ours.context.tree)
+        if not any(Place.of_node(path) == place for path in held):
+            types = _partition_types(access.current()) if where is not None else ()
+            wanted.append(Wanted(place, TURN, where or "", types, name))
+    return ReservedTurn.take(home, wanted, (*held, *turns), lasts_s=lasts_s, wait=wait) if wanted else None
 
 
 def pin_version(access: Access, version: int) -> Pin:

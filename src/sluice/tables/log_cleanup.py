@@ -16,7 +16,7 @@ from typing import Final
 from ..coordinator.claims import undecided
 from ..coordinator.fields import MalformedRecord
 from ..coordinator.pins import pinned_versions
-from ..coordinator.records import Intent
+from ..coordinator.records import read_intent
 from ..storage.errors import VersionNotFound
 from ..storage.intervals import interval_ms
 from ..storage.objects import ObjectStore
@@ -81,7 +81,7 @@ def _needed(access: Access) -> Iterator[int]:
         if node is None:
             continue
         try:
-            yield Intent.decode(node.data).validated_through
+            yield read_intent(node.data, head[0]).validated_through
         except MalformedRecord:
             continue
 

@@ -25,7 +25,7 @@ def first_published(context: TableContext) -> Snapshot:
         version = require_head(context).version
         raise LogGap(
             f"the coordinator keeps a table at {context.tree.location}, at version {version}, but its log is gone ({missing.message}): "
-            "restore the log from a copy, or use another location",
+            f"restore the log from a copy, or let go of the table: sluice forget {context.tree.location}",
             location=context.tree.location,
             version=version,
         ) from missing

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pyarrow.compute as pc
+from collections.abc import Collection, Sequence
 
 from ..coordinator.footprint import OWN_PARTITIONS
 from ..coordinator.isolation import stricter, table_isolation
 from ..coordinator.kinds import Kind
-from ..storage.actions import Action, AddFile
-from ..storage.filetable import adds_of
-from ..storage.removals import removal
+from ..storage.actions import Action, AddFile, Txn
+from ..storage.predicate import Predicate
+from ..storage.removals import Actions, Removals
 from ..storage.snapshot import Snapshot
 from .access import Access
-from .changing import replaced_by
+from .changing import reads_in, replaced_by, replaced_whole, require_room_for
 from .draft import Draft
 from .transactions import Change, Reads, validate
 from .writing import WritePlan
@@ -28,7 +26,11 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
     Costs one look at the head, and no row is read: what passes may still be refused, for others go on committing, and which
     rows a condition on data columns replaces is seen at the commit. Nothing is known against a plan that creates its table.
     """
-    if plan.read_version < 0 or access.head().version <= plan.read_version:
+    if plan.read_version < 0:
+        return
+    if plan.mode not in ("append", "dynamic") and not files:
+        require_room_for(_draft(access, plan, access.at(plan.read_version)), plan, access.ours.context.limits)
+    if access.head().version <= plan.read_version:
         return
     latest = access.latest()
     if plan.transaction is not None:
@@ -36,36 +38,51 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
         known = latest.app_transactions.get(app)
         if known is not None and known.version >= number:
             return  # the commit there is will be the answer
-    if plan.mode == "append" and latest.metadata == plan.metadata:
+    if plan.mode == "append" and not plan.depends and plan.transaction is None and latest.metadata == plan.metadata:
         return
     validate(access, _outline(access, plan, access.at(plan.read_version), files))
+
+
+def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
+    draft = Draft(access.store, snapshot, plan.transaction_id)
+    if plan.changes_metadata:
+        draft.adopt(plan.metadata)
+    return draft
 
 
 def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
     """What the commit will do for certain."""
     now_ms = access.ours.context.clock.now_ms()
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
+    if plan.transaction is not None:
+        actions.append(Txn(*plan.transaction))
+    removals: Collection[Action] = ()
     reads: Reads | None = None
     kind, scope = Kind.APPEND, None
     if plan.mode != "append":
-        draft = Draft(access.store, snapshot, plan.transaction_id)
-        if plan.changes_metadata:
-            draft.adopt(plan.metadata)
+        draft = _draft(access, plan, snapshot)
         gone = replaced_by(draft, plan, files)
-        found = gone.files
-        if gone.predicate is not None:
-            surely = gone.predicate.matches_all(found, schema=draft.schema, partition_columns=draft.partition_columns)
-            found = found.filter(pc.fill_null(surely, False))
-        actions += [removal(add, now_ms) for add in adds_of(found)]
+        removals = Removals(replaced_whole(draft, gone), now_ms)
         reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
+    elif plan.depends:
+        reads = _read_elsewhere(Draft(access.store, snapshot, plan.transaction_id), plan.read_where)
     return Change(
         transaction_id=plan.transaction_id,
         operation="WRITE",
         snapshot=snapshot,
-        actions=[*actions, *files],
+        actions=Actions(actions, removals, files),
         reads=reads,
         schema=plan.schema,
         kind=kind,
         scope=scope,
         isolation=stricter(table_isolation(snapshot.configuration), plan.isolation),
     )
+
+
+def _read_elsewhere(draft: Draft, where: str | None) -> Reads:
+    """What an append depends on, as far as it is known without reading rows."""
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    if predicate is None:
+        return Reads(predicates=("",), files=tuple(files["path"].to_pylist()))
+    return reads_in(draft, predicate, files)

@@ -6,38 +6,46 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..coordinator.isolation import ConflictPolicy, table_policy
+from ..coordinator.isolation import table_policy
 from ..storage.actions import Metadata
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.predicate import Predicate
 from ..storage.schema import from_arrow, merge, parse_schema, schema_to_json
 from ..storage.snapshot import Snapshot
-from .access import Access, TableAddress
-from .writing import WritePlan, require_columns
+from .access import Access
+from .address import TableAddress
+from .writing import WritePlan
 
 __all__ = ["MODES", "newest_for_append", "plan_on", "require_replaceable", "snapshot_for_change"]
 
 MODES = ("append", "overwrite", "dynamic")
 
 
-def newest_for_append(access: Access) -> Snapshot:
+def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
     """What a plain append is made on: the snapshot in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
 
-    MaxCompute's policies compare appends with what came before them: there it is the latest one.
+    MaxCompute's policies compare appends with what came before them: there it is the latest one. One with an application's number is made
+    on the latest version that any client was told of before this call.
     """
-    head = access.head()
+    head = access.fresh_head() if numbered else access.head(ahead=True)
     snapshot = access.current()
     is_behind = head.version > snapshot.version
-    if is_behind and (head.metadata_version > snapshot.version or table_policy(snapshot.configuration) is not ConflictPolicy.DELTA):
+    compares = numbered or table_policy(snapshot.configuration).by_classes
+    if is_behind and (compares or head.metadata_version > snapshot.version):
         snapshot = access.latest()
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     return snapshot
 
 
-def snapshot_for_change(access: Access, read_version: int | None) -> Snapshot:
-    """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound."""
+def snapshot_for_change(access: Access, read_version: int | None, *, numbered: bool = False) -> Snapshot:
+    """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound.
+
+    One with an application's number is made on the latest version that any client was told of before this call.
+    """
     _ = access.ours  # refuses a table that was opened to read
+    if numbered:
+        access.fresh_head()
     latest = access.latest()
     check_writable(latest.protocol, latest.metadata, latest.domains)
     return latest if read_version is None else access.at(read_version)
@@ -76,13 +84,11 @@ def plan_on(
         if merged != struct:
             planned = replace(metadata, schema_string=schema_to_json(merged))
             struct = merged
-    if schema is not None and not merge_schema:
-        require_columns(schema, struct)
     if where is not None:
         Predicate.parse(where, struct)
     if mode == "dynamic" and not metadata.partition_columns:
         raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {address.location} is not partitioned")
-    return WritePlan(
+    plan = WritePlan(
         address=address,
         transaction_id=transaction_id,
         metadata=planned,
@@ -91,5 +97,7 @@ def plan_on(
         read_version=read_version,
         changes_metadata=planned is not metadata,
         transaction=transaction,
-        fill_missing=merge_schema,
     )
+    if schema is not None:
+        plan.require_partitions(schema)
+    return plan

@@ -8,7 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import Timeout
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
+from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.isolation import IsolationLevel
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
@@ -32,7 +33,7 @@ from .property_rules import (
     primary_key_of,
     with_defaults,
 )
-from .transactions import DEFAULT_TIMEOUT_S, Change, Reads, commit_change, new_transaction_id
+from .transactions import Change, Reads, commit_change, new_transaction_id
 
 __all__ = ["domains_of", "remove_domain", "set_domain", "set_properties", "unset_properties"]
 
@@ -100,7 +101,15 @@ def set_domain(
     snapshot = _latest(access)
     if domains_of(snapshot).get(name) == configuration:
         return None
-    return _write_domain(access, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN", ack=ack, timeout_s=timeout_s)
+    domain = DomainMetadata(name, configuration, removed=False)
+    try:
+        return _write_domain(access, snapshot, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
+    except ProtocolChangedException:
+        newer = _latest(access)
+        if _keeps_domains(snapshot) or not _keeps_domains(newer) or newer.domains.get(name) != snapshot.domains.get(name):
+            raise
+    # somebody else added the table feature first, which this was to add
+    return _write_domain(access, newer, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
 
 
 def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
@@ -231,9 +240,13 @@ def _check_domain(name: object) -> None:
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
 
 
+def _keeps_domains(snapshot: Snapshot) -> bool:
+    return "domainMetadata" in writer_features(snapshot.protocol)
+
+
 def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str, *, ack: str, timeout_s: Timeout) -> Commit:
     actions: list[Action] = [domain]
-    if "domainMetadata" not in writer_features(snapshot.protocol):
+    if not _keeps_domains(snapshot):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
     change = Change(new_transaction_id(access), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
     return commit_change(access, change, ack=ack, timeout_s=timeout_s)

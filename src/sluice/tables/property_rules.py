@@ -13,6 +13,9 @@ from typing import Final
 
 from ..coordinator.isolation import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
 from ..storage.constants import (
+    ADDRESS_KEY,
+    CHANGE_COLUMN_NAMES,
+    COORDINATOR_KEY,
     DELETED_FILE_RETENTION_KEY,
     DELETION_VECTORS_KEY,
     ICT_ENABLED_KEY,
@@ -46,8 +49,6 @@ CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 PRIMARY_KEY: Final = "sluice.primaryKey"
 
-# What a reader of the change data feed finds beside the table's own columns.
-_CHANGE_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
 # A key is compared, sorted and looked up by: NaN and -0.0 make floating-point numbers unfit.
@@ -210,6 +211,7 @@ HANDED_ON: Final = (
 _COLUMN_MAPPING: Final = "column mapping is not supported; leave the property out"
 _ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
 _TIMESTAMPS: Final = "sluice sets it, for commits carry their time as long as sluice manages the table; leave it out"
+_COORDINATOR: Final = "it says which coordinator the table belongs to: create, attach and recover set it; leave it out"
 _PROTOCOL: Final = "sluice sets the protocol by the features in use; ask for one by delta.feature.<name>"
 # Names, or their beginnings, that only sluice sets; and why.
 _PROTECTED: Final[Mapping[str, str]] = {
@@ -219,6 +221,8 @@ _PROTECTED: Final[Mapping[str, str]] = {
     "delta.rowTracking.": _ROW_TRACKING,
     "delta.rowTrackingSuspended": _ROW_TRACKING,
     "delta.columnMapping.": _COLUMN_MAPPING,
+    COORDINATOR_KEY: _COORDINATOR,
+    ADDRESS_KEY: _COORDINATOR,
     "delta.minReaderVersion": _PROTOCOL,
     "delta.minWriterVersion": _PROTOCOL,
 }
@@ -308,9 +312,9 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
             policy=policy.value,
         )
     primary_key_of(configuration, schema)
-    if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in _CHANGE_COLUMNS if schema.get(name)]):
+    if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
         raise InvalidRequest(
-            f"{CHANGE_DATA_FEED} needs the column names {', '.join(_CHANGE_COLUMNS)} for itself, and the table has {', '.join(taken)}; "
+            f"{CHANGE_DATA_FEED} needs the column names {', '.join(CHANGE_COLUMN_NAMES)} for itself, and the table has {', '.join(taken)}; "
             "leave the property out, or rename the columns in a new table",
             property=CHANGE_DATA_FEED,
             columns=taken,

@@ -19,46 +19,53 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
 
+from ..coordinator.address import Address
 from ..coordinator.bootstrap import check_tree, make_tree, only_begun, remove_new_tree
 from ..coordinator.clock import Clock
+from ..coordinator.connect import visiting
 from ..coordinator.content import Member, render, winner_of
 from ..coordinator.context import TableContext
+from ..coordinator.dropping import remove_closed_tree
 from ..coordinator.errors import CoordinatorUnavailable, SessionLost
 from ..coordinator.footprint import Footprint
 from ..coordinator.identity import id_in
 from ..coordinator.layout import RECOVERING
-from ..coordinator.records import Head, Intent, VersionPlan, digest
+from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
+from ..coordinator.records import Head, Intent, Rendering, VersionPlan, digest
 from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
-from ..storage.actions import decode_commit
+from ..coordinator.whose import address_text, identity_of, reachable_from
+from ..storage.actions import decode_commit, encode_all
+from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
 from ..storage.features import is_managed
+from ..storage.metadata_change import describe
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.row_tracking import row_id_high_water_mark
 from ..storage.segment import latest_version, list_versions
 from ..storage.snapshot import Snapshot
-from .access import TableAddress
+from ..storage.texts import pieces
+from .access import require_own_coordinator
+from .address import TableAddress
+from .creation import named_after_coordinator
 from .garbage import Reason, Shown, candidates
 
-__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "HalfDone", "Incomplete", "RecoveryReport", "recover"]
+__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "HalfDone", "Incomplete", "RecoveryReport", "patience_of", "rebuild", "recover"]
 
 _log = logging.getLogger(__name__)
 
-LONGEST_SESSION_S: Final = 60.0
-"""ZooKeeper grants no session a longer timeout than twenty ticks, 40 s by default: after it every former session is over."""
-LONGEST_PUT_S: Final = 480.0
-"""How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
 _LOOKS: Final = 8
 _LETTING_GO_MAX: Final = 60
 _CLAIMS_MAX: Final = 5
 _PAUSE_S: Final = 1.0
 _PUTS_MAX: Final = 100
+_VISIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +107,97 @@ def recover(
     *,
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    former: str | None = None,
     wait_s: float | None = None,
     told: Callable[[str], object] | None = None,
 ) -> RecoveryReport:
     """Rebuild the coordinator's nodes of a table from its log.
 
-    `wait_s` is how long it is waited for former clients (LONGEST_SESSION_S + LONGEST_PUT_S by default): give less only when none
-    can be alive. `told` hears what is going on. Raises InvalidRequest while the table's nodes exist or somebody else is at it,
+    `former` is the id of the coordinator that the table names (WrongCoordinator tells it): by giving it the caller says that this
+    coordinator's data were lost. `wait_s` is how long it is waited for former clients (LONGEST_SESSION_S + LONGEST_PUT_S by
+    default): give less only when none can be alive. `told` hears what is going on. Raises WrongCoordinator without `former` for a
+    table of another coordinator; InvalidRequest while that one answers, while the table's nodes exist or somebody else is at it;
     TableNotFound and NotATable for what is no table of sluice's, Unavailable when somebody goes on publishing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "recover")
+    return rebuild(address, former, patience_of(wait_s), told or _log.info)
+
+
+def patience_of(wait_s: float | None) -> float:
+    """How long it is waited for former clients, in seconds. Raises InvalidRequest for no time."""
     if wait_s is not None and not 0 <= wait_s < float("inf"):
         raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for not at all, or None for the longest anybody may need")
-    patience_s = LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
+    return LONGEST_SESSION_S + LONGEST_PUT_S if wait_s is None else wait_s
+
+
+def rebuild(
+    address: TableAddress,
+    former: str | None,
+    patience_s: float,
+    told: Callable[[str], object],
+    resting: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> RecoveryReport:
+    """See `recover`; while it waits for former clients it is inside of what `resting` makes."""
     context, store = address.context(), address.store()
+    remove_closed_tree(context)
     _require_lost(context)
-    if not is_managed(Snapshot.load(store).protocol):
+    snapshot = Snapshot.load(store)
+    if not is_managed(snapshot.protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
+    _require_lost_coordinator(address, context, snapshot, former)
     with _alone(context) as claim:
         remove_new_tree(context)  # nobody ratifies a first version beside this log
         _require_lost(context)  # who was at it until a moment ago may have done it
-        _await_quiet(context, store, claim, patience_s, told or _log.info)
-        head, snapshot = _seal(context, store, claim)
+        _await_quiet(context, store, claim, patience_s, told, resting)
+        head, snapshot = _seal(address, context, claim, former)
         _make_nodes(context, head, claim)
     incomplete = tuple(_incomplete(store, snapshot))
     half_done = tuple(_half_done(context, store, snapshot.version))
     return RecoveryReport(address.location, head.version, incomplete, half_done)
+
+
+def _require_lost_coordinator(address: TableAddress, context: TableContext, snapshot: Snapshot, former: str | None) -> None:
+    """Raise unless the table is this coordinator's, or its own one is named and is not to be found where it was."""
+    owner = _require_named(address, context, snapshot, former)
+    text = snapshot.configuration.get(ADDRESS_KEY)
+    if owner is None or text is None or text == address_text(address.coordinator):  # at this very address there is another one now
+        return
+    where = reachable_from(text)
+    if where is None:
+        return
+    here = Address.parse(address.coordinator)
+    if where.scheme == here.scheme == "zk":  # with the credentials of this one
+        where = replace(here, place=where.place, chroot=where.chroot)
+    where = replace(where, retry_s=_VISIT_S, connect_timeout_s=_VISIT_S)
+    try:
+        with visiting(where) as session:
+            found = identity_of(session)
+    except CoordinatorUnavailable:
+        return
+    if found == owner:
+        raise InvalidRequest(
+            f"the coordinator {owner} of {address.location} lives: it answers at {text}. Use it. To move the table to another coordinator, "
+            "detach it there (sluice detach) and attach it here (sluice attach)",
+            location=address.location,
+            owner=owner,
+        )
+
+
+def _require_named(address: TableAddress, context: TableContext, snapshot: Snapshot, former: str | None) -> str | None:
+    """The id of the other coordinator that the table names; None for this one, and for a table that names none."""
+    owner = snapshot.configuration.get(COORDINATOR_KEY)
+    if owner is not None and context.in_session(identity_of) == owner:
+        return None  # also after a recovery that did not come to its end
+    if former is not None and former != owner:
+        named = "no coordinator: leave it out" if owner is None else f"the coordinator {owner}"
+        raise InvalidRequest(
+            f"former is {former!r}, but {address.location} names {named}",
+            location=address.location,
+            former=former,
+        )
+    if former is None:
+        require_own_coordinator(address, context, snapshot)
+    return owner
 
 
 def _make_nodes(context: TableContext, head: Head, claim: str) -> None:
@@ -212,7 +284,14 @@ def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> N
             clock.sleep(_PAUSE_S)
 
 
-def _await_quiet(context: TableContext, store: ObjectStore, claim: str, patience_s: float, told: Callable[[str], object]) -> None:
+def _await_quiet(
+    context: TableContext,
+    store: ObjectStore,
+    claim: str,
+    patience_s: float,
+    told: Callable[[str], object],
+    resting: Callable[[], AbstractContextManager[object]],
+) -> None:
     """Wait until no former client can publish any more, and see that none did.
 
     Who lost the claim waits no further: another one may have rebuilt the nodes, and it is clients of the new ones that publish.
@@ -220,7 +299,8 @@ def _await_quiet(context: TableContext, store: ObjectStore, claim: str, patience
     for _ in range(_LOOKS):
         before = latest_version(store)
         told(f"waiting {patience_s:g} s for what clients of the lost coordinator may still do; the log is at version {before}")
-        context.clock.sleep(patience_s)
+        with resting():
+            context.clock.sleep(patience_s)
         if latest_version(store) == before:
             return
         _require_claim(context.coordination, claim, store.location)
@@ -230,15 +310,18 @@ def _await_quiet(context: TableContext, store: ObjectStore, claim: str, patience
     )
 
 
-def _seal(context: TableContext, store: ObjectStore, claim: str) -> tuple[Head, Snapshot]:
+def _seal(address: TableAddress, context: TableContext, claim: str, former: str | None) -> tuple[Head, Snapshot]:
     """Write the version that former clients cannot publish any more; the head that follows, and the snapshot before it.
 
-    Before each put it is made sure that the claim stands: when it went another one may have rebuilt the nodes by now, and waited
-    for this one as for every former client.
+    It names the new coordinator. Before each put it is made sure that the claim still stands: when it went, another one may have
+    rebuilt the nodes by now, and have waited for this one as for every former client.
     """
-    session = context.coordination
+    session, store = context.coordination, context.objects
     for _ in range(_PUTS_MAX):
         snapshot = Snapshot.load(store)
+        _require_named(address, context, snapshot, former)  # another coordinator may have taken the table on meanwhile
+        metadata = named_after_coordinator(context, address.coordinator, snapshot.metadata)
+        actions = b"" if metadata == snapshot.metadata else encode_all([metadata])
         version = snapshot.version + 1
         timestamp_ms = max(context.clock.now_ms(), snapshot.timestamp_ms + 1)
         intent = Intent(
@@ -248,10 +331,11 @@ def _seal(context: TableContext, store: ObjectStore, claim: str) -> tuple[Head, 
             validated_through=snapshot.version,
             claimed_ms=timestamp_ms,
             footprint=Footprint(data_change=False),
-            actions_digest=digest(b""),
+            actions_digest=digest(actions),
+            metadata_change=describe(snapshot.metadata, metadata) if actions else None,
             client=context.client,
         )
-        content = render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, b"")], timestamp_ms)
+        content = b"".join(pieces(render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, actions)], Rendering(timestamp_ms))))
         _require_claim(session, claim, store.location)
         if store.put_if_absent(commit_path(version), content):
             head = Head(

@@ -53,6 +53,7 @@ class Output:
 class Rewriter:
     """Writes bins of one snapshot again, under one transaction; safe for several threads.
 
+    `tag` is the transaction's id, with a label where the transaction writes other files, too; it is part of the files' names.
     `files` is the snapshot's file table and `version` its number, `z_order` the columns to order by (none: keep the order).
     """
 
@@ -61,7 +62,7 @@ class Rewriter:
     version: int
     schema: StructType
     layout: FileFormat
-    transaction_id: str
+    tag: str
     z_order: tuple[str, ...] = ()
     _started: list[OpenFile] = field(default_factory=list)
 
@@ -186,7 +187,7 @@ class Rewriter:
         return (pa.Table.from_batches([batch]) for batch in batches)
 
     def _start(self, partition: PartitionKey, number: int, part: int) -> OpenFile:
-        name = f"part-{number:05d}-{self.transaction_id}-c{part:03d}{self.layout.suffix}"
+        name = f"part-{number:05d}-{self.tag}-c{part:03d}{self.layout.suffix}"
         file = OpenFile(self.store, self.layout, partition, name)
         self._started.append(file)
         return file

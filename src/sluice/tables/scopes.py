@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from ..coordinator.policies import partition_key
 from ..storage.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
 from ..storage.predicate import Predicate
 from ..storage.schema import parse_schema
@@ -30,11 +32,15 @@ def scope_of_change(change: Change) -> str | None:
         return None
     if any(isinstance(action, (Metadata, Protocol)) for action in change.actions):
         return None
-    values = [action.partition_values for action in change.actions if isinstance(action, (AddFile, RemoveFile, AddCDCFile))]
-    places = [dict(each) for each in values if each is not None]
-    if len(places) < len(values) or len({tuple(sorted(each.items(), key=str)) for each in places}) > _PARTITIONS_MAX:
+    places: dict[str, Mapping[str, str | None]] = {}
+    for action in change.actions:
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            if action.partition_values is None or len(places) > _PARTITIONS_MAX:
+                return None
+            places[partition_key(action.partition_values)] = action.partition_values
+    if len(places) > _PARTITIONS_MAX:
         return None
-    scope = Predicate.in_partitions(places, parse_schema(snapshot.metadata.schema_string)) if places else None
+    scope = Predicate.in_partitions(places.values(), parse_schema(snapshot.metadata.schema_string)) if places else None
     if reads is None:
         return _text(scope)
     read = _read(snapshot, reads)

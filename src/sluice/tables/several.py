@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline, Timeout, bounding
-from ..coordinator.errors import ConcurrentModification
-from ..coordinator.instants import heads_together, version_beside
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.instants import version_beside, versions_together
 from ..coordinator.joint import naming
 from ..coordinator.outcomes import Commit
 from ..coordinator.records import Refusal
@@ -20,15 +20,16 @@ from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.location import normalise
 from .access import Access
+from .chances import Chance
 from .done_before import done_in_all
 from .ending import OpenTransaction
-from .joint_commit import commit_together, require_one_coordinator
+from .joint_commit import commit_together, require_coordinator, require_one_coordinator
 from .locking import LeaseOn
 from .once import application_transaction
 from .scopes import scope_of_reads
 from .table import Table
 from .transaction import Transaction
-from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change
+from .transactions import Change, commit_change
 from .views import TableSnapshot
 from .writing import Rows, WritePlan
 
@@ -105,6 +106,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._id = ""
         self._changes: list[tuple[Access, Change]] | None = None
         self._info = CommitInfo({})
+        self._chance: Chance | None = None
         if tables:
             self._begin([self._open(table) for table in tables])
 
@@ -132,9 +134,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     # -- reading and changing ----------------------------------------------------------------------------------------
 
-    def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows of a table that satisfy `where`, as the operations so far left them; the commit depends on what is read."""
-        return self._do(table, lambda part: part.scan(columns, where))
+    def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
+        """The rows of a table that satisfy `where`, as the operations so far left them; see `Transaction.scan`."""
+        return self._do(table, lambda part: part.scan(columns, where, for_update=for_update))
 
     def append(self, table: Named, rows: Any, *, merge_schema: bool = False) -> None:
         """Add rows: Arrow data, or a Spark DataFrame. See `Table.append`."""
@@ -161,6 +163,18 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def truncate(self, table: Named, where: str | None = None) -> None:
         """Remove all rows, or all partitions that satisfy `where`, without reading them."""
         self._do(table, lambda part: part.truncate(where))
+
+    def compact(
+        self,
+        table: Named,
+        mode: str = "minor",
+        where: str | None = None,
+        *,
+        target_file_size: int | str | None = None,
+        z_order_by: str | Sequence[str] | None = None,
+    ) -> None:
+        """Write a table's files again as fewer, larger ones; the last operation on that table. See `Transaction.compact`."""
+        self._do(table, lambda part: part.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by))
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -214,6 +228,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def _open(self, table: Named) -> Table:
         if isinstance(table, Table):
+            if self._coordinator is not None:
+                require_coordinator(table.access, self._coordinator)
             return table
         return Table.open(table, coordinator=self._coordinator, storage_options=self._storage_options)
 
@@ -222,12 +238,19 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         fresh = {each.location: each for each in tables}
         require_one_coordinator([each.access for each in (*self._tables.values(), *fresh.values())])
         first = next(iter(fresh.values())).access.ours.context
+        self._chance = chance = self._chance or Chance(first.clock)
         with bounding(self._timeout_s, first.clock) as deadline:
+            chance.take([table.access for table in fresh.values()], deadline)
             versions = self._versions(fresh, deadline)
             transaction_id = self._id or first.new_transaction_id()
             parts = {
                 location: table.joined(
-                    versions[location], transaction_id, isolation=self._isolation, transaction=self._application, timeout_s=self._timeout_s
+                    versions[location],
+                    transaction_id,
+                    isolation=self._isolation,
+                    transaction=self._application,
+                    timeout_s=self._timeout_s,
+                    chance=chance,
                 )
                 for location, table in fresh.items()
             }
@@ -238,11 +261,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: what stood when the others stood as they were read."""
         contexts = {location: table.access.ours.context for location, table in (*self._tables.items(), *fresh.items())}
-        heads = dict(zip(contexts, heads_together(list(contexts.values()), deadline), strict=True))
+        latest = dict(zip(contexts, versions_together(list(contexts.values()), deadline), strict=True))
         known = [(contexts[location], part.read_version) for location, part in self._parts.items()]
-        gone_on = [(context, version) for context, version in known if heads[context.tree.location].version != version]
+        gone_on = [(context, version) for context, version in known if latest[context.tree.location] != version]
         if not gone_on:
-            return {location: heads[location].version for location in fresh}
+            return {location: latest[location] for location in fresh}
         found: dict[str, int] = {}
         for location in fresh:
             version = version_beside(gone_on, contexts[location])
@@ -280,6 +303,18 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _to_file(self, access: Access, change: Change) -> Change:
         return replace(change, transaction_id=self._id, filed_after=self._read_version(access) if self._filed_again else None)
 
+    def _note_loss(self, lost: NotCommitted) -> None:
+        if isinstance(lost, ConcurrentModification) and self._chance is not None:
+            part = self._parts.get(str(lost.details.get("facts", {}).get("table")))
+            if part is not None:
+                part.tell_loss(lost)
+            read = {location: part.basis for location, part in self._parts.items() if part.basis[1] is not None}
+            lost.tell(self._chance.lost({self._tables[location].access: scope_of_reads(*basis) for location, basis in read.items()}))
+
+    def _ended(self, *, won: bool) -> None:
+        if self._chance is not None:
+            self._chance.end(won=won)
+
     def _concluded(self, answer: CommitInfo) -> None:
         self._info = answer
         for location, commit in answer.items():
@@ -315,7 +350,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             return None
         accesses = {location: self._tables[location].access for location in self._parts}
         with bounding(limit, next(iter(accesses.values())).ours.context.clock):
-            found = done_in_all(accesses, self._application, self._ack)
+            since = {location: part.read_version for location, part in self._parts.items()}
+            found = done_in_all(accesses, self._application, self._ack, since)
         return CommitInfo(found) if found else None
 
     def _filed_under(self, transaction_id: str) -> None:
@@ -341,5 +377,5 @@ def read_together(
     require_one_coordinator([table.access for table in opened])
     contexts = [table.access.ours.context for table in opened]
     with bounding(timeout_s, contexts[0].clock) as deadline:
-        heads = heads_together(contexts, deadline)
-    return [table.snapshot(head.version) for table, head in zip(opened, heads, strict=True)]
+        versions = versions_together(contexts, deadline)
+    return [table.snapshot(version) for table, version in zip(opened, versions, strict=True)]

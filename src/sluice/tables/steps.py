@@ -10,13 +10,14 @@ import orjson
 from ..coordinator.footprint import OWN_PARTITIONS
 from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile
+from ..storage.vectors import Rows
 from .draft import Finished
 from .operations import row_count
 from .transactions import Reads
 
 __all__ = ["Step", "operation_of", "reads_of", "scope_of", "told", "written"]
 
-_STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER)
+_STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, Kind.MAJOR, Kind.MINOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,15 @@ def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
     found = [part for part in parts if part is not None]
     if not found:
         return None
+    rows: dict[str, Rows] = {}
+    for part in found:
+        for path, read in part.rows.items():
+            rows[path] = rows[path] | read if path in rows else read
     return Reads(
         predicates=tuple(dict.fromkeys(p for part in found for p in part.predicates)),
-        files=tuple(dict.fromkeys(f for part in found for f in part.files)),
+        files=None if any(part.files is None for part in found) else tuple(dict.fromkeys(f for part in found for f in part.files or ())),
+        rows=rows,
+        locks=tuple(dict.fromkeys(p for part in found for p in part.locks)),
         whole_table=any(part.whole_table for part in found),
         apps=tuple(dict.fromkeys(a for part in found for a in part.apps)),
     )
@@ -87,7 +94,7 @@ def _of_files(finished: Finished, prefix: str) -> dict[str, int]:
     """MERGE says `numTargetFilesAdded` where the others say `numAddedFiles`."""
     merges = prefix != "num"
     return {
-        f"{prefix}FilesRemoved" if merges else "numRemovedFiles": len(finished.removed),
+        f"{prefix}FilesRemoved" if merges else "numRemovedFiles": finished.removed,
         f"{prefix}FilesAdded" if merges else "numAddedFiles": len(finished.added),
         f"{prefix}RowsCopied" if merges else "numCopiedRows": finished.copied_rows,
         f"{prefix}DeletionVectorsAdded": finished.vectors_added,

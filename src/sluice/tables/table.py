@@ -10,24 +10,26 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import Timeout
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ..coordinator.leases import Lease
 from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, Outcome
 from ..storage.errors import InvalidRequest
 from ..storage.schema import StructType, parse_schema, to_arrow
+from ..storage.snapshot import Snapshot
 from ..storage.timetravel import version_at
 from . import creation
-from .access import Access, TableAddress, check_consistency
+from .access import Access, check_consistency
+from .address import TableAddress
 from .changes import ChangesPart, changes, iter_changes, split_changes
 from .compaction import compact
+from .dropping import DropReport, drop
 from .history import HistoryEntry, history
 from .locking import LeaseOn, leases, pin_version, table_lease
 from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .retrying import ATTEMPTS, transact
 from .table_writes import TableWrites
 from .transaction import Transaction
-from .transactions import DEFAULT_TIMEOUT_S
 from .vacuum import VacuumReport, vacuum
 from .views import TableSnapshot
 
@@ -54,6 +56,7 @@ class Table(TableWrites):
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        allow_nonempty: bool = False,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         application: str | None = None,
@@ -62,17 +65,15 @@ class Table(TableWrites):
     ) -> Table:
         """Create a table: its version 0. Raises TableExists, also for the slower of two who create it at once.
 
+        A folder with other files in it is refused (InvalidRequest) without `allow_nonempty`.
+
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or
         `embedded://` (the default, or what SLUICE_COORDINATOR says). `timeout_s` bounds this commit and later ones, as for `open`.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
-        access, _ = creation.create(
-            address,
-            schema,
-            [partition_by] if isinstance(partition_by, str) else list(partition_by),
-            properties or {},
-            timeout_s=timeout_s,
-        )
+        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        with bounding(timeout_s, SystemClock()) as limit:
+            access, _ = creation.create(address, schema, columns, properties or {}, allow_nonempty=allow_nonempty, timeout_s=limit)
         return cls(access, ack=ack, timeout_s=timeout_s)
 
     @classmethod
@@ -113,12 +114,24 @@ class Table(TableWrites):
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Table:
         """Bring an existing Delta table under sluice; see `creation.attach`. An attached one is opened."""
-        access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=timeout_s)
+        with bounding(timeout_s, SystemClock()) as limit:
+            access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=limit)
         return cls(access, ack=ack, timeout_s=timeout_s)
 
     def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to every Delta engine; sluice commits nothing to it from then on."""
-        return creation.detach(self._access, timeout_s=self._limit(timeout_s))
+        with self._bounding(timeout_s) as limit:
+            return creation.detach(self._access, timeout_s=limit)
+
+    def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:
+        """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
+
+        What was filed before is decided first. Files that nothing says are the table's stay, and are named in the report. Whoever has
+        the table open gets TableDropped; the location is free for another table at once. A drop that was interrupted is finished by
+        `sluice drop`.
+        """
+        self.close()
+        return drop(self._access.address, keep_data=keep_data, timeout_s=self._limit(timeout_s))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -129,8 +142,8 @@ class Table(TableWrites):
 
     @property
     def version(self) -> int:
-        """The version this object has read; `refresh` moves it on."""
-        return self._access.current().version
+        """The version this object has read, never older than its own commits; `refresh` moves it on."""
+        return self._shown().version
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,22 +153,29 @@ class Table(TableWrites):
     @property
     def struct(self) -> StructType:
         """The same as Delta's schema type."""
-        return parse_schema(self._access.current().metadata.schema_string)
+        return parse_schema(self._shown().metadata.schema_string)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The columns the table is partitioned by."""
-        return self._access.current().partition_columns
+        return self._shown().partition_columns
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
-        return self._access.current().configuration
+        return self._shown().configuration
 
     @property
     def domains(self) -> Mapping[str, str]:
         """The configurations of the users' metadata domains, by name."""
-        return domains_of(self._access.current())
+        return domains_of(self._shown())
+
+    def _shown(self) -> Snapshot:
+        """The snapshot in hand, brought up to what was committed through this object."""
+        shown, committer = self._access.current(), self._access.committer
+        if committer is None or committer.last_committed <= shown.version:
+            return shown
+        return self._access.read(None, "session", timeout_s=self._timeout_s)
 
     def refresh(self, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Table:
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
@@ -195,19 +215,23 @@ class Table(TableWrites):
 
         Raises InvalidRequest for what is no property or means nothing, ConstraintViolated when rows break a new constraint.
         """
-        return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        with self._bounding(timeout_s) as limit:
+            return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=limit))
 
     def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take properties away, constraints too; None when none of them is set."""
-        return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        with self._bounding(timeout_s) as limit:
+            return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=limit))
 
     def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Keep a text of the users' own with the table; of two who write one domain at once the later is refused."""
-        return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        with self._bounding(timeout_s) as limit:
+            return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=limit))
 
     def remove_domain(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove such a text; None when there is none of that name."""
-        return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=self._limit(timeout_s)))
+        with self._bounding(timeout_s) as limit:
+            return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=limit))
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
@@ -310,27 +334,31 @@ class Table(TableWrites):
         with self._bounding(timeout_s) as deadline:
             return self._access.ours.outcome(transaction_id, deadline)
 
-    def vacuum(self, retain_hours: float | None = None, *, dry_run: bool = False, force: bool = False) -> VacuumReport:
+    def vacuum(
+        self, retain_hours: float | None = None, *, dry_run: bool = False, force: bool = False, include_foreign: bool = False
+    ) -> VacuumReport:
         """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
 
         `retain_hours` is for how long replaced files are kept for readers of older versions: the table's
         `delta.deletedFileRetentionDuration` (7 days) when None; a shorter time is refused unless it is forced. Files of writers that
-        are alive stay however old they are; those of dead ones go however young. A dry run tells what would go.
+        are alive stay however old they are; those of dead ones go however young. A dry run tells what would go. Old files that nothing
+        accounts for are reported (`VacuumReport.foreign`), and go with `include_foreign` only.
         """
-        return vacuum(self._access, retain_hours=retain_hours, dry_run=dry_run, force=force)
+        return vacuum(self._access, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the latest published version now; returns that version."""
         return self._checkpointer.now()
 
     def close(self) -> None:
-        """See what was ratified published, and wait for a checkpoint under way.
+        """See what was ratified published, and wait for a checkpoint under way, for up to the table's `timeout_s` together.
 
         The session with the coordinator is the process's and stays.
         """
+        limit = Deadline.after(self._timeout_s)
         if self._access.committer is not None:
-            self._access.committer.background.drain(self._timeout_s)
-        self._checkpointer.wait()
+            self._access.committer.background.drain(limit.left_s)
+        self._checkpointer.wait(limit.left_s)
 
     def __enter__(self) -> Table:
         return self

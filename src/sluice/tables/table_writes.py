@@ -8,12 +8,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import Deadline, Timeout, bounding
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.snapshot import Snapshot
 from .access import Access
+from .chances import Chance
 from .commits import commit_write_once, plan_write
 from .maintenance import Checkpointer
 from .once import application_transaction
@@ -21,7 +22,6 @@ from .plan_check import check_plan
 from .planning import newest_for_append, snapshot_for_change
 from .property_rules import PRIMARY_KEY
 from .transaction import Transaction
-from .transactions import DEFAULT_TIMEOUT_S
 from .writing import Rows, WritePlan
 
 __all__ = ["TableWrites"]
@@ -51,13 +51,13 @@ class TableWrites:
     ) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
-        It sees the latest version, or `read_version`. `isolation` may be stricter than the table's level, never weaker.
-        `transaction` = (application id, number) or a `key` makes it happen once, as with `append`.
+        It sees the latest version, or `read_version`. After a loss the next one of the same thread waits here for its turn; until it
+        ends nobody changes what the lost one read, but for plain appends (docs/locks.md). `isolation` may be stricter than the table's
+        level, never weaker. `transaction` = (application id, number) or a `key` makes it happen once, as with `append`.
         """
         application = application_transaction(transaction, key)
-        with self._bounding(timeout_s):
-            snapshot = snapshot_for_change(self._access, read_version)
-        return self._transaction(snapshot, isolation=isolation, application=application, timeout_s=timeout_s)
+        snapshot, chance = self._in_turn(read_version, timeout_s, numbered=application is not None)
+        return self._transaction(snapshot, isolation=isolation, application=application, timeout_s=timeout_s, chance=chance)
 
     @property
     def access(self) -> Access:
@@ -65,7 +65,14 @@ class TableWrites:
         return self._access
 
     def joined(
-        self, version: int, transaction_id: str, *, isolation: str | None, transaction: tuple[str, int] | None, timeout_s: Timeout
+        self,
+        version: int,
+        transaction_id: str,
+        *,
+        isolation: str | None,
+        transaction: tuple[str, int] | None,
+        timeout_s: Timeout,
+        chance: Chance,
     ) -> Transaction:
         """An open transaction on a version, under an id that it shares with those of other tables; it is not committed alone."""
         return Transaction(
@@ -75,6 +82,7 @@ class TableWrites:
             isolation=isolation,
             transaction=transaction,
             timeout_s=timeout_s,
+            chance=chance,
         )
 
     def noted(self, commit: Commit) -> None:
@@ -88,21 +96,64 @@ class TableWrites:
         merge_schema: bool = False,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        read_version: int | None = None,
+        read_where: str | None = None,
+        if_version: int | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Add rows; in a table with a primary key they replace those with the same key. None, and no version, when there are none.
 
-        `merge_schema` adds columns the table lacks. With `transaction` = (application id, number) the append happens
-        once: a number that the table has already (or a higher one) is answered with `Commit.repeated`. So it does with a `key`, any
-        text that tells it from all other writes to the table, such as "nightly-2026-01-01".
+        Nullable columns that the rows lack are null. `merge_schema` adds columns the table lacks. With `transaction` = (application id,
+        number) the append happens once: a number that the table has already (or a higher one) is answered with `Commit.repeated`. So it
+        does with a `key`, any text that tells it from all other writes to the table, such as "nightly-2026-01-01".
+
+        An append depends on nothing that others do. Rows that were computed from the table say so: with `read_version` the append is
+        refused (ConcurrentModification) when others changed what that version held, all of it or the rows that satisfy `read_where`.
+        With `if_version` it is committed only as the next version: nothing may have come in between, a compaction neither.
         """
         application = application_transaction(transaction, key)
+        if read_where is not None and read_version is None:
+            raise InvalidRequest(
+                f"read_where={read_where!r} was given without read_version: give the version that was read", where=read_where
+            )
+        if read_version is None and if_version is None:
+            begun = self._blind(application, timeout_s)
+        else:
+            begun = self._dependent(application, timeout_s, read_version, if_version)
+
+        def write(each: Transaction) -> None:
+            if read_version is not None:
+                each.depend_on(read_where)
+            each.append(rows, merge_schema=merge_schema)
+
+        return self._done(begun, write)
+
+    def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None) -> Transaction:
+        """A transaction for a plain append."""
         with self._bounding(timeout_s):
-            snapshot = newest_for_append(self._access)
+            snapshot = newest_for_append(self._access, numbered=application is not None)
             if PRIMARY_KEY in snapshot.configuration:
                 snapshot = snapshot_for_change(self._access, None)
-        begun = self._transaction(snapshot, application=application, timeout_s=timeout_s)
-        return self._done(begun, lambda each: each.append(rows, merge_schema=merge_schema))
+        return self._transaction(snapshot, application=application, timeout_s=timeout_s)
+
+    def _dependent(
+        self, application: tuple[str, int] | None, timeout_s: Timeout | None, read_version: int | None, if_version: int | None
+    ) -> Transaction:
+        """A transaction for an append that depends on a version."""
+        if None not in (read_version, if_version) and read_version != if_version:
+            raise InvalidRequest(
+                f"read_version={read_version} and if_version={if_version} were given; give one of them, or the same version"
+            )
+        version = read_version if if_version is None else if_version
+        snapshot, chance = self._in_turn(version, timeout_s, numbered=application is not None)
+        return self._transaction(snapshot, application=application, timeout_s=timeout_s, chance=chance, if_version=if_version)
+
+    def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
+        """What a transaction that reads is made on, and its turn where it lost before."""
+        chance = Chance(self._access.ours.context.clock)
+        with self._bounding(timeout_s) as deadline:
+            chance.take([self._access], deadline)
+            return snapshot_for_change(self._access, read_version, numbered=numbered), chance
 
     def overwrite(
         self,
@@ -164,7 +215,8 @@ class TableWrites:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
 
         `on` is the table's primary key (`sluice.primaryKey`) by default; of several rows with one primary key the last counts, any
-        other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows are held in memory.
+        other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows have every column of the table, for
+        they replace whole rows (SchemaMismatch). They are held in memory.
         """
         return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.upsert(rows, on))
 
@@ -192,8 +244,12 @@ class TableWrites:
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
+        read_where: str | None = None,
     ) -> WritePlan:
-        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made."""
+        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made.
+
+        With `read_version` an append depends on what that version held, as that of `append` does.
+        """
         return plan_write(
             self._access,
             schema,
@@ -202,6 +258,7 @@ class TableWrites:
             merge_schema=merge_schema,
             transaction=application_transaction(transaction, key),
             read_version=read_version,
+            read_where=read_where,
         )
 
     def check_write(self, plan: WritePlan) -> None:
@@ -229,11 +286,17 @@ class TableWrites:
 
     def _done(self, begun: Transaction, change: Callable[[Transaction], None]) -> Commit | None:
         """One operation, committed; the commit there is when the application did it before."""
-        with self._bounding(begun.timeout_s):
-            done = begun.repeated()
+        try:
+            with self._bounding(begun.timeout_s):
+                done = begun.repeated()
+            if done is None:
+                change(begun)
+        except BaseException:
+            begun.abort()
+            raise
         if done is not None:
+            begun.abort()
             return self._note(done)
-        change(begun)
         return begun.commit()
 
     def _transaction(
@@ -243,6 +306,8 @@ class TableWrites:
         isolation: str | None = None,
         application: tuple[str, int] | None = None,
         timeout_s: Timeout | None = None,
+        chance: Chance | None = None,
+        if_version: int | None = None,
     ) -> Transaction:
         return Transaction(
             self._access,
@@ -252,11 +317,13 @@ class TableWrites:
             ack=self._ack,
             timeout_s=self._limit(timeout_s),
             committed=self._note,
+            chance=chance,
+            if_version=if_version,
         )
 
     def _note(self, commit: Commit | None) -> Commit | None:
         if commit is not None:  # also what was heard of later, or was done before: reads of this session show it
             self._access.ours.last_committed = max(self._access.ours.last_committed, commit.version)
         if commit is not None and not commit.repeated:
-            self._checkpointer.committed(commit.version, commit.ordinal)
+            self._checkpointer.committed(commit.version)
         return commit

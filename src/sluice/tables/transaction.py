@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..coordinator.clock import Timeout, bounding
-from ..coordinator.isolation import stricter, table_isolation
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
+from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.isolation import stricter, table_isolation, table_policy
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
 from ..coordinator.records import Refusal
 from ..storage.actions import Action, AddFile, Txn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
+from ..storage.removals import Actions
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .capturing import capture_changes
-from .changing import add_files, delete_rows, truncate_rows, update_rows
+from .chances import Chance
+from .changing import add_files, delete_rows, require_room_for, truncate_rows, update_rows
+from .compaction import stage_compaction
 from .done_before import done_before
 from .draft import Draft
 from .ending import OpenTransaction
+from .losing import operation_that_lost
 from .once import check_application_transaction
 from .planning import plan_on, require_replaceable
+from .scopes import scope_of_reads
 from .steps import Step, operation_of, reads_of, scope_of, told
-from .transactions import (
-    DEFAULT_TIMEOUT_S,
-    Change,
-    Reads,
-    commit_change,
-    new_transaction_id,
-    validate,
-)
+from .transactions import Change, Reads, commit_change, new_transaction_id, validate
 from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
-from .writing import Rows, WritePlan, schema_of
+from .writing import Rows, WritePlan, arrow_of, schema_of
 
 __all__ = ["Transaction"]
 
 _log = logging.getLogger(__name__)
+
+_LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Transaction(OpenTransaction["Commit | None"]):
@@ -62,8 +65,12 @@ class Transaction(OpenTransaction["Commit | None"]):
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         filed_after: int | None = None,
         once: bool = False,
+        numbered_since: int | None = None,
         leases: Sequence[str] = (),
         committed: Callable[[Commit], object] | None = None,
+        chance: Chance | None = None,
+        turns: Sequence[str] = (),
+        if_version: int | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s, filed_again=filed_after is not None)
         check_application_transaction(transaction)
@@ -75,13 +82,19 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access))
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
-        self._reads: list[Reads | None] = []
+        self._operations: list[tuple[str, Reads | None]] = []
+        """What was done, by name as Delta's history has it, and what each read."""
         self._calls = 0
         self._once = once
         self._filed_after = snapshot.version if filed_after is None else filed_after
+        self._numbered_since = snapshot.version if numbered_since is None else numbered_since
         self._leases = tuple(leases)
         self._committed = committed
+        self._chance = chance or Chance(access.ours.context.clock)
+        self._turns = tuple(turns)
+        self._if_version = if_version
         self._change: Change | None = None
+        self._compacted: Change | None = None
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -106,20 +119,46 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def scan(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones, as the operations so far left them.
 
-        What is read here is depended upon: the commit is refused when others changed it meanwhile.
+        What is read here is depended upon: the commit is refused when others changed or deleted one of these rows meanwhile (without
+        deletion vectors: a row of their files). Rows that others added count as the isolation level says; with `for_update` they count
+        at every level, those of blind appends too. Raises InvalidRequest for `for_update` under a policy that compares no rows.
         """
         self._require_open()
         draft = self._draft
+        self._require_policy_of_rows("for_update=True", needed=for_update, remedy="take a lease on the table instead (Table.lease)")
         predicate = None if where is None else Predicate.parse(where, draft.schema)
         files = draft.candidates(predicate)
-        rows = draft.read(columns, predicate, files)
         sql = "" if predicate is None else predicate.to_sql()
+        reads = Reads(predicates=(sql,), locks=(sql,) if for_update else ())
+        if predicate is not None and draft.uses_vectors:
+            rows, positions = draft.read_rows(columns, predicate, files)
+            self._operations.append(("SCAN", replace(reads, rows=positions)))
+            return rows
+        rows = draft.read(columns, predicate, files)
         paths = files["path"].to_pylist()
-        self._reads.append(Reads(predicates=(sql,), files=tuple(path for path in paths if not draft.is_own(path))))
+        self._operations.append(("SCAN", replace(reads, files=tuple(path for path in paths if not draft.is_own(path)))))
         return rows
+
+    def depend_on(self, where: str | None = None) -> None:
+        """Depend on the rows that satisfy `where` (None: the whole table) as if they were scanned here: they were read elsewhere.
+
+        In a table with deletion vectors the rows are looked up, where the files they may lie in have 64 MiB at most; else these files
+        count as a whole.
+        """
+        self._require_open()
+        draft = self._draft
+        self._require_policy_of_rows("read_version=", needed=True, remedy="use if_version=, or take a lease on the table (Table.lease)")
+        predicate = None if where is None else Predicate.parse(where, draft.schema)
+        files = draft.candidates(predicate)
+        reads = Reads(predicates=("" if predicate is None else predicate.to_sql(),))
+        if predicate is not None and draft.uses_vectors and (pc.sum(files["size"]).as_py() or 0) <= _LOOKED_UP_BYTES_MAX:
+            reads = replace(reads, rows=draft.read_rows([], predicate, files)[1])
+        else:
+            reads = replace(reads, files=tuple(files["path"].to_pylist()))
+        self._operations.append(("READ", reads))
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -136,12 +175,12 @@ class Transaction(OpenTransaction["Commit | None"]):
     def delete(self, where: str) -> None:
         """Delete the rows that satisfy `where`, a Spark SQL condition."""
         with self._operation():
-            self._did(*delete_rows(self._draft, where))
+            self._did(*delete_rows(self._draft, where), "DELETE")
 
     def update(self, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
         """Give the columns in `set` the values of Spark SQL expressions over the old row, in the rows that satisfy `where`."""
         with self._operation() as label:
-            self._did(*update_rows(self._draft, set, where, label=label))
+            self._did(*update_rows(self._draft, set, where, label=label), "UPDATE")
 
     def upsert(self, rows: Rows, on: str | Sequence[str] | None = None) -> None:
         """Replace the rows that have the key of one of `rows` (its columns `on`), and add the others.
@@ -150,13 +189,47 @@ class Transaction(OpenTransaction["Commit | None"]):
         nothing. The rows are held in memory.
         """
         with self._operation() as label:
-            data = self._plan(schema_of(rows)).gather(rows)
-            self._did(*upsert_rows(self._draft, data, on, label=label))
+            rows = arrow_of(rows)
+            data = self._plan(schema_of(rows)).gather(rows, whole=True)
+            self._did(*upsert_rows(self._draft, data, on, label=label), "MERGE")
 
     def truncate(self, where: str | None = None) -> None:
         """Remove all rows, or all partitions that satisfy `where`, without reading them."""
         with self._operation():
-            self._did(*truncate_rows(self._draft, where))
+            self._did(*truncate_rows(self._draft, where), "TRUNCATE")
+
+    def compact(
+        self,
+        mode: str = "minor",
+        where: str | None = None,
+        *,
+        target_file_size: int | str | None = None,
+        z_order_by: str | Sequence[str] | None = None,
+    ) -> None:
+        """Write files again as fewer, larger ones, as `Table.compact` does; it is the last operation of its transaction.
+
+        It takes the files of the version that was read which the operations before it left as they were. Raises InvalidRequest beside
+        other operations in a table whose conflict policy knows single operations only.
+        """
+        with self._operation() as label:
+            self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
+            staged = stage_compaction(
+                self._access,
+                mode,
+                where,
+                target_file_size=target_file_size,
+                z_order_by=z_order_by,
+                snapshot=self._draft.base,
+                untouched=self._draft.untouched,
+                transaction_id=self._draft.transaction_id,
+                label=label,
+            )
+            if staged is None:
+                return
+            self._compacted = staged.change
+            change = staged.change
+            counts = {name: int(count) for name, count in change.metrics.items()}
+            self._did(change.reads, Step(change.operation, change.kind, parameters=change.parameters, metrics=counts))
 
     def stage(self, plan: WritePlan, files: Sequence[AddFile]) -> None:
         """Take in what the writers of a plan wrote, as its mode says."""
@@ -181,6 +254,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                     f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
                     "of one another: give the rows as Arrow data"
                 )
+            require_room_for(self._draft, plan, self._access.ours.context.limits)
             step = add_files(self._draft, plan, write(plan, label))
             self._did(step.reads, step)
 
@@ -197,20 +271,27 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
-        return None if self._application is None else done_before(self._access, self._application, self._ack)
+        if self._application is None:
+            return None
+        return done_before(self._access, self._application, self._ack, since=self._numbered_since)
 
     def check(self) -> None:
         """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head."""
         self._require_open()
         if self._access.head().version > self.read_version:
-            validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
+            try:
+                validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
+            except ConcurrentModification as lost:
+                self._note_loss(lost)
+                raise
 
     def commit(self, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit what was done; None, and no version, when that changes nothing. Called again it gives the same answer.
 
         Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the latter two it may be called again.
         """
-        return self._end(timeout_s)
+        with bounding(self._limit(timeout_s), self._access.ours.context.clock) as limit:
+            return self._end(limit)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Take it back. None: it is not committed and never will be, and `commit` raises Withdrawn, or what else refused it.
@@ -233,37 +314,53 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _operation(self, *, replaces: bool = True) -> Iterator[str]:
         """One operation: all of it or, when it raises, nothing; gives a label for its files."""
         self._require_open()
+        if self._compacted is not None:
+            raise InvalidRequest(
+                "compact() is the last operation of a transaction: call the others before it, or begin another transaction"
+            )
         if replaces:
             require_replaceable(self._access.address.location, self._draft.base)
-        if any(part is not None for part in self._reads):
+        if self._if_version is not None or any(part is not None for part in self._reads):
             self.check()  # nothing large is staged for a transaction that is lost already
         self._calls += 1
         with self._draft.atomically():
             yield "" if self._calls == 1 else f"o{self._calls}"
 
-    def _did(self, reads: Reads | None, step: Step | None) -> None:
-        self._reads.append(reads)
+    def _require_policy_of_rows(self, what: str, *, needed: bool, remedy: str = "commit it by itself") -> None:
+        if needed and table_policy(self._draft.base.configuration).by_classes:
+            raise InvalidRequest(
+                f"{what}: the conflict policy of {self._access.address.location} (sluice.conflictPolicy) compares kinds of operations "
+                f"and no rows; {remedy}"
+            )
+
+    @property
+    def _reads(self) -> list[Reads | None]:
+        return [reads for _, reads in self._operations]
+
+    def _did(self, reads: Reads | None, step: Step | None, name: str = "WRITE") -> None:
+        self._operations.append((name if step is None else step.operation, reads))
         if step is not None:
             self._steps.append(step)
 
     def _write(self, rows: Rows, mode: str, where: str | None, merge_schema: bool) -> None:
+        rows = arrow_of(rows)
         schema = schema_of(rows)
         if merge_schema and schema is None:
-            raise InvalidRequest(
-                "merge_schema needs data whose schema is known before it is read: a Table, RecordBatch or RecordBatchReader"
-            )
+            raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a table, a batch or a reader")
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
             key = newest_key(plan.metadata, plan.schema)
             if key and mode == "append":
                 if plan.changes_metadata:
                     self._draft.adopt(plan.metadata)
-                self._did(*upsert_rows(self._draft, plan.gather(rows), None, label=label, kind=Kind.APPEND))
+                gathered = plan.gather(rows, whole=True)
+                self._did(*upsert_rows(self._draft, gathered, None, label=label, kind=Kind.APPEND))
                 return
             if key:
                 require_key_scope(plan, key)
                 gathered = plan.gather(rows)
                 rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
+            require_room_for(self._draft, plan, self._access.ours.context.limits)
             step = add_files(self._draft, plan, plan.write(rows, label=label))
             self._did(step.reads, step)
 
@@ -302,6 +399,23 @@ class Transaction(OpenTransaction["Commit | None"]):
         change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
         return commit_change(self._access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
 
+    def _note_loss(self, lost: NotCommitted) -> None:
+        if isinstance(lost, ConcurrentModification):
+            self.tell_loss(lost)
+            if self.basis[1] is not None:
+                lost.tell(self._chance.lost({self._access: scope_of_reads(*self.basis)}))
+
+    def tell_loss(self, lost: ConcurrentModification) -> None:
+        """Let a refusal say which operation lost."""
+        found = operation_that_lost(self._access, self._change_of((), {}), self._operations, lost)
+        if found is not None:
+            number, name = found
+            of_several = f"; of this transaction operation {number} ({name}) lost" if len(self._operations) > 1 else ""
+            lost.tell(of_several, lost_operation=number, lost_operation_name=name)
+
+    def _ended(self, *, won: bool) -> None:
+        self._chance.end(won=won)
+
     def _concluded(self, answer: Commit | None) -> None:
         if answer is not None and self._committed is not None:
             self._committed(answer)
@@ -315,17 +429,19 @@ class Transaction(OpenTransaction["Commit | None"]):
         if draft.must_copy:
             self.check()
         finished = draft.finish(self._now_ms())
-        if not finished.actions and draft.metadata is draft.base.metadata and self._application is None:
+        if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and self._application is None:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._access.address.location)
             return None
         metrics = told(self._steps, finished)
+        if self._compacted is not None:
+            finished = replace(finished, actions=Actions(finished.actions, self._compacted.actions))
         if not draft.tells_changes:
             return self._change_of(finished.actions, metrics)
         changes = capture_changes(draft)
-        return self._change_of((*finished.actions, *changes), {**metrics, "numAddedChangeFiles": str(len(changes))})
+        return self._change_of(Actions(finished.actions, changes), {**metrics, "numAddedChangeFiles": str(len(changes))})
 
-    def _change_of(self, files: Sequence[Action], metrics: Mapping[str, str]) -> Change:
+    def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
         draft = self._draft
         kind, operation, parameters = operation_of(self._steps)
         actions: list[Action] = [] if draft.metadata is draft.base.metadata else [draft.metadata]
@@ -336,7 +452,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             transaction_id=self.id,
             operation=operation,
             snapshot=draft.base,
-            actions=[*actions, *files],
+            actions=Actions(actions, files),
             reads=reads_of(self._reads),
             parameters=parameters,
             metrics=metrics,
@@ -345,5 +461,8 @@ class Transaction(OpenTransaction["Commit | None"]):
             scope=scope_of(self._steps),
             isolation=self._isolation,
             once=self._once,
+            numbered_since=self._numbered_since,
             leases=self._leases,
+            expected_version=None if self._if_version is None else self._if_version + 1,
+            turns=(*self._turns, *self._chance.turns),
         )

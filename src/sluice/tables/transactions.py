@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..coordinator.clock import Deadline, Timeout, bounding
-from ..coordinator.conflicts import APPENDED, Finding, refusal
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..coordinator.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
 from ..coordinator.content import Winner
-from ..coordinator.errors import ConcurrentAppendException, LeaseHeld, TransactionExpired
+from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, TransactionExpired
 from ..coordinator.faults import point
 from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
 from ..coordinator.kinds import Kind
+from ..coordinator.limits import Limits
 from ..coordinator.outcomes import Commit, refusal_error
 from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
 from ..coordinator.records import Head, Intent, digest
+from ..coordinator.reserved import turns_of_thread
+from ..coordinator.resolve import DETACHED
 from ..coordinator.turns import Turn
-from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, encode_all
-from ..storage.errors import LogGap
+from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, Txn, encode
+from ..storage.errors import InvalidRequest, LogGap
 from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path
+from ..storage.removals import besides_removals
 from ..storage.row_tracking import row_id_high_water_mark
 from ..storage.schema import StructType
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
+from ..storage.texts import put_text, spooled
+from ..storage.vectors import Rows
 from .access import Access
 from .done_before import done_since
-from .footprints import bounded, footprint_of
+from .footprints import applications_of, bounded, footprint_of
 from .locking import await_turn, lease_paths
 from .looking_into import holding_nothing_read
 from .scopes import scope_of_change
@@ -36,19 +42,24 @@ from .scopes import scope_of_change
 __all__ = [
     "Change",
     "Reads",
+    "attempt_of",
     "commit_change",
     "intent_of",
     "new_transaction_id",
     "prepared",
+    "require_room",
     "validate",
 ]
 
-DEFAULT_TIMEOUT_S = 120.0
 _LOOKS_MAX = 8
 
 
 def new_transaction_id(access: Access) -> str:
-    """A GUID: the name of a transaction for ever, and part of the names of all its data files, which tell whose they are."""
+    """A GUID: the name of a transaction for ever, and part of the names of all its data files, which tell whose they are.
+
+    Raises LogGap or TableDropped where the log of the table is gone: then nothing is written.
+    """
+    access.require_log()
     return access.ours.context.new_transaction_id()
 
 
@@ -56,12 +67,15 @@ def new_transaction_id(access: Access) -> str:
 class Reads:
     """What an operation read: conditions as SQL ("" for the whole table as a filter), files by log path.
 
-    `files` are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a table with deletion
-    vectors lists none, for there the rows themselves are compared.
+    `files` (None: very many) are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a table with
+    deletion vectors lists none, for there the rows themselves are compared. `rows` are the rows it read of further files, by log path.
+    `locks` are those of the predicates that were read for update.
     """
 
     predicates: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] | None = ()
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
     whole_table: bool = False
     apps: tuple[str, ...] = ()
 
@@ -73,13 +87,14 @@ class Change:
     transaction_id: str
     operation: str
     snapshot: Snapshot | None
-    actions: Sequence[Action]
+    actions: Collection[Action]
     reads: Reads | None = None
     """None: a blind append."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     schema: StructType | None = None
     expected_version: int | None = None
+    """The only version it may become; None: any."""
     table_id: str = ""
     detach: bool = False
     claimed_ms: int | None = None
@@ -92,27 +107,46 @@ class Change:
     """A stricter level than the table's."""
     once: bool = False
     """Whether its outcome is asked for under this very transaction id, so that it is never filed under another."""
+    numbered_since: int | None = None
+    """The version at which its application's number was free (None: that of `snapshot`): since then it depends on that application."""
     leases: tuple[str, ...] = ()
     """Nodes of leases it depends on, beside those of the thread that commits it."""
+    turns: tuple[str, ...] = ()
+    """Nodes of the turns that are reserved for it."""
 
 
-def _validated(access: Access, change: Change, attempt: Attempt, upto: int) -> Attempt:
-    """The attempt after every version this client can see, so that the shared decision looks at a short window.
+def _validated(access: Access, change: Change, attempt: Attempt, head: Head) -> Attempt:
+    """The attempt after every version up to the head, so that the shared decision looks at a short window.
 
-    Raises the conflict. A file that was added where this transaction read is looked into where rows count (see
-    `_holds_nothing_read`): only rows that were read are in the way.
+    Raises the conflict, or Refused for a table that was detached meanwhile. A file that was added where this transaction read
+    is looked into where rows count (see `looking_into`): only rows that were read are in the way.
     """
     log = access.ours.log
-    versions = range(_read_version(change) + 1, upto + 1)
+    if attempt.footprint.app_versions:
+        _require_number(access, change, attempt)
+    versions = range(_read_version(change) + 1, head.version + 1)
     for winner in _winners(access, change, versions):
         met = meet(attempt, winner, log.rows)
-        if isinstance(met, Finding) and met.rule.name == APPENDED and attempt.footprint.row_level:
+        if isinstance(met, Finding) and met.rule.name in BY_STATISTICS and attempt.footprint.compares_rows:
             cleared = holding_nothing_read(access, change, winner)
             met = meet(replace(attempt, cleared=attempt.cleared | cleared), winner, log.rows)
         if isinstance(met, Finding):
-            raise refusal_error(refusal(met), change.transaction_id)
+            raise refusal_error(DETACHED if head.detached else refusal(met), change.transaction_id)
         attempt = met
     return attempt
+
+
+def _require_number(access: Access, change: Change, attempt: Attempt) -> None:
+    """Raise the conflict when the application went on between the version that its number was free at and the one it is made on."""
+    for winner in _winners(access, change, range(_began(change) + 1, _read_version(change) + 1)):
+        found = check(Encounter(attempt.footprint, winner, attempt.level), APPLICATION)
+        if found is not None:
+            raise refusal_error(refusal(found), change.transaction_id)
+
+
+def _began(change: Change) -> int:
+    """The version from which on a change depends on its application."""
+    return _read_version(change) if change.numbered_since is None else min(change.numbered_since, _read_version(change))
 
 
 def _winners(access: Access, change: Change, versions: range) -> Iterator[Winner]:
@@ -134,7 +168,8 @@ def _read_version(change: Change) -> int:
     return change.snapshot.version if change.snapshot else -1
 
 
-def _attempt(access: Access, change: Change, tables: int = 1) -> Attempt:
+def attempt_of(access: Access, change: Change, tables: int = 1, *, only_reads: bool = False) -> Attempt:
+    """The change before it met anybody; over so many `tables`, that share the room of one request."""
     context = access.ours.context
     configuration = change.snapshot.configuration if change.snapshot else {}
     return Attempt(
@@ -142,21 +177,31 @@ def _attempt(access: Access, change: Change, tables: int = 1) -> Attempt:
         operation=change.operation,
         footprint=footprint_of(change, files_max=max(1, context.limits.footprint_files_max // tables)),
         level=stricter(table_isolation(configuration), change.isolation),
-        encoded=encode_all(change.actions),
+        encoded=spooled(encode(action) + b"\n" for action in change.actions),
         now_ms=context.clock.now_ms(),
-        only_reads=tables > 1 and not change.actions,
+        only_reads=only_reads or (tables > 1 and not change.actions),
     )
+
+
+def turns_for(change: Change) -> tuple[str, ...]:
+    """The turns that do not stop a change: its own, and those of other transactions of the calling thread."""
+    return tuple(dict.fromkeys((*change.turns, *turns_of_thread())))
 
 
 def validate(access: Access, change: Change) -> None:
     """Raise the conflict by which a change can no longer be committed; nothing is written.
 
-    What passes may still be refused: others go on committing.
+    What passes may still be refused: others go on committing. What its application has written since is committed already.
     """
-    attempt = _attempt(access, change)
+    known = replace(change, filed_after=_read_version(change))
+    head = _before_itself(access, known, access.head())
+    _require_next(access, change, head)
     if change.expected_version is None:
-        known = replace(change, filed_after=_read_version(change))
-        _validated(access, change, attempt, _before_itself(access, known, access.head()).version)
+        try:
+            _validated(access, change, attempt_of(access, change), head)
+        except ConcurrentModification:
+            if written_since(access, change, access.head(), "ratified") is None:
+                raise
 
 
 def commit_change(
@@ -181,9 +226,14 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
     looks = 1 if change.once else _LOOKS_MAX
     while True:
         looks -= 1
-        attempt, head = prepared(access, change)
-        upto = head.version if change.expected_version is None else -1
-        repeated = done_since(access, attempt.footprint.app_versions, ack, after=_read_version(change), upto=upto)
+        try:
+            attempt, head = prepared(access, change)
+        except ConcurrentModification:
+            repeated = written_since(access, change, access.head(), ack)
+            if repeated is None:
+                raise
+            return repeated
+        repeated = written_since(access, change, head, ack)
         if repeated is not None:
             return repeated
         try:
@@ -191,16 +241,22 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
         except LeaseHeld as held:
             if held.filed and change.once:
                 raise
-            await_turn(turn, access, scope_of_change(change), held, deadline)
+            await_turn(turn, access, scope_of_change(change), held, deadline, turns_for(change))
             looks += 1
             if not held.filed:
                 continue
         except ConcurrentAppendException:
-            if not looks or not attempt.footprint.row_level or deadline.over:
+            if not looks or not attempt.footprint.compares_rows or deadline.over:
                 raise
         change = replace(change, transaction_id=access.ours.context.another_transaction_id(change.transaction_id))
         if filing is not None:
             filing(change.transaction_id)
+
+
+def written_since(access: Access, change: Change, head: Head, ack: str) -> Commit | None:
+    """The commit that wrote the change's application transaction since it was begun, or None; whatever else that is in the way of."""
+    upto = head.version if change.expected_version is None else -1
+    return done_since(access, applications_of(change.actions), ack, after=_began(change), upto=upto)
 
 
 def prepared(access: Access, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
@@ -209,15 +265,26 @@ def prepared(access: Access, change: Change, *, tables: int = 1) -> tuple[Attemp
     `tables` is over how many tables the transaction goes: they share the room of one request.
     """
     point("data-staged")
-    attempt = _attempt(access, change, tables)
+    attempt = attempt_of(access, change, tables)
     mine = attempt.footprint
-    plain = mine.plain_append and mine.policy == ConflictPolicy.DELTA.value
+    plain = mine.plain_append and not ConflictPolicy(mine.policy).by_classes
     # a plain append compares nothing but the version of the metadata, so the head it was planned on will do
     head = access.known_head() if plain and not mine.app_versions else access.head()
     head = _before_itself(access, change, head)
-    if change.expected_version is None and (not plain or head.metadata_version > _read_version(change)):
-        attempt = _validated(access, change, attempt, head.version)
+    _require_next(access, change, head)
+    compared = not plain or mine.app_versions or head.metadata_version > _read_version(change)
+    if change.expected_version is None and compared:
+        attempt = _validated(access, change, attempt, head)
     return attempt, head
+
+
+def _require_next(access: Access, change: Change, head: Head) -> None:
+    """Raise ConcurrentModification where a change may become one version only, and another transaction is that version."""
+    version = change.expected_version
+    if version is None or change.table_id or any(isinstance(action, Txn) for action in change.actions):
+        return  # an application's number may be what that version wrote: the decision tells
+    if version <= head.version:
+        raise refusal_error(version_taken(access.ours.log.winner(version)), change.transaction_id, filed=False)
 
 
 def _before_itself(access: Access, change: Change, head: Head) -> Head:
@@ -239,10 +306,13 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
     store_objects(context, attempt.objects)
     actions = attempt.lines()
-    staged = ""
-    if len(actions) > inline_bytes_max:
+    require_room(len(actions), context.limits)
+    inline, staged = "", ""
+    if isinstance(actions, bytes) and len(actions) <= inline_bytes_max:
+        inline = actions.decode()
+    else:
         staged = staged_path(change.transaction_id)
-        context.objects.put(staged, actions)
+        put_text(context.objects, staged, actions)
         point("actions-staged")
     return Intent(
         transaction_id=change.transaction_id,
@@ -252,7 +322,7 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
         claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
         isolation=attempt.level.value,
         footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
-        actions="" if staged else actions.decode(),
+        actions=inline,
         staged=staged,
         actions_digest=digest(actions),
         parameters=change.parameters,
@@ -265,17 +335,29 @@ def intent_of(access: Access, change: Change, attempt: Attempt, head: Head, *, t
         rebased=attempt.rebased,
         row_ids=_row_ids(change),
         leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),
+        turns=turns_for(change),
         **_described(change),
     )
 
 
+def require_room(size: int, limits: Limits) -> None:
+    """Raise InvalidRequest when the actions of a transaction would be larger than everybody else reads."""
+    if size > limits.staged_bytes_max:
+        raise InvalidRequest(
+            f"the actions of this transaction have {size:,} bytes, and Limits.staged_bytes_max is {limits.staged_bytes_max:,}: change "
+            "fewer files at once, such as one partition after the other (where=...); nothing was committed",
+            bytes=size,
+            limit="staged_bytes_max",
+        )
+
+
 def _row_ids(change: Change) -> int | None:
     """The highest row id given so far, where the change creates or attaches a table that tracks rows."""
-    if change.expected_version is None:
+    if change.expected_version is None or not change.table_id:
         return None
     protocol, metadata = (change.snapshot.protocol, change.snapshot.metadata) if change.snapshot else (None, None)
     domains = dict(change.snapshot.domains) if change.snapshot else {}
-    for action in change.actions:
+    for action in besides_removals(change.actions):
         match action:
             case Protocol():
                 protocol = action
@@ -292,7 +374,7 @@ def _described(change: Change) -> dict[str, Any]:
     """What a change of metadata or protocol changes, for those who come after it."""
     described: dict[str, Any] = {"metadata_change": None, "protocol_change": None}
     if change.snapshot is not None:
-        for action in change.actions:
+        for action in besides_removals(change.actions):
             if isinstance(action, Metadata):
                 described["metadata_change"] = describe(change.snapshot.metadata, action)
             elif isinstance(action, Protocol):

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from ..coordinator.clock import Deadline
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline
 from ..coordinator.context import TableContext
 from ..coordinator.errors import SessionLost
 from ..coordinator.identity import Owner, owner_of
@@ -36,8 +36,8 @@ from ..coordinator.plans import close_owner, open_plans
 from ..coordinator.presence import bury, clear_graves, oldest_term
 from ..coordinator.records import BatchRecord
 from ..coordinator.store import CoordinationStore
-from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, PROBE_PREFIX
-from ..storage.errors import AccessDenied, InvalidRequest, VersionNotFound
+from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
+from ..storage.errors import AccessDenied, InvalidRequest, StorageFull, VersionNotFound
 from ..storage.intervals import interval_ms
 from ..storage.objects import KeepsUnfinished, ObjectStore, Unfinished
 from ..storage.segment import list_versions
@@ -46,7 +46,7 @@ from .access import Access
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 from .horizon import horizon_of, raise_horizon
 from .log_cleanup import expired_log, remove_log
-from .transactions import DEFAULT_TIMEOUT_S, Change, commit_change, new_transaction_id
+from .transactions import Change, commit_change, new_transaction_id
 
 __all__ = ["VacuumReport", "vacuum"]
 
@@ -58,12 +58,16 @@ _SESSIONS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """What a vacuum deleted, or, when it was a dry run, would have: objects with their reasons, and files of the log."""
+    """What a vacuum deleted, or, when it was a dry run, would have: objects with their reasons, and files of the log.
+
+    `foreign` are the old files of the folder that were left alone because nothing says that they are the table's.
+    """
 
     garbage: tuple[Garbage, ...]
     log_files: tuple[str, ...]
     retain_hours: float
     dry_run: bool
+    foreign: tuple[Garbage, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -77,23 +81,27 @@ class VacuumReport:
         return {reason.value: reasons.count(reason) for reason in Reason if reason in reasons}
 
 
-def vacuum(access: Access, *, retain_hours: float | None = None, dry_run: bool = False, force: bool = False) -> VacuumReport:
+def vacuum(
+    access: Access, *, retain_hours: float | None = None, dry_run: bool = False, force: bool = False, include_foreign: bool = False
+) -> VacuumReport:
     """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
 
     `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
     `delta.deletedFileRetentionDuration`, 7 days by default); a shorter one is refused without `force`. A dry run tells what would
-    go. Raises InvalidRequest, Unavailable.
+    go. Files that nothing accounts for go, by their age, with `include_foreign` only. Raises InvalidRequest, Unavailable.
     """
     configuration = access.read(consistency="latest").configuration
     retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), retain_hours, force=force)
-    now_ms = _now_of(access.store)
-    garbage = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run)
+    now_ms, full = _now_of(access.store)
+    found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run)
+    garbage = [each for each in found if include_foreign or each.reason is not Reason.FOREIGN]
+    foreign = () if include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
     log_files = expired_log(access, now_ms)
     if not dry_run:
-        _delete(access, garbage, retention_ms, own_ms)
+        _delete(access, garbage, retention_ms, own_ms, full=full)
         remove_log(access.store, log_files)
         clear_graves(access.ours.context.coordination, now_ms=access.ours.context.clock.now_ms())
-    return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run)
+    return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
 
 
 def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:
@@ -114,17 +122,27 @@ def _retention(configured: str | None, retain_hours: float | None, *, force: boo
     return asked_ms, own_ms
 
 
-def _now_of(store: ObjectStore) -> int:
-    """The object store's time, by which its objects are dated, in ms since the epoch."""
-    probe = PROBE_PREFIX + uuid.uuid4().hex
-    store.put(probe, b"what time is it?")
-    now_ms = store.head(probe).modified_ms
-    store.delete(probe)
-    return now_ms
+def _now_of(store: ObjectStore) -> tuple[int, bool]:
+    """The object store's time, by which its objects are dated, in ms since the epoch; and whether the store is full.
+
+    Where not even an empty object finds room it is the time of the newest object of the log: earlier than now, so that less goes.
+    """
+    full = False
+    for content in (b"what time is it?", b""):
+        probe = PROBE_PREFIX + uuid.uuid4().hex
+        try:
+            store.put(probe, content)
+        except StorageFull:
+            full = True
+            continue
+        now_ms = store.head(probe).modified_ms
+        store.delete(probe)
+        return now_ms, full
+    return max((each.modified_ms for each in store.list_from(LOG_FOLDER)), default=0), full
 
 
 def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool) -> list[Garbage]:
-    """The garbage there is."""
+    """The garbage there is, and the old files that nothing accounts for."""
     cutoff_ms = now_ms - retention_ms
     begun = _unfinished(access.store)
     listed = list(access.store.list_from("", recursive=True))
@@ -147,7 +165,8 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
         raise_horizon(access, cutoff_ms, horizon)
     if not _add_pinned(access, shown):
         return []
-    return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms))
+    created_ms = last.metadata.created_time or 0
+    return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
 
 
 def _unfinished(store: ObjectStore) -> list[Unfinished]:
@@ -277,20 +296,24 @@ def _add_pinned(access: Access, shown: Shown) -> bool:
     return True
 
 
-def _delete(access: Access, garbage: Sequence[Garbage], retention_ms: int, own_ms: int) -> None:
-    """Delete, between two commits that say so, as Delta's VACUUM makes them; none where there is nothing to delete."""
+def _delete(access: Access, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
+    """Delete, between two commits that say so, as Delta's VACUUM makes them; none where there is nothing to delete.
+
+    A store that is full has no room for the first one: there the second one alone tells.
+    """
     if not garbage:
         return
     parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
     sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
-    _note(access, "VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
+    if not full:
+        _note(access, "VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
     with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
         for done in [pool.submit(_remove, access.store, each) for each in garbage]:
             done.result()
-    _note(access, "VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))})
+    _note(access, "VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
 
 
-def _note(access: Access, operation: str, parameters: dict[str, str], metrics: dict[str, str]) -> None:
+def _note(access: Access, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
     snapshot = access.current()
     change = Change(new_transaction_id(access), operation, snapshot, (), parameters=parameters, metrics=metrics)
-    commit_change(access, change, timeout_s=DEFAULT_TIMEOUT_S)
+    commit_change(access, change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S)

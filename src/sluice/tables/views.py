@@ -65,7 +65,7 @@ class TableSnapshot:
 
     def predicate(self, where: str | Predicate | None) -> Predicate | None:
         """A condition on this table's columns. Raises PredicateError."""
-        return Predicate.parse(where, self.struct) if isinstance(where, str) else where
+        return where if where is None or isinstance(where, Predicate) else Predicate.parse(where, self.struct)
 
     def files(self, where: str | Predicate | None = None) -> pa.Table:
         """The data files that may hold rows satisfying `where`, as an Arrow table (path, partition_values, size, ...)."""

@@ -14,6 +14,10 @@ Whoever finds the supervisor's lock free takes it, prepares the directory, and s
 lock: there is no moment in which two could start one. A member that finds its supervisor gone (killed) does the same, so
 the servers come back on the ports that the clients know, with the sessions in their log.
 
+Programs of several environments, and of several releases, share a directory. Its supervisor is the process that state.json names,
+whose command line names the directory, while somebody holds the supervisor's lock: whichever copy of supervisor.py it runs. The
+JSON files have a format number (supervisor.py); who finds a higher one than its own says so and changes nothing.
+
 File locks are inherited over fork. A child forked by Python gives its copy up at once and joins by itself when it
 connects; a child forked by other means keeps the servers alive until it ends.
 """
@@ -36,8 +40,10 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.errors import InvalidRequest, SluiceError
+from ...version import __version__
 from ..errors import CoordinatorUnavailable
 from .servers import choose_ports, mark_of, ports_are_free, prepare
+from .supervisor import FORMAT
 
 __all__ = ["JOIN_LIMIT_S", "Membership", "default_directory", "join"]
 
@@ -117,22 +123,36 @@ class Membership:
         threading.Thread(target=self._keep, name="sluice-embedded-keeper", daemon=True).start()
 
     def _find(self) -> bool:
-        state = _load(self.directory / "state.json")
-        if state is None or not _runs(state["supervisor"], str(_SUPERVISOR)):
+        path = self.directory / "state.json"
+        state = _load(path)
+        if state is None or not _is_held(self.directory / "supervisor.lock"):
             return False
-        self.hosts, self.servers = state["hosts"], state["servers"]
+        _require_format(path, state)
+        try:
+            supervisor, hosts, servers = int(state["supervisor"]), str(state["hosts"]), int(state["servers"])
+        except (KeyError, TypeError, ValueError) as damage:
+            raise InvalidRequest(
+                f"{path} is damaged ({type(damage).__name__} {damage}): end the programs that use this directory, remove the file, and "
+                "try again",
+                file=str(path),
+            ) from damage
+        if not _runs(supervisor, str(self.directory)):  # it is about to be replaced
+            return False
+        self.hosts, self.servers = hosts, servers
         return True
 
     def _start(self, asked: int | None, lock: int) -> None:
+        for name in ("plan.json", "state.json", "last.json"):
+            _require_format(self.directory / name, _load(self.directory / name))
         plan = _load(self.directory / "plan.json")
-        settled = len(plan["servers"]) if plan else asked or 1
+        settled = len(plan["servers"]) if plan and isinstance(plan.get("servers"), list) else asked or 1
         self._check_servers(asked, settled)
         with contextlib.suppress(FileNotFoundError):
             (self.directory / "state.json").replace(self.directory / "last.json")
-        last = _load(self.directory / "last.json") or {"java": [], "ports": []}
-        for pid in last["java"]:
+        last = _load(self.directory / "last.json") or {}
+        for pid in _numbers(last, "java"):
             _end_server(pid, self.directory)
-        known: list[int] = last["ports"]
+        known = _numbers(last, "ports")
         usable = self._starts == 0 and len(known) > 0 and ports_are_free(known, patience_s=_PORTS_PATIENCE_S)
         ports = known if usable else choose_ports(settled)
         prepare(self.directory, servers=settled, ports=ports, jars=self._jars)
@@ -272,6 +292,12 @@ def _try_lock(path: Path, kind: int) -> int | None:
     return descriptor
 
 
+def _numbers(told: dict[str, Any], key: str) -> list[int]:
+    """Numbers that a file of ours lists; none where it is damaged."""
+    listed = told.get(key)
+    return [each for each in listed if type(each) is int] if isinstance(listed, list) else []
+
+
 def _load(path: Path) -> dict[str, Any] | None:
     """What the file says, or None when it is not there, or was cut off by a crash of the machine."""
     try:
@@ -279,6 +305,28 @@ def _load(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return loaded if isinstance(loaded, dict) else None
+
+
+def _require_format(path: Path, loaded: dict[str, Any] | None) -> None:
+    """Raise InvalidRequest for a file of a later release, which means something else by it."""
+    found = 0 if loaded is None else loaded.get("format", 0)  # the first had none
+    if type(found) is not int or found > FORMAT:
+        raise InvalidRequest(
+            f"{path} has format {found!r}, and this sluice ({__version__}) reads formats up to {FORMAT}: another program runs the embedded "
+            "ZooKeeper of this directory with a later release. Upgrade sluice here, or name another directory with "
+            "coordinator='embedded:///directory'",
+            file=str(path),
+            format=found,
+        )
+
+
+def _is_held(path: Path) -> bool:
+    """Whether somebody holds the lock exclusively."""
+    lock = _try_lock(path, fcntl.LOCK_SH)
+    if lock is None:
+        return True
+    os.close(lock)
+    return False
 
 
 def _runs(pid: int, mark: str) -> bool:

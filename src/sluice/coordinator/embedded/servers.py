@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from .java import find_jars, find_java
+from .supervisor import FORMAT
 
 __all__ = ["LINGER_S", "choose_ports", "mark_of", "ports_are_free", "prepare"]
 
@@ -146,7 +147,7 @@ def prepare(directory: Path, *, servers: int, ports: Sequence[int], jars: str | 
         (folder / "logback.xml").write_text(_LOGBACK)
         plans.append({"command": command, "folder": str(folder), "client_port": client_port})
     hosts = ",".join(f"127.0.0.1:{client_port}" for client_port, _, _ in groups)
-    plan = {"servers": plans, "hosts": hosts, "ports": list(ports), "linger_s": LINGER_S}
+    plan = {"format": FORMAT, "servers": plans, "hosts": hosts, "ports": list(ports), "linger_s": LINGER_S}
     fresh = directory / "plan.json.new"
     fresh.write_text(json.dumps(plan, indent=1))
     fresh.replace(directory / "plan.json")

@@ -29,7 +29,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["FORMAT", "main"]
+
+FORMAT = 1
+"""The format of state.json, last.json and plan.json, which programs of other releases read, too.
+
+Keys may be added under the same number: readers ignore what they do not know. A key that goes, or means something else, takes the
+next number, which older releases refuse.
+"""
 
 POLL_S = 0.1
 START_LIMIT_S = 60.0
@@ -137,6 +144,7 @@ class Supervisor:
     def publish(self) -> None:
         """Tell the clients where the servers are, all at once."""
         state = {
+            "format": FORMAT,
             "supervisor": os.getpid(),
             "java": [server.process.pid for server in self.servers if server.process],
             "hosts": self.plan["hosts"],

@@ -19,6 +19,7 @@ from . import evaluate, types, values
 from .nodes import (
     And,
     Arithmetic,
+    Call,
     Case,
     Cast,
     Column,
@@ -58,6 +59,7 @@ __all__ = [
     "number",
     "or_",
     "require_boolean",
+    "try_cast",
 ]
 
 NULL = Literal(None, pa.null())
@@ -286,6 +288,16 @@ def cast(term: Node, kind: pa.DataType) -> Node:
         return Literal(values.convert(term.value, kind), kind)
     evaluate.check_cast(term.type, kind)
     return Cast(term, kind)
+
+
+def try_cast(term: Node, kind: pa.DataType) -> Node:
+    """TRY_CAST(term AS kind): NULL for a value that CAST would refuse."""
+    if term.type == kind:
+        return term
+    if isinstance(term, Literal):
+        return Literal(values.converted(term.value, kind), kind)
+    evaluate.check_cast(term.type, kind)
+    return Call("try_cast", (term,), kind)
 
 
 def negate(term: Node) -> Node:

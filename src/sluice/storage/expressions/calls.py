@@ -11,10 +11,27 @@ from ..errors import PredicateError
 from . import build, types
 from .functions import AGGREGATES, ALIASES, FUNCTIONS, NOT_DETERMINISTIC
 from .nodes import Call, Literal, Node
+from .regex import to_re2
 
-__all__ = ["call", "clock"]
+__all__ = ["bits", "call", "clock", "ilike"]
 
-_REWRITTEN = ("coalesce", "if", "nullif", "nvl2", "isnull", "isnotnull", "mod", "negative", "startswith", "endswith", "contains", "date")
+# Functions without a name in SQL: they are written as operators.
+_OPERATORS = frozenset({"&", "|", "^", "~"})
+_REWRITTEN = (
+    "coalesce",
+    "if",
+    "nullif",
+    "nvl2",
+    "isnull",
+    "isnotnull",
+    "mod",
+    "negative",
+    "startswith",
+    "endswith",
+    "contains",
+    "date",
+    "ilike",
+)
 
 
 def call(name: str, args: Sequence[Node]) -> Node:
@@ -45,9 +62,23 @@ def call(name: str, args: Sequence[Node]) -> Node:
         case (("greatest" | "least"), [_, _, *_]):
             args = _at_one_type(args, name)
             return build.folded(Call(known, tuple(args), args[0].type))
+        case "ilike", [term, pattern]:
+            return ilike(term, pattern)
+        case "rlike", [term, pattern]:
+            args = [build.as_string(term, "RLIKE"), build.as_string(pattern, "the pattern of RLIKE")]
+            if isinstance(args[1], Literal):
+                if args[1].value is None:
+                    return Literal(None, pa.bool_())
+                to_re2(str(args[1].value))  # raises for what cannot be evaluated
+        case "size", [value]:
+            return build.folded(Call("size", (_of_many(value),), pa.int32()))
+        case (("shiftleft" | "shiftright"), [value, places]):
+            kind = _whole_number([value, Literal(0, pa.int32())], name)
+            places = _argument(places, pa.int32(), name)
+            return build.folded(Call(known, (build.cast(value, kind), places), kind))
         case "concat", _:
             args = [_as_text(arg) for arg in args]
-    function = FUNCTIONS.get(known)
+    function = FUNCTIONS.get(known) if known not in _OPERATORS else None
     if function is None:
         raise PredicateError(_unknown(name), function=name)
     if len(args) not in function.arity:
@@ -57,6 +88,33 @@ def call(name: str, args: Sequence[Node]) -> Node:
         if place in function.constant and (not isinstance(arg, Literal) or arg.value is None):
             raise PredicateError(f"argument {place + 1} of {name} must be a constant that is not NULL", function=name)
     return build.folded(Call(known, coerced, function.gives(coerced)))
+
+
+def bits(sign: str, args: Sequence[Node]) -> Node:
+    """`left & right`, `left | right`, `left ^ right`, or `~term`, as `sign` says."""
+    kind = _whole_number(args, sign)
+    return build.folded(Call(sign, tuple(build.cast(arg, kind) for arg in args), kind))
+
+
+def ilike(term: Node, pattern: Node, escape: str = "\\") -> Node:
+    """`term ILIKE pattern ESCAPE escape`: Spark compares both in small letters."""
+    return build.like(call("lower", [build.as_string(term, "ILIKE")]), call("lower", [build.as_string(pattern, "ILIKE")]), escape)
+
+
+def _of_many(value: Node) -> Node:
+    kind = value.type
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        raise PredicateError(f"size needs an array or a map, and this is {types.name(kind)}", function="size")
+    return value
+
+
+def _whole_number(args: Sequence[Node], name: str) -> pa.DataType:
+    """The common type of whole numbers; a NULL takes the type of the other operands."""
+    kinds = [arg.type for arg in args if not pa.types.is_null(arg.type)]
+    for kind in kinds:
+        if not pa.types.is_signed_integer(kind):
+            raise PredicateError(f"{name} needs whole numbers, and this is {types.name(kind)}: CAST it", function=name)
+    return max(kinds, key=lambda kind: kind.bit_width, default=pa.int32())
 
 
 def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
@@ -108,7 +166,7 @@ def _unknown(name: str) -> str:
         return f"{name} has no fixed value, and must mean the same to everybody and at every attempt: write the value itself"
     if name.lower() in AGGREGATES:
         return f"{name} is an aggregate, which sums up many rows, and here is one: compute it first, and write the value"
-    known = ", ".join(sorted({*FUNCTIONS, *ALIASES, *_REWRITTEN}))
+    known = ", ".join(sorted({*FUNCTIONS, *ALIASES, *_REWRITTEN} - _OPERATORS))
     return f"sluice does not evaluate the function {name}: compute it in a column first; it knows {known}"
 
 

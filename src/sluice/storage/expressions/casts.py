@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ..errors import PredicateError
 from . import elementwise, types, values
 
-__all__ = ["cast", "check", "decimal_result", "may_fail"]
+__all__ = ["cast", "check", "decimal_result", "may_fail", "try_cast"]
 
 
 def check(source: pa.DataType, target: pa.DataType) -> None:
@@ -76,6 +76,14 @@ def cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Ex
     if pa.types.is_date(target):
         return pc.floor_temporal(term, unit="day").cast(target)
     return term.cast(target)
+
+
+def try_cast(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression:
+    """The same, but null where Spark's cast raises."""
+    if not may_fail(source, target):
+        return cast(term, source, target)
+    check(source, target)
+    return elementwise.per_value("try_cast", partial(values.converted, kind=target), term, source, target)
 
 
 def _by_value(term: pc.Expression, source: pa.DataType, target: pa.DataType) -> pc.Expression:

@@ -129,6 +129,8 @@ def compile_expression(node: Node, guard: pc.Expression | None = None) -> pc.Exp
             return _chosen(node, guard)
         case Call(name="coalesce"):
             return _first(node, guard)
+        case Call(name="try_cast", args=(term,)):
+            return casts.try_cast(compile_expression(term, guard), term.type, node.type)
         case Call():
             return _called(node, guard)
     raise TypeError(f"not a node: {node!r}")
@@ -153,7 +155,7 @@ def _may_fail(node: Node) -> bool:
         match part:
             case Arithmetic():
                 return True
-            case Call() if part.name != "coalesce" and FUNCTIONS[part.name].fails:
+            case Call() if part.name in FUNCTIONS and FUNCTIONS[part.name].fails:
                 return True
             case Cast() | In():
                 meets = [(part.term, part.type if isinstance(part, Cast) else part.at)]
@@ -182,7 +184,7 @@ def _both(guard: pc.Expression | None, more: pc.Expression) -> pc.Expression:
 
 def _at(node: Node, kind: pa.DataType, guard: pc.Expression | None) -> pc.Expression:
     """The value of `node`, cast to `kind`."""
-    if isinstance(node, Literal) and node.value is None:
+    if (isinstance(node, Literal) and node.value is None) or (pa.types.is_null(node.type) and node.type != kind):
         return _scalar(None, kind)
     term = compile_expression(node, guard)
     if node.type == kind:
@@ -205,6 +207,8 @@ def _connected(node: And | Or, guard: pc.Expression | None) -> pc.Expression:
 
 
 def _compared(op: str, left: pc.Expression, right: pc.Expression, node: Compare) -> pc.Expression:
+    if pa.types.is_null(node.at):  # two void columns: Arrow compares no such values
+        return pc.is_null(left) if op == "<=>" else _scalar(None, pa.bool_())
     if op == "<=>":
         same = pc.coalesce(_compared("=", left, right, node), pc.scalar(False))
         return _or(_and(pc.is_null(left), pc.is_null(right)), same)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ..errors import PredicateError
 from . import elementwise, rounding, types
 from .nodes import Literal, Node
+from .regex import to_re2
 
 __all__ = ["AGGREGATES", "ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
 
@@ -159,6 +160,37 @@ def _whole(change: Callable[[pc.Expression], pc.Expression]) -> Function:
     return Function((1,), lambda _: (None,), rounding.whole_type, run, fails=True)
 
 
+def _found(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    return pc.match_substring_regex(terms[0], pattern=to_re2(_constant(nodes[1])))
+
+
+def _size(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+    kind = nodes[0].type
+    if not pa.types.is_map(kind):
+        return pc.list_value_length(terms[0]).cast(pa.int32())
+
+    def lengths(values: pa.MapArray) -> pa.Array:
+        # Arrow counts the entries of lists only.
+        entries = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        return pc.list_value_length(values.cast(entries)).cast(pa.int32())
+
+    return elementwise.per_array("size", lengths, terms[0], kind, pa.int32())
+
+
+def _bits(change: Callable[..., pc.Expression]) -> Function:
+    return Function((2,), lambda _: (None, None), _number, lambda terms, _: change(*terms))
+
+
+def _shifted(change: Callable[..., pc.Expression]) -> Function:
+    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+        # Java takes the lowest bits of the number of places, as many as the width of the value asks for.
+        kind = nodes[0].type
+        places = pc.bit_wise_and(terms[1], pc.scalar(pa.scalar(kind.bit_width - 1, pa.int32())))
+        return change(terms[0], places.cast(kind))
+
+    return Function((2,), lambda _: (None, pa.int32()), _number, run)
+
+
 def _strings(count: int) -> Sequence[pa.DataType]:
     return (pa.string(),) * count
 
@@ -181,6 +213,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "floor": _whole(pc.floor),
     "ceil": _whole(pc.ceil),
     "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
+    "rlike": Function((2,), _strings, lambda _: pa.bool_(), _found, constant=(1,)),
+    "size": Function((1,), lambda _: (None,), lambda _: pa.int32(), _size),
+    "&": _bits(pc.bit_wise_and),
+    "|": _bits(pc.bit_wise_or),
+    "^": _bits(pc.bit_wise_xor),
+    "~": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.bit_wise_not(terms[0])),
+    "shiftleft": _shifted(pc.shift_left),
+    "shiftright": _shifted(pc.shift_right),
     "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pc.scalar(False))),
     "year": _calendar(pc.year),
     "quarter": _calendar(pc.quarter),
@@ -213,6 +253,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
 }
 
 ALIASES: Final[dict[str, str]] = {
+    "regexp": "rlike",
+    "regexp_like": "rlike",
+    "cardinality": "size",
     "lcase": "lower",
     "ucase": "upper",
     "char_length": "length",

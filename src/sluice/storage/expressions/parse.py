@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, ClassVar, Final, NoReturn
 
 import pyarrow as pa
@@ -12,12 +11,16 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
+from ..caches import cached_by_size
 from ..errors import PredicateError
 from . import build, types
-from .calls import call, clock
+from .calls import bits, call, clock, ilike
 from .nodes import Node
 
 __all__ = ["parse", "parse_widely"]
+
+_PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What was parsed last is kept: a tree takes some hundred times its text."""
 
 
 class _Dialect(Spark):
@@ -38,6 +41,8 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
     found = _trees(text, noun)
     try:
         return _Translator(schema, now).node(_only(found))
+    except RecursionError:
+        raise _too_deep(text, noun) from None
     except PredicateError as error:
         raise PredicateError(f"the {noun} {text!r} cannot be used: {error.message}", **{noun: text}, **error.details) from None
 
@@ -47,14 +52,20 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
     PredicateError when the text is no expression at all.
     """
-    return _Translator(schema).widened(_only(_trees(text, "predicate")))
+    trees = _trees(text, "predicate")
+    try:
+        return _Translator(schema).widened(_only(trees))
+    except RecursionError:
+        return build.TRUE
 
 
-@lru_cache(maxsize=256)
+@cached_by_size(_PARSED_BYTES_MAX, per_character=100)
 def _trees(text: str, noun: str) -> tuple[Any, ...]:
     """What was parsed; nobody changes it. Raises PredicateError."""
     try:
         return tuple(sqlglot.parse(text, dialect=_Dialect))
+    except RecursionError:
+        raise _too_deep(text, noun) from None
     except sqlglot.errors.SqlglotError as error:
         where: dict[str, Any] = next(iter(getattr(error, "errors", ())), {})
         line, column, near = where.get("line", 1), where.get("col", 1), where.get("highlight", "")
@@ -68,12 +79,21 @@ def _trees(text: str, noun: str) -> tuple[Any, ...]:
         ) from None
 
 
+def _too_deep(text: str, noun: str) -> PredicateError:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return PredicateError(
+        f"the {noun} {shown!r} is nested too deeply to be evaluated: leave parentheses out that change nothing, or write it in parts",
+        **{noun: shown},
+    )
+
+
 def _only(trees: Sequence[Any]) -> Any:
     if len(trees) != 1 or trees[0] is None:
         raise PredicateError("it must be exactly one expression")
     return trees[0]
 
 
+_SHOWN: Final = 200
 _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -97,6 +117,14 @@ _TYPES: Final = {
     "TIMESTAMPNTZ": "TIMESTAMP_NTZ",
     "TEXT": "STRING",
 }
+_BITS: Final[dict[type[Any], str]] = {
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+    exp.BitwiseLeftShift: "shiftleft",
+    exp.BitwiseRightShift: "shiftright",
+}
+_MIXED: Final = (*_BITS, exp.DPipe)
 # What SQL calls the constructs that people are likely to try.
 _NAMES: Final = {"Subquery": "a subquery", "Select": "a subquery", "Exists": "a subquery", "Bracket": "an element of an array or map"}
 
@@ -112,6 +140,8 @@ class _Translator:
             return build.compare(_COMPARISONS[kind], self.node(tree.this), self.node(tree.expression))
         if kind in _ARITHMETIC:
             return build.arithmetic(_ARITHMETIC[kind], self.node(tree.this), self.node(tree.expression))
+        if kind in _BITS:
+            return self._bits(tree)
         translate: Callable[[Any], Node] = getattr(self, f"_{kind.__name__.lower()}", self._unknown)
         node = translate(tree)
         return build.not_(node) if tree.args.get("negate") else node
@@ -205,14 +235,33 @@ class _Translator:
             self._unknown(tree.args.get("query") or tree)
         return build.in_(self.node(tree.this), [self.node(option) for option in tree.expressions])
 
-    def _like(self, tree: exp.Like, escape: str = "\\") -> Node:
+    def _like(self, tree: exp.Like | exp.ILike, escape: str = "\\") -> Node:
         if isinstance(tree.expression, (exp.Any, exp.All)):
             self._unknown(tree)
-        return build.like(self.node(tree.this), self.node(tree.expression), escape)
+        term, pattern = self.node(tree.this), self.node(tree.expression)
+        return ilike(term, pattern, escape) if isinstance(tree, exp.ILike) else build.like(term, pattern, escape)
+
+    _ilike = _like
+
+    def _regexplike(self, tree: exp.RegexpLike) -> Node:
+        if isinstance(tree.expression, (exp.Any, exp.All)):
+            self._unknown(tree)
+        return call("rlike", [self.node(tree.this), self.node(tree.expression)])
+
+    def _bits(self, tree: Any) -> Node:
+        """The parser takes all of these for equally strong, Spark does not."""
+        for side in (tree.this, tree.expression):
+            if type(side) is not type(tree) and isinstance(side, _MIXED):
+                raise PredicateError(f"{tree.sql(dialect='spark')} mixes operators of different strength: write parentheses")
+        sign, args = _BITS[type(tree)], [self.node(tree.this), self.node(tree.expression)]
+        return call(sign, args) if sign.isalpha() else bits(sign, args)
+
+    def _bitwisenot(self, tree: exp.BitwiseNot) -> Node:
+        return bits("~", [self.node(tree.this)])
 
     def _escape(self, tree: exp.Escape) -> Node:
         like, escape = tree.this, tree.expression
-        if not isinstance(like, exp.Like) or not isinstance(escape, exp.Literal) or len(escape.this) != 1:
+        if not isinstance(like, (exp.Like, exp.ILike)) or not isinstance(escape, exp.Literal) or len(escape.this) != 1:
             raise PredicateError("ESCAPE stands after LIKE and takes one character")
         node = self._like(like, escape.this)
         return build.not_(node) if like.args.get("negate") else node
@@ -230,9 +279,7 @@ class _Translator:
         return build.cast(self.node(tree.this), _type(tree.to))
 
     def _trycast(self, tree: exp.TryCast) -> Node:
-        if tree.args.get("safe"):
-            self._unknown(tree)
-        return self._cast(tree)
+        return build.try_cast(self.node(tree.this), _type(tree.to)) if tree.args.get("safe") else self._cast(tree)
 
     def _dpipe(self, tree: exp.DPipe) -> Node:
         return call("concat", [self.node(tree.this), self.node(tree.expression)])

@@ -69,6 +69,12 @@ def to_sql(node: Node) -> str:
             return f"-{_inner(right)}"
         case Arithmetic():
             return f"{_inner(node.left)} {node.op.upper()} {_inner(node.right)}"
+        case Call(name="try_cast", args=(term,)):
+            return f"TRY_CAST({to_sql(term)} AS {types.name(node.type)})"
+        case Call(name="&" | "|" | "^", args=(left, right)):
+            return f"({_inner(left)} {node.name} {_inner(right)})"
+        case Call(name="~", args=(term,)):
+            return f"(~{_inner(term)})"
         case Call():
             return f"{node.name}({', '.join(map(to_sql, node.args))})"
         case Case():

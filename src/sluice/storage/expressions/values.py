@@ -20,7 +20,7 @@ from ..errors import PredicateError
 from . import types
 from .nodes import Value
 
-__all__ = ["convert", "parse_text", "to_float32"]
+__all__ = ["convert", "converted", "parse_text", "to_float32"]
 
 # What Spark's UTF8String.trimAll removes: white space and ISO control characters.
 _BLANK: Final = "".join(map(chr, (*range(0x21), *range(0x7F, 0xA0))))
@@ -55,6 +55,14 @@ def convert(value: Value, target: pa.DataType) -> Value:
     if isinstance(value, (bool, int, Decimal)) and pa.types.is_string(target):
         return str(value).lower() if isinstance(value, bool) else format(value, "f" if isinstance(value, Decimal) else "d")
     raise _cannot(value, target)
+
+
+def converted(value: Value, kind: pa.DataType) -> Value:
+    """`value` as a value of type `kind`, None where it does not fit."""
+    try:
+        return convert(value, kind)
+    except PredicateError:
+        return None
 
 
 def parse_text(text: str, target: pa.DataType) -> Value:

@@ -1,0 +1,201 @@
+"""Whether all is well with a coordinator and its tables, and so whether a server may be taken out.
+
+Five questions, each answered yes, no, or "this cannot be known from here", and each with a sentence that says what was seen.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from urllib.parse import unquote
+
+from ..storage.errors import InvalidRequest, SluiceError
+from .address import Address
+from .claims import undecided
+from .clock import Clock, SystemClock, bounding
+from .connect import connect, hosts_of
+from .ensemble import Server, ask_servers, await_sync
+from .errors import UnknownFormat
+from .fields import MalformedRecord
+from .layout import TABLES, TableTree, VerdictName
+from .records import BatchRecord, Head, Intent, Published
+from .store import CoordinationStore, Create, Delete
+from .zookeeper_trust import Trust
+
+__all__ = ["DEFAULT_BOUND_S", "Check", "Health", "health"]
+
+DEFAULT_BOUND_S: Final = 10.0
+"""How long a commit or a publication may wait before that is not well, in seconds."""
+
+_ASKING_S: Final = 2.0
+_NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The answer to one question: `ok` is None when it cannot be known from here; `told` says what was seen, in words."""
+
+    name: str
+    ok: bool | None
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """All answers. `servers` are those that the address names, with what each said of itself; () without an ensemble."""
+
+    checks: tuple[Check, ...]
+    servers: tuple[Server, ...] = ()
+
+    @property
+    def ok(self) -> bool | None:
+        """True when every answer is yes, False when one is no, else None: nothing is wrong, and something is not known."""
+        answers = {check.ok for check in self.checks}
+        return False if False in answers else None if None in answers else True
+
+
+def health(coordinator: str | None = None, *, bound_s: float = DEFAULT_BOUND_S, timeout_s: float = 5.0) -> Health:
+    """Look at the coordinator and all its tables; changes nothing that stays.
+
+    "servers": every server that the address names serves. "in sync": all have what the leader had when it was asked. "commits": a
+    write of this client goes through the quorum. "publication": no ratified version has waited for longer than `bound_s` seconds to
+    be in its log. "waiting": no commit has waited for longer to be decided. The last two compare the writers' clocks with this
+    one. `timeout_s` bounds the questions to the servers, and those to the tables, each. Never raises for what is not well; raises
+    InvalidRequest and UnknownScheme for what is no address or no time.
+    """
+    for name, value in (("bound_s", bound_s), ("timeout_s", timeout_s)):
+        if type(value) not in (int, float) or not 0 <= value < float("inf"):
+            raise InvalidRequest(f"{name} is {value!r}; give seconds, 0 or more")
+    address, clock = Address.parse(coordinator), SystemClock()
+    with bounding(timeout_s, clock):
+        commits, session = _commits(coordinator)
+        tables = _tables(session, clock, bound_s) if session is not None else _unseen("the coordinator cannot be asked")
+    servers, ensemble = _ensemble(address, min(timeout_s, _ASKING_S))
+    return Health((*ensemble, commits, *tables), servers)
+
+
+def _commits(coordinator: str | None) -> tuple[Check, CoordinationStore | None]:
+    began = time.monotonic()
+    path = f"/health-{uuid.uuid4().hex}"
+    try:
+        session = connect(coordinator)
+        session.apply([Create(path, ephemeral=True), Delete(path)])
+    except SluiceError as trouble:
+        return Check("commits", False, f"a write of this client does not go through: {trouble.message}"), None
+    return Check("commits", True, f"a write of this client went through the quorum in {1000 * (time.monotonic() - began):.0f} ms"), session
+
+
+# -- the servers -----------------------------------------------------------------------------------------------------------
+
+
+def _ensemble(address: Address, timeout_s: float) -> tuple[tuple[Server, ...], tuple[Check, ...]]:
+    if address.scheme == "memory":
+        told = "the coordinator is in this process's memory and has no servers"
+        return (), (Check("servers", True, told), Check("in sync", True, told))
+    hosts = hosts_of(address)
+    if not hosts:
+        told = "where the embedded servers are cannot be known: they do not run"
+        return (), (Check("servers", None, told), Check("in sync", None, told))
+    look = partial(ask_servers, hosts, tls=Trust.of(address).tls if address.tls else None, timeout_s=timeout_s)
+    servers, behind = await_sync(look, timeout_s)
+    return tuple(servers), judge_servers(servers, behind)
+
+
+def judge_servers(servers: Sequence[Server], behind: Sequence[str]) -> tuple[Check, Check]:
+    """Whether every server serves, and whether they are in sync."""
+    missing = [f"{each.host} ({each.state})" for each in servers if each.serves is False]
+    closed = [each.host for each in servers if each.serves is None]
+    serving = [each for each in servers if each.serves]
+    if missing:
+        told = f"{len(missing)} of {len(servers)} servers do not serve: {', '.join(missing)}; take no other out before they do"
+        all_serve = Check("servers", False, told)
+    elif closed:
+        told = f"{', '.join(closed)} answer but do not tell their state: allow srvr in 4lw.commands.whitelist of their configuration"
+        all_serve = Check("servers", None, told)
+    elif serving[0].state == "standalone":
+        all_serve = Check("servers", True, "the only server serves; when it is taken out, all commits wait until it is back")
+    else:
+        all_serve = Check("servers", True, f"all {len(servers)} servers serve")
+    if behind:
+        return all_serve, Check("in sync", False, f"{', '.join(behind)} did not catch up with the leader")
+    if all(each.state == "standalone" for each in servers):
+        return all_serve, Check("in sync", True, "there is one server, which keeps all data")
+    if not any(each.state == "leader" for each in servers):
+        why = "no server says that it leads: name all servers of the ensemble in the address, and allow srvr"
+        return all_serve, Check("in sync", None if closed or not missing else False, why)
+    if closed:
+        return all_serve, Check("in sync", None, f"how far {', '.join(closed)} got cannot be known")
+    told = f"{len(serving)} servers have what the leader had when it was asked"
+    return all_serve, Check("in sync", not missing, told if not missing else f"{told}, {len(missing)} cannot have it")
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------------
+
+
+def _unseen(why: str) -> tuple[Check, Check]:
+    return Check("publication", None, why), Check("waiting", None, why)
+
+
+def _tables(session: CoordinationStore, clock: Clock, bound_s: float) -> tuple[Check, Check]:
+    try:
+        locations = sorted(unquote(name) for name in session.children(TABLES) or ())
+        late: list[str] = []
+        waiting: list[str] = []
+        unread: list[str] = []
+        for location in locations:
+            try:
+                late += _late(session, TableTree(location), clock, bound_s)
+                waiting += _waiting(session, TableTree(location), clock, bound_s)
+            except (MalformedRecord, UnknownFormat) as unknown:
+                unread.append(f"{location} ({unknown.message})")
+    except SluiceError as trouble:
+        return _unseen(f"the tables cannot be looked at: {trouble.message}")
+    return (
+        _told("publication", late, unread, f"of {len(locations)} tables none has a ratified version that waits for its log"),
+        _told("waiting", waiting, unread, f"of {len(locations)} tables none has a commit that waits to be decided"),
+    )
+
+
+def _told(name: str, bad: Sequence[str], unread: Sequence[str], well: str) -> Check:
+    if bad:
+        more = f", and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
+        return Check(name, False, "; ".join(bad[:_NAMED_MAX]) + more)
+    if unread:
+        return Check(name, None, f"what this release cannot read: {'; '.join(unread[:_NAMED_MAX])}")
+    return Check(name, True, well)
+
+
+def _late(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: float) -> Iterator[str]:
+    """Tables whose oldest ratified version that is not published waits for too long."""
+    node = session.read(tree.published)
+    if node is None:
+        return
+    published = Published.decode(node.data)
+    names = filter(None, map(VerdictName.parse, session.children(tree.verdicts) or ()))
+    reached = (published.generation, published.slot, published.version)
+    pending = min((n for n in names if (n.generation, n.slot, n.version) > reached), default=None)
+    record = None if pending is None else session.read(tree.verdict(pending))
+    if record is None:
+        return
+    waits_s = (clock.now_ms() - BatchRecord.decode(record.data).rendering.ratified_ms) / 1000
+    if waits_s > bound_s:
+        yield f"{tree.location}: what was decided after version {published.version}, {waits_s:.0f} s ago, is not in the log"
+
+
+def _waiting(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: float) -> Iterator[str]:
+    """Tables whose first undecided commit waits for too long."""
+    node = session.read(tree.head)
+    if node is None:
+        return
+    head = Head.decode(node.data)
+    queue = undecided(session.children(tree.slots(head.generation)) or (), head)
+    slot = session.read(tree.slot(head.generation, queue[0])) if queue else None
+    if slot is None:
+        return
+    waits_s = (clock.now_ms() - Intent.decode(slot.data).claimed_ms) / 1000
+    if waits_s > bound_s:
+        yield f"{tree.location}: transaction {queue[0].transaction_id} has waited to be decided for {waits_s:.0f} s"

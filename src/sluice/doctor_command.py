@@ -1,0 +1,32 @@
+"""`sluice doctor`: what is wrong with a table, and what to do."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+import click
+
+from .cli_parts import on_table, print_json
+from .tables.doctor import doctor
+
+__all__ = ["doctor_command"]
+
+
+@click.command("doctor")
+@on_table
+def doctor_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Look at all of a table and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
+
+    Reads the whole log, lists the whole table, changes nothing. Exit status 0: no error; 1: an error was found.
+    """
+    found = doctor(location, coordinator=coordinator, storage_options=storage_options)
+    if as_json:
+        print_json({"ok": found.ok, **asdict(found)})
+    else:
+        for each in found.findings:
+            click.echo(f"{each.severity}: {each.about}: {each.what}{f'. Remedy: {each.remedy}' if each.remedy else ''}")
+        where = "the log, the files and the coordinator's nodes" if found.coordinated else "the log and the files"
+        version = "no version can be read" if found.version is None else f"version {found.version} can be read"
+        click.echo(f"{found.location}: {'in order' if found.ok else 'NOT IN ORDER'}; {version}; looked at {where}")
+    sys.exit(0 if found.ok else 1)

@@ -1,0 +1,47 @@
+"""`sluice drop` and `sluice forget`: letting go of tables, and of the nodes of tables whose folders are gone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from .cli_parts import all_of, coordinator_option, json_option, on_table, print_json, storage_option
+from .tables.address import TableAddress
+from .tables.dropping import drop, forget
+
+__all__ = ["drop_command", "forget_command"]
+
+
+@click.command("drop")
+@on_table
+@click.option("--keep-data", is_flag=True, help="Leave the files: a Delta table that any engine may write.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop_command(
+    location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, keep_data: bool, yes: bool
+) -> None:
+    """Take a table out of the coordinator and delete its files. A drop that was interrupted is finished.
+
+    Files that nothing says are the table's stay, and are listed.
+    """
+    address = TableAddress.of(location, coordinator, storage_options)
+    if not yes:
+        click.confirm(f"drop {address.location} and {'keep' if keep_data else 'delete'} its files?", abort=True, err=True)
+    report = drop(address, keep_data=keep_data)
+    if as_json:
+        print_json(asdict(report))
+        return
+    click.echo(f"dropped: {report.location} at version {report.version}; {report.deleted} files deleted, {report.size_bytes} bytes")
+    for key in report.kept:
+        click.echo(f"left alone: {key}")
+
+
+@click.command("forget")
+@all_of(click.argument("location"), coordinator_option, storage_option, json_option)
+def forget_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+    """Remove the coordinator's nodes of a table whose folder is gone."""
+    version = forget(location, coordinator=coordinator, storage_options=storage_options)
+    if as_json:
+        print_json({"forgotten": location, "version": version})
+    else:
+        click.echo(f"forgotten: {location}, which was at version {version}")

@@ -1,0 +1,58 @@
+"""`sluice health`: whether all is well, told to a person and, by the exit status, to a script."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from .cli_parts import coordinator_option, json_option, print_json
+from .coordinator.health import DEFAULT_BOUND_S, Health, health
+
+__all__ = ["health_command"]
+
+_PAUSE_S: Final = 0.5
+_WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
+_STATUS: Final = {True: 0, False: 1, None: 3}
+
+
+@click.command("health")
+@coordinator_option
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Ask again until all is well, for so long."
+)
+@click.option(
+    "--bound",
+    "bound_s",
+    type=click.FloatRange(min=0),
+    default=DEFAULT_BOUND_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a commit or a publication may wait.",
+)
+@json_option
+def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_json: bool) -> None:
+    """Tell whether all is well, and so whether a ZooKeeper server may be taken out.
+
+    Exit status 0: yes; 1: something is not well; 3: nothing is wrong, and something cannot be known from here, which is named.
+    """
+    end = time.monotonic() + wait_s
+    found = health(coordinator, bound_s=bound_s)
+    while found.ok is not True and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+        found = health(coordinator, bound_s=bound_s)
+    if as_json:
+        print_json({"ok": found.ok, **asdict(found)})
+    else:
+        _print(found)
+    sys.exit(_STATUS[found.ok])
+
+
+def _print(found: Health) -> None:
+    for check in found.checks:
+        click.echo(f"{check.name}: {_WORDS[check.ok]}: {check.told}")
+    for server in found.servers:
+        click.echo(f"server {server.host}: {server.state}")

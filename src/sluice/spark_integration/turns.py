@@ -1,0 +1,91 @@
+"""The turn of a Spark write that lost before: kept by a process of its own while the tasks run.
+
+A write is planned in one process and committed in another; neither lives while the tasks write. So the plan of a repeated write
+starts a keeper, which holds the turn until the commit releases it, the turn's time is over, or the process is gone
+for which the plan was made. Only a write that lost before has one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from ..coordinator.tickets import take_ticket
+from ..tables.address import TableAddress
+from ..tables.chances import lasting_s, named_after
+from ..tables.table import Table
+from ..tables.writing import work_of
+from .options import WriteOptions
+
+__all__ = ["Asked", "Waited", "kept", "turn_after_loss"]
+
+_log = logging.getLogger(__name__)
+
+_keepers: list[subprocess.Popen[bytes]] = []
+"""Those that this process started and that may run: they outlive it."""
+_KEEPER: Final = "sluice.spark_integration.turn_keeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a keeper is to ask for, how long it waits and lasts, and whose end is its own (a process id).
+
+    `leases` are those that the write depends on: its turn is reserved beside them.
+    """
+
+    address: TableAddress
+    where: str | None
+    name: str
+    wait_s: float
+    lasts_s: float
+    until_gone: int
+    leases: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(text: str) -> Asked:
+        """From JSON."""
+        told = json.loads(text)
+        return Asked(**{**told, "address": TableAddress(**told["address"]), "leases": tuple(told["leases"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The turns a write has, and after how many losses in a row."""
+
+    turns: tuple[str, ...] = ()
+    losses: int = 0
+
+
+def turn_after_loss(table: Table, options: WriteOptions) -> Waited:
+    """Wait for the turn of a write that lost before; no turn for one that did not, or where it is not to be had in time."""
+    if options.mode == "append" and options.read_version is None:
+        return Waited()
+    context = table.access.ours.context
+    ticket = take_ticket(context, context.client.application, work_of(options.mode, options.where, options.read_where))
+    if ticket is None:
+        return Waited()
+    name, parent = named_after(ticket.losses), os.getppid()
+    asked = Asked(options.address, ticket.where, name, options.timeout_s, lasting_s(ticket.took_s), parent, options.leases)
+    turns = kept(asked)
+    if not turns:
+        _log.info("a write to %s goes on without its turn %s", table.location, name)
+    return Waited(turns, ticket.losses)
+
+
+def kept(asked: Asked) -> tuple[str, ...]:
+    """The turns that a keeper, started for it, holds from now on."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    _keepers[:] = [keeper, *(each for each in _keepers if each.poll() is None)]
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    with keeper.stdin as told, keeper.stdout as answer:
+        told.write(json.dumps(asdict(asked)).encode())
+        told.close()
+        return tuple(json.loads(answer.readline() or "[]"))

@@ -1,0 +1,60 @@
+"""Committing a write through the data source, next to the driver: once, however often Spark asks for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ..coordinator.outcomes import Commit
+from ..storage.actions import AddFile
+from ..storage.errors import TableNotFound
+from ..tables.commits import abandon_plan, commit_creation
+from ..tables.writing import WritePlan
+from .options import WriteOptions
+from .write_plan import open_table
+
+__all__ = ["abort", "commit"]
+
+_log = logging.getLogger(__name__)
+
+# What became of the transactions that this process has begun to commit; absent while that is not known.
+_begun: set[str] = set()
+_done: dict[str, Commit | None] = {}
+
+
+def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> None:
+    """Commit what the tasks wrote. Raises what `Table.append` raises."""
+    transaction_id = plan.transaction_id
+    if transaction_id not in _done:
+        _done[transaction_id] = _committed_before(plan, options) or _commit(plan, options, files)
+    done = _done[transaction_id]
+    if done is not None:
+        _log.info("transaction %s is version %d of %s", transaction_id, done.version, options.address.location)
+
+
+def abort(plan: WritePlan, options: WriteOptions) -> None:
+    """Note it, and leave the files to garbage collection: Spark also says this of a commit that succeeded."""
+    _log.warning("the write of transaction %s to %s was aborted", plan.transaction_id, options.address.location)
+    abandon_plan(plan)
+
+
+def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
+    """The commit of this transaction, if this process tried before and it succeeded. Raises the refusal it met."""
+    transaction_id = plan.transaction_id
+    if transaction_id not in _begun:
+        _begun.add(transaction_id)
+        return None
+    try:
+        outcome = open_table(options).outcome(transaction_id)
+    except TableNotFound:
+        return None
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.commit
+
+
+def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> Commit | None:
+    if plan.read_version < 0:
+        return commit_creation(plan, files, ack=options.ack, timeout_s=options.timeout_s)[1]
+    with open_table(options) as table:  # this process ends with the job: nobody else writes a checkpoint that is due by now
+        return table.commit_write(plan, files)

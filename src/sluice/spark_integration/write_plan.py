@@ -1,0 +1,112 @@
+"""Planning a write through the data source: everything that can be refused without the rows is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql.types import StructType as SparkStruct
+
+from ..coordinator.errors import ConcurrentModification
+from ..coordinator.isolation import stricter, table_isolation
+from ..storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
+from ..storage.features import FEATURE_PREFIX, writer_features
+from ..storage.schema import StructType, conform, to_arrow
+from ..tables.commits import note_loss, plan_creation
+from ..tables.table import Table
+from ..tables.writing import WritePlan
+from .errors import in_options
+from .options import WriteOptions
+from .schemas import for_new_table, from_spark
+from .turns import turn_after_loss
+
+__all__ = ["open_table", "plan_for"]
+
+
+def open_table(options: WriteOptions) -> Table:
+    """The table that the options name. Raises TableNotFound and the like."""
+    address = options.address
+    return Table.open(
+        address.location,
+        coordinator=address.coordinator,
+        storage_options=address.storage_options,
+        application=address.application,
+        ack=options.ack,
+        timeout_s=options.timeout_s,
+    )
+
+
+def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
+    """The plan of a write, of the table's creation where there is none; and whether its application has written it before.
+
+    Raises SchemaMismatch when the columns do not fit, InvalidRequest when the table is not what the options say of it, and the
+    conflict when what it replaces was changed already since the version it is made on.
+    """
+    data = from_spark(schema)
+    try:
+        table = open_table(options)
+    except TableNotFound:
+        return _creation(options, for_new_table(data)), False
+    _check_as_told(table, options)
+    waiting = turn_after_loss(table, options)
+    try:
+        plan = table.plan_write(
+            to_arrow(data),
+            mode=options.mode,
+            where=options.where,
+            merge_schema=options.merge_schema,
+            transaction=options.transaction,
+            read_version=options.read_version,
+            read_where=options.read_where,
+        )
+        conform(to_arrow(data).empty_table(), plan.schema)
+    except SchemaMismatch as refused:
+        raise in_options(refused) from refused
+    stricter(table_isolation(plan.metadata.configuration), options.isolation)
+    plan = replace(plan, isolation=options.isolation, leases=(*plan.leases, *options.leases), turns=waiting.turns, losses=waiting.losses)
+    try:
+        table.check_write(plan)
+    except ConcurrentModification as lost:
+        note_loss(table.access, plan, lost)
+        raise
+    return plan, _is_repeated(table, options)
+
+
+def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
+    if options.read_version is not None:
+        raise InvalidRequest(f"readVersion is {options.read_version}, but there is no table at {options.address.location}")
+    columns = options.partition_by or ()
+    if options.mode == "dynamic" and not columns:
+        raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the one that is created")
+    properties, allowed = dict(options.properties), options.allow_nonempty
+    plan = plan_creation(options.address, schema, columns, properties, options.transaction, allow_nonempty=allowed)
+    stricter(table_isolation(plan.metadata.configuration), options.isolation)
+    # If somebody else creates it first, this is what happens to that one.
+    return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation, leases=options.leases)
+
+
+def _is_repeated(table: Table, options: WriteOptions) -> bool:
+    if options.transaction is None:
+        return False
+    app, number = options.transaction
+    known = table.snapshot().raw.app_transactions.get(app)
+    return known is not None and known.version >= number
+
+
+def _check_as_told(table: Table, options: WriteOptions) -> None:
+    """What is said about a table that exists must be true of it: options do not change it."""
+    told = options.partition_by
+    if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
+        is_partitioned = f"by {', '.join(table.partition_columns)}" if table.partition_columns else "not at all"
+        raise InvalidRequest(
+            f"partitionBy is {', '.join(told)!r}, but {table.location} is partitioned {is_partitioned}; leave the option out",
+            option="partitionBy",
+        )
+    named = {FEATURE_PREFIX + name: "supported" for name in writer_features(table.snapshot().raw.protocol)} if options.properties else {}
+    for key, value in options.properties.items():
+        has = named.get(key, table.properties.get(key))
+        if has != value:
+            raise InvalidRequest(
+                f"properties say {key}={value!r}, but {table.location} has {'none of that name' if has is None else repr(has)}; "
+                "a write does not change them: leave the option out, or use sluice.Table.set_properties",
+                option="properties",
+            )

@@ -1,0 +1,91 @@
+"""What a client keeps of what it read or parsed, bounded by bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Any, Generic, TypeVar, cast
+
+from .locks import ForkSafeLock
+
+__all__ = ["BytesBounded", "cached_by_size"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class BytesBounded(Generic[K, V]):
+    """The values that were used last, as far as they have room in `bytes_max`. Safe for several threads.
+
+    A value that alone is larger is not kept. What a value takes is what its keeper says, and a little for the entry.
+    """
+
+    _ENTRY_BYTES = 256
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = ForkSafeLock()
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """What all values take."""
+        return self._bytes
+
+    def get(self, key: K) -> V | None:
+        """A value that is kept."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def __contains__(self, key: K) -> bool:
+        with self._lock:
+            return key in self._values
+
+    def keep(self, key: K, value: V, size: int) -> None:
+        """Keep a value of so many bytes, in place of what was kept under the key; those used longest ago go."""
+        size += self._ENTRY_BYTES
+        with self._lock:
+            self._drop(key)
+            if size > self._bytes_max:
+                return
+            self._values[key] = value, size
+            self._bytes += size
+            while self._bytes > self._bytes_max:
+                self._drop(next(iter(self._values)))
+
+    def _drop(self, key: K) -> None:
+        dropped = self._values.pop(key, None)
+        if dropped is not None:
+            self._bytes -= dropped[1]
+
+
+def cached_by_size(bytes_max: int, *, per_character: int) -> Callable[[F], F]:
+    """Cache a function of hashable positional arguments; a result takes so many bytes for each character of the texts among them."""
+
+    def decorated(function: F) -> F:
+        results: BytesBounded[tuple[Any, ...], tuple[Any]] = BytesBounded(bytes_max)
+
+        @wraps(function)
+        def cached(*arguments: Any) -> Any:
+            found = results.get(arguments)
+            if found is None:
+                found = (function(*arguments),)
+                results.keep(arguments, found, per_character * _characters(arguments))
+            return found[0]
+
+        return cast(F, cached)
+
+    return decorated
+
+
+def _characters(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(_characters, value)) if isinstance(value, tuple) else 0

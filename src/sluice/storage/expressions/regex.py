@@ -1,0 +1,193 @@
+"""Java's regular expressions, which Spark's RLIKE takes, as those of RE2, which Arrow evaluates.
+
+Only what both say alike, or what can be said in the other's words, is translated: `.`, `$` and `\\s` mean more or less to one of them.
+Everything else is refused by name: references back, lookaround, possessive quantifiers and flags, which RE2 has not; `\\b` and `\\p{..}`,
+where the two go by different tables of letters; classes inside of classes.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import PredicateError
+
+__all__ = ["to_re2"]
+
+_LINE_ENDS: Final = r"\n\r\x{85}\x{2028}\x{2029}"
+_ANY: Final = f"[^{_LINE_ENDS}]"
+# Java's $ is also before a line terminator that ends the text.
+_END: Final = rf"(?:(?:\r\n|[{_LINE_ENDS}])?\z)"
+_SPACES: Final = r"\t\n\x0b\f\r "
+_SAME: Final = frozenset("dDwWtnrfaAz")
+_SAME_IN_CLASS: Final = frozenset("dDwWtnrfa")
+_HEX: Final = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})")
+_COUNT: Final = re.compile(r"\{(\d{1,4})(,(\d{1,4})?)?\}")
+_QUANTIFIERS: Final = frozenset("*+?{")
+
+
+@lru_cache(maxsize=256)
+def to_re2(pattern: str) -> str:
+    """The pattern in RE2's words: found in a text exactly where Java finds `pattern`. Raises PredicateError, saying what it refuses."""
+    translated = _Translator(pattern).whole()
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern=translated)
+    except pa.ArrowInvalid as cause:
+        raise PredicateError(f"the pattern {pattern!r} of RLIKE is no regular expression that can be evaluated: {cause}") from None
+    return translated
+
+
+class _Translator:
+    def __init__(self, pattern: str) -> None:
+        self.text = pattern
+        self.at = 0
+
+    def refuse(self, what: str) -> PredicateError:
+        return PredicateError(
+            f"the pattern {self.text!r} of RLIKE has {what} at position {self.at}, which cannot be evaluated exactly as Spark does: "
+            "write it in another way, or compute the condition in a column first"
+        )
+
+    def peek(self, ahead: int = 0) -> str:
+        place = self.at + ahead
+        return self.text[place] if place < len(self.text) else ""
+
+    def whole(self) -> str:
+        translated = self.alternatives()
+        if self.at < len(self.text):
+            raise self.refuse("a parenthesis without its other one")
+        return translated
+
+    def alternatives(self) -> str:
+        branches = [self.sequence()]
+        while self.peek() == "|":
+            self.at += 1
+            branches.append(self.sequence())
+        return "|".join(branches)
+
+    def sequence(self) -> str:
+        parts: list[str] = []
+        while (char := self.peek()) and char not in "|)":
+            is_end = char == "$"
+            part = self.atom(char)
+            if is_end:
+                self.require_end()
+            parts.append(part + self.quantifier())
+        return "".join(parts)
+
+    def require_end(self) -> None:
+        """Nothing follows a `$`: what stands for it takes the line terminator, Java's leaves it."""
+        at = self.at
+        while at < len(self.text):
+            if self.text[at] == "|":
+                at = self.end_of_group(at)
+            elif self.text[at] == ")" and self.text[at + 1 : at + 2] not in _QUANTIFIERS:
+                at += 1
+            else:
+                raise self.refuse("something behind a $")
+
+    def end_of_group(self, at: int) -> int:
+        """Where the group ends that `at` is in: its parenthesis, or the end of the pattern."""
+        depth, in_class = 0, False
+        while at < len(self.text):
+            char = self.text[at]
+            if char == "\\":
+                at += 1
+            elif in_class:
+                in_class = char != "]"
+            elif char == "[":
+                in_class = True
+            elif char == ")" and depth == 0:
+                return at
+            else:
+                depth += (char == "(") - (char == ")")
+            at += 1
+        return at
+
+    def atom(self, char: str) -> str:
+        if char in _QUANTIFIERS:
+            raise self.refuse(f"a {char!r} that repeats nothing")
+        if char == "(":
+            return self.group()
+        if char == "[":
+            return self.characters()
+        if char == "\\":
+            return self.escaped(in_class=False)
+        self.at += 1
+        return _ANY if char == "." else _END if char == "$" else char if char == "^" else re.escape(char)
+
+    def group(self) -> str:
+        self.at += 1
+        if self.peek() == "?":
+            if self.peek(1) != ":":
+                raise self.refuse("lookaround, a name or a flag")
+            self.at += 2
+        inner = self.alternatives()
+        if self.peek() != ")":
+            raise self.refuse("a parenthesis without its other one")
+        self.at += 1
+        return f"(?:{inner})"
+
+    def quantifier(self) -> str:
+        char = self.peek()
+        if not char or char not in _QUANTIFIERS:
+            return ""
+        if char == "{":
+            count = _COUNT.match(self.text, self.at)
+            if count is None:
+                raise self.refuse("a '{' that counts nothing")
+            found = count[0]
+        else:
+            found = char
+        self.at += len(found)
+        if self.peek() == "+":
+            raise self.refuse("a possessive quantifier")
+        if self.peek() == "?":  # reluctant: finds the same texts
+            self.at += 1
+        if self.peek() and self.peek() in _QUANTIFIERS:
+            raise self.refuse("a quantifier of a quantifier")
+        return found
+
+    def characters(self) -> str:
+        self.at += 1
+        parts = ["["]
+        if self.peek() == "^":
+            self.at += 1
+            parts.append("^")
+        if self.peek() == "]":
+            raise self.refuse("a class that begins with ']'")
+        while (char := self.peek()) != "]":
+            if not char:
+                raise self.refuse("a class without its end")
+            if char == "[" or (char == "&" and self.peek(1) == "&"):
+                raise self.refuse("a class inside of a class")
+            if char == "\\":
+                parts.append(self.escaped(in_class=True))
+                continue
+            self.at += 1
+            parts.append(char if char == "-" else re.escape(char))
+        self.at += 1
+        return "".join([*parts, "]"])
+
+    def escaped(self, *, in_class: bool) -> str:
+        if code := _HEX.match(self.text, self.at):
+            point = int(code[1] or code[2], 16)
+            if 0xD800 <= point < 0xE000:
+                raise self.refuse("half a character")
+            self.at += len(code[0])
+            return f"\\x{{{point:x}}}"
+        char = self.peek(1)
+        if char == "s" or (char == "S" and not in_class):
+            found = _SPACES if in_class else f"[{'^' if char == 'S' else ''}{_SPACES}]"
+        elif char in (_SAME_IN_CLASS if in_class else _SAME) and char:
+            found = f"\\{char}"
+        elif not char or (char.isascii() and char.isalnum()):
+            raise self.refuse(f"\\{char}")
+        else:
+            found = re.escape(char)
+        self.at += 2
+        return found

@@ -1,0 +1,46 @@
+"""A lock that outlives a fork: a child process finds it free, though a thread of its parent, which the child lacks, held it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import ClassVar
+from weakref import WeakSet
+
+__all__ = ["ForkSafeLock"]
+
+
+class ForkSafeLock:
+    """Like `threading.Lock`, but free in a forked process, and in a copy made by pickling."""
+
+    _all: ClassVar[WeakSet[ForkSafeLock]] = WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all.add(self)
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take the lock; False when it is taken and this does not block."""
+        return self._lock.acquire(blocking=blocking)
+
+    def release(self) -> None:
+        """Give it back; any thread may."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
+        return ForkSafeLock, ()
+
+    @classmethod
+    def _free_all(cls) -> None:
+        for each in list(cls._all):
+            each._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=ForkSafeLock._free_all)

@@ -1,0 +1,131 @@
+"""`sluice create`, `sluice properties` and `sluice compact`: making a table, its settings, its files."""
+
+from __future__ import annotations
+
+import click
+
+from .cli_parts import on_table, pairs, print_json
+from .storage.errors import InvalidRequest
+from .storage.schema import StructType
+from .storage.sqltypes import parse_sql_type
+from .tables.table import Table
+
+__all__ = ["compact_command", "create_command", "properties_command"]
+
+
+def _schema(_context: click.Context, _parameter: click.Parameter, text: str) -> StructType:
+    struct = parse_sql_type(f"struct<{text}>")
+    if not isinstance(struct, StructType) or not struct.fields:
+        raise InvalidRequest(f"the schema {text!r} names no column; write it like 'id bigint not null, origin string'")
+    return struct
+
+
+@click.command("create")
+@on_table
+@click.option(
+    "--schema",
+    metavar="COLUMNS",
+    required=True,
+    callback=_schema,
+    help="The columns with their types in Spark SQL, such as 'id bigint not null, origin string, at timestamp'.",
+)
+@click.option("--partition-by", metavar="COLUMN", multiple=True, help="A column to partition by; may be repeated, in order.")
+@click.option(
+    "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A property of the table; may be repeated."
+)
+@click.option("--allow-nonempty", is_flag=True, help="Create the table also in a folder that holds other files.")
+def create_command(
+    location: str,
+    coordinator: str | None,
+    storage_options: dict[str, str],
+    as_json: bool,
+    schema: StructType,
+    partition_by: tuple[str, ...],
+    properties: dict[str, str],
+    allow_nonempty: bool,
+) -> None:
+    """Create an empty table. Refused when there is one, and in a folder that holds other files."""
+    with Table.create(
+        location,
+        schema,
+        partition_by=partition_by,
+        properties=properties,
+        allow_nonempty=allow_nonempty,
+        coordinator=coordinator,
+        storage_options=storage_options,
+    ) as table:
+        facts = {"created": table.location, "version": table.version}
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"created: {facts['created']}")
+
+
+@click.command("properties")
+@on_table
+@click.option("--set", "to_set", metavar="NAME=VALUE", multiple=True, callback=pairs, help="Set a property; may be repeated.")
+@click.option("--unset", "to_unset", metavar="NAME", multiple=True, help="Take a property away; may be repeated.")
+def properties_command(
+    location: str,
+    coordinator: str | None,
+    storage_options: dict[str, str],
+    as_json: bool,
+    to_set: dict[str, str],
+    to_unset: tuple[str, ...],
+) -> None:
+    """Show a table's properties, or change them first. All that is set is one version, all that is taken away another."""
+    both = sorted({*to_set} & {*to_unset})
+    if both:
+        raise InvalidRequest(f"{', '.join(both)}: a property is either set or taken away; name it in one of --set and --unset")
+    only_reads = not to_set and not to_unset and coordinator is None
+    consistency = "published" if only_reads else "latest"
+    with Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency) as table:
+        if to_set:
+            table.set_properties(to_set)
+        if to_unset:
+            table.unset_properties(to_unset)
+        found = dict(sorted(table.refresh().properties.items()))
+    if as_json:
+        print_json(found)
+    else:
+        for name, value in found.items():
+            click.echo(f"{name} = {value}")
+
+
+@click.command("compact")
+@on_table
+@click.option(
+    "--mode",
+    type=click.Choice(["minor", "major"]),
+    default="minor",
+    show_default=True,
+    help="minor: merge small files; major: also drop deleted rows from files.",
+)
+@click.option("--where", metavar="CONDITION", help="Only the partitions that a condition on partition columns names.")
+@click.option("--target-file-size", metavar="SIZE", help="Bytes, or a size like 128mb; the table's own by default.")
+@click.option("--z-order-by", metavar="COLUMN", multiple=True, help="Order the rows by this column too; may be repeated, up to 8 times.")
+def compact_command(
+    location: str,
+    coordinator: str | None,
+    storage_options: dict[str, str],
+    as_json: bool,
+    mode: str,
+    where: str | None,
+    target_file_size: str | None,
+    z_order_by: tuple[str, ...],
+) -> None:
+    """Write a table's files again as fewer, larger ones. No row changes, and writers go on meanwhile."""
+    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+        commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by or None)
+        facts: dict[str, object] = {"compacted": table.location, "version": None if commit is None else commit.version}
+        if commit is not None:
+            metrics = next((each.metrics for each in table.history() if each.transaction_id == commit.transaction_id), {})
+            facts |= {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
+    if as_json:
+        print_json(facts)
+    elif commit is None:
+        click.echo(f"nothing to compact: {facts['compacted']}")
+    else:
+        click.echo(
+            f"compacted: {facts['compacted']} in version {commit.version}; {facts['removed files']} files became {facts['added files']}"
+        )

@@ -1,0 +1,46 @@
+"""Caches hold so many bytes, however many values that are."""
+
+from __future__ import annotations
+
+from sluice.storage.caches import BytesBounded, cached_by_size
+
+
+def test_what_was_used_last_is_kept_as_far_as_there_is_room() -> None:
+    cache: BytesBounded[str, bytes] = BytesBounded(10_000)
+    for name in "abcd":
+        cache.keep(name, bytes(2000), 2000)
+    assert cache.get("a") is not None
+    cache.keep("e", bytes(2000), 2000)
+    assert [name for name in "abcde" if name in cache] == ["a", "c", "d", "e"]
+    assert cache.bytes <= 10_000
+
+
+def test_what_is_larger_than_all_room_is_not_kept() -> None:
+    cache: BytesBounded[str, bytes] = BytesBounded(10_000)
+    cache.keep("small", b"1", 1)
+    cache.keep("large", bytes(20_000), 20_000)
+    assert cache.get("large") is None
+    assert cache.get("small") == b"1"
+    cache.keep("small", bytes(20_000), 20_000)  # it grew
+    assert cache.get("small") is None
+    assert cache.bytes == 0
+
+
+def test_a_value_that_is_replaced_gives_its_room_back() -> None:
+    cache: BytesBounded[str, bytes] = BytesBounded(10_000)
+    for size in range(1000, 9000, 1000):
+        cache.keep("one", bytes(size), size)
+    assert 8000 <= cache.bytes <= 8500
+
+
+def test_results_are_kept_by_the_length_of_their_texts() -> None:
+    called: list[tuple[str, int]] = []
+
+    @cached_by_size(10_000, per_character=10)
+    def parsed(text: str, number: int) -> None:
+        called.append((text, number))
+
+    for _ in range(3):
+        parsed("short", 1)
+        parsed("x" * 2000, 1)
+    assert called == [("short", 1), *[("x" * 2000, 1)] * 3]

@@ -1,0 +1,154 @@
+"""A real ZooKeeper that hangs (SIGSTOP): every call that takes a time ends within it, and half a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator import committer as committer_module
+from sluice.coordinator import direct, publisher
+from sluice.coordinator.connect import release
+from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
+from sluice.storage.errors import Unavailable
+from tests.chaos.ensemble import Ensemble
+
+pytestmark = pytest.mark.zookeeper
+
+OVERSHOOT_S = 0.5
+ROWS = pa.table({"id": [1, 2, 3]})
+AWAY = (CoordinatorUnavailable, OutcomeUnknown, Unavailable)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    ensemble = Ensemble(tmp_path_factory.mktemp("zookeeper"), servers=1)
+    ensemble.start()
+    yield ensemble
+    ensemble.go_on(0)
+    ensemble.close()
+
+
+@pytest.fixture
+def coordinator(servers: Ensemble) -> Iterator[str]:
+    address = f"zk://{servers.hosts}/sluice?session_timeout_s=30"
+    yield address
+    servers.go_on(0)
+    release(address)
+
+
+@pytest.fixture
+def table(coordinator: str, tmp_path: Path) -> sluice.Table:
+    made = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
+    made.append(ROWS)
+    return made
+
+
+def took_s(call: Callable[[], object], errors: tuple[type[Exception], ...] = AWAY) -> float:
+    began = time.monotonic()
+    with pytest.raises(errors):
+        call()
+    return time.monotonic() - began
+
+
+CALLS: dict[str, Callable[[sluice.Table], object]] = {
+    "append": lambda table: table.append(ROWS, timeout_s=1),
+    "overwrite": lambda table: table.overwrite(ROWS, timeout_s=1),
+    "delete": lambda table: table.delete("id = 1", timeout_s=1),
+    "update": lambda table: table.update({"id": "id + 1"}, "id = 1", timeout_s=1),
+    "truncate": lambda table: table.truncate(timeout_s=1),
+    "upsert": lambda table: table.upsert(ROWS, on="id", timeout_s=1),
+    "append with a number": lambda table: table.append(ROWS, transaction=("app", 1), timeout_s=1),
+    "set_properties": lambda table: table.set_properties({"a.b": "c"}, timeout_s=1),
+    "unset_properties": lambda table: table.unset_properties(["a.b"], timeout_s=1),
+    "set_domain": lambda table: table.set_domain("a", "b", timeout_s=1),
+    "remove_domain": lambda table: table.remove_domain("a", timeout_s=1),
+    "detach": lambda table: table.detach(timeout_s=1),
+    "refresh": lambda table: table.refresh(timeout_s=1),
+    "refresh, serial": lambda table: table.refresh("serial", timeout_s=1),
+    "outcome": lambda table: table.outcome("no such transaction", timeout_s=1),
+    "outcome of any table": lambda table: sluice.outcome("no such transaction", coordinator=table._access.address.coordinator, timeout_s=1),
+    "begin": lambda table: table.begin(timeout_s=1).commit(),
+    "lease": lambda table: table.lease(wait_s=1),
+    "read together": lambda table: sluice.read_together([table], timeout_s=1),
+    "deadline": lambda table: table.append(ROWS, timeout_s=sluice.Deadline.after(1)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_ends_in_time(servers: Ensemble, table: sluice.Table, call: str) -> None:
+    servers.pause(0)
+    assert took_s(lambda: CALLS[call](table)) <= 1 + OVERSHOOT_S
+
+
+def test_transactions_begun_before_end_in_time(servers: Ensemble, coordinator: str, table: sluice.Table, tmp_path: Path) -> None:
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    alone = table.begin()
+    alone.append(ROWS)
+    both = sluice.transaction(coordinator, tables=[table, other])
+    both.append(table, ROWS)
+    both.append(other, ROWS)
+    servers.pause(0)
+    assert took_s(lambda: alone.commit(timeout_s=1)) <= 1 + OVERSHOOT_S
+    assert took_s(lambda: both.commit(timeout_s=1)) <= 1 + OVERSHOOT_S
+    with pytest.raises(AWAY):
+        table.append(ROWS, timeout_s=1)
+
+
+@pytest.mark.parametrize("where", ["before-ratify", "after-ratify", "before-publish", "after-publish"])
+def test_a_commit_ends_in_time_wherever_the_server_stops(
+    servers: Ensemble, table: sluice.Table, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(name: str) -> None:
+        if name == where:
+            servers.pause(0)
+
+    for module in (committer_module, direct, publisher):
+        if hasattr(module, "point"):
+            monkeypatch.setattr(module, "point", stop)
+    began = time.monotonic()
+    if where == "before-ratify":
+        with pytest.raises(OutcomeUnknown) as unknown:
+            table.append(ROWS, timeout_s=1)
+        assert unknown.value.stage == "intent"
+    else:
+        commit = table.append(ROWS, timeout_s=1)
+        assert commit is not None
+        assert not commit.published
+    assert time.monotonic() - began <= 1 + OVERSHOOT_S
+
+
+def test_a_connection_is_not_waited_for_beyond_its_time(servers: Ensemble, coordinator: str, table: sluice.Table) -> None:
+    location = table._access.address.location
+    table.close()
+    release(coordinator)
+    servers.pause(0)
+    address = f"{coordinator}&connect_timeout_s=1"
+    assert took_s(lambda: sluice.Table.open(location, coordinator=address)) <= 1 + OVERSHOOT_S
+
+
+def test_closing_ends_in_time(servers: Ensemble, coordinator: str, tmp_path: Path) -> None:
+    table = sluice.Table.create(tmp_path / "t", ROWS.schema, coordinator=coordinator, timeout_s=1, ack="ratified")
+    for _ in range(12):
+        table.append(ROWS, timeout_s=30)
+    servers.pause(0)
+    began = time.monotonic()
+    table.close()
+    assert time.monotonic() - began <= 1 + OVERSHOOT_S
+
+
+def test_leaving_ends_in_time(servers: Ensemble, coordinator: str, table: sluice.Table) -> None:
+    servers.pause(0)
+    ended = threading.Event()
+
+    def leave() -> None:
+        release(coordinator)
+        ended.set()
+
+    threading.Thread(target=leave, daemon=True).start()
+    assert ended.wait(3 + OVERSHOOT_S)

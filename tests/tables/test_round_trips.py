@@ -1,0 +1,126 @@
+"""How often a write waits for its services: counted at the boundary to them, with the twin in memory and with a real ZooKeeper."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.coordinator import connect
+from sluice.storage.memory import MemoryStore
+
+from .conftest import Place, flights
+
+_VERBS = ("read", "read_many", "look", "children", "create", "ensure_path", "write", "delete", "apply", "barrier")
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    name = f"trips-{uuid.uuid4().hex}"
+    hosts = f"zk://{request.getfixturevalue('zookeeper_hosts')}/trips" if request.param == "zookeeper" else f"memory://{name}"
+    yield Place(f"memory://{name}", hosts)
+    MemoryStore.open(name).forget()
+
+
+@contextmanager
+def waits(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """The requests that this thread waited for, one after the other; those of other threads are not on its path."""
+    kind: Any = type(connect.connect(place.coordinator))
+    seen: Counter[str] = Counter()
+    me, inside = threading.get_ident(), [False]
+
+    def counted(verb: str, honest: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(honest)
+        def call(*args: Any, **options: Any) -> Any:
+            if threading.get_ident() != me or inside[0]:
+                return honest(*args, **options)
+            inside[0] = True  # what a verb is made of is one wait
+            seen[verb] += 1
+            try:
+                return honest(*args, **options)
+            finally:
+                inside[0] = False
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for verb in _VERBS:
+            patch.setattr(kind, verb, counted(verb, getattr(kind, verb)))
+        yield seen
+
+
+def test_an_idle_append_waits_three_times_for_the_coordinator_and_stores_two_objects(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One look at everything, one request that ratifies, one that raises `published`; a data file and a log file."""
+    place.create(partition_by=[])
+    table = place.open()
+    disk = MemoryStore.open(place.location.removeprefix("memory://")).disk
+    for number in range(3):
+        table.append(flights(("JFK", 1, number)))
+    for number in range(5):
+        before = len(disk.calls)
+        with waits(place, monkeypatch) as seen:
+            commit = table.append(flights(("JFK", 2, number)))
+        assert commit is not None
+        assert commit.published
+        assert seen == {"look": 1, "apply": 2}
+        stored = [Path(key).suffix for verb, key in disk.calls[before:] if verb not in ("get", "list", "head")]
+        assert stored == [".parquet", ".json"]
+
+
+def test_who_looked_before_somebody_else_committed_queues(place: Place) -> None:
+    """The multi is refused, and nothing was written."""
+    place.create(partition_by=[])
+    table, other = place.open(), place.open()
+    for number in range(3):
+        table.append(flights(("JFK", 1, number)))
+    begun = table.begin()
+    table.access.head(ahead=True)
+    begun.append(flights(("JFK", 2, 1)))
+    other.append(flights(("JFK", 3, 1)))
+    commit = begun.commit()
+    assert commit is not None
+    assert commit.published
+    assert table.snapshot().to_arrow().num_rows == 5
+
+
+def test_what_was_read_ahead_long_ago_is_read_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.create(partition_by=[])
+    table = place.open()
+    for number in range(2):
+        table.append(flights(("JFK", 1, number)))
+    context = table.access.ours.context
+    table.access.head(ahead=True)
+    first = context.looked()
+    table.append(flights(("JFK", 2, 1)))
+    again = context.looked()
+    assert first is not None
+    assert again is not None
+    assert again.head.version == first.head.version + 1
+    table.access.head(ahead=True)
+    object.__setattr__(context, "limits", context.limits.but(patience_s=1e-9))
+    with waits(place, monkeypatch) as seen:
+        assert context.looked() is not None
+    assert seen == {"look": 1}
+
+
+def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a batch of several the next append files a slot at once: only who decides looks at the slots and the records."""
+    place.create(partition_by=[])
+    table = place.open()
+    table.append(flights(("JFK", 1, 1)))
+    table._access.ours._alone = False
+    with waits(place, monkeypatch) as seen:
+        commit = table.append(flights(("JFK", 1, 2)))
+    assert commit is not None
+    assert commit.published
+    assert seen["look"] == 1
+    with waits(place, monkeypatch) as seen:  # it was alone, so the fast path is worth a try again
+        table.append(flights(("JFK", 1, 3)))
+    assert seen == {"look": 1, "apply": 2}
