@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -344,6 +345,23 @@ def test_an_input_is_a_seekable_file(store: ObjectStore) -> None:
     store.put("empty", b"")
     with store.open_input("empty") as stream:
         assert stream.read() == b""
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed"])
+def test_an_input_is_of_one_version_of_the_object(store: ObjectStore, change: str) -> None:
+    store.put("object", b"1" * (5 * MIB))
+    with store.open_input("object") as stream:
+        stream.seek(-4, os.SEEK_END)
+        found = stream.read()
+        if change == "replaced":
+            store.put("object", b"2" * (5 * MIB))
+        else:
+            store.delete("object")
+        for offset in (0, 2 * MIB):
+            stream.seek(offset)
+            with suppress(ObjectNotFound):
+                found += stream.read(4)
+    assert set(found) == set(b"1")
 
 
 def test_parquet_goes_through_the_streams(store: ObjectStore) -> None:

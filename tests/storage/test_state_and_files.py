@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.storage import checkpoint, codec, texts
+from sluice.storage import checkpoint, codec, s3, texts
 from sluice.storage.actions import AddFile, CommitInfo, DomainMetadata, Txn, encode_all
 from sluice.storage.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
 from sluice.storage.errors import CorruptLogFile, MissingObject
 from sluice.storage.filetable import LayeredTable, add_rows
 from sluice.storage.jsontext import loads
 from sluice.storage.memory import MemoryStore
+from sluice.storage.objects import ObjectStore
 from sluice.storage.paths import checkpoint_path, commit_path, sidecar_path
 from sluice.storage.snapshot import Snapshot
 from tests.storage.logs import METADATA, PROTOCOL, START, add, paths, put_commit, remove, store_of
@@ -213,6 +214,51 @@ def test_a_checkpoint_that_another_engine_replaced_is_read_as_it_is_now(how: dic
     pq.write_table(whole, sink, **how)
     store.put(checkpoint_path(0), sink.getvalue())
     assert paths(snapshot) == expected
+
+
+def same_size_but(store: MemoryStore, old: bytes, new: bytes) -> bytes:
+    """The checkpoint of version 0 with other names of files and no other length."""
+    assert len(old) == len(new)
+    content = store.get(checkpoint_path(0))
+    assert old in content
+    return content.replace(old, new)
+
+
+def test_nor_does_one_of_the_same_size_go_with_the_state_of_another() -> None:
+    store, _ = big(versions=2)
+    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
+    sink = io.BytesIO()
+    pq.write_table(whole, sink, compression="none", use_dictionary=False)
+    store.put(checkpoint_path(0), sink.getvalue())
+    snapshot = Snapshot.load(MemoryStore(store.location))
+    store.put(checkpoint_path(0), same_size_but(store, METADATA.id.encode(), b"x" * len(METADATA.id)))
+    with pytest.raises(MissingObject, match="version 1 of memory") as refused:
+        _ = snapshot.files
+    assert "another table" in "".join(refused.value.__cause__.__notes__ if refused.value.__cause__ else ())
+
+
+def test_a_checkpoint_that_is_replaced_between_two_ranges_is_read_anew(s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = big(versions=2)
+    expected = paths(Snapshot.load(store))
+    for each in store.list_from("", recursive=True):
+        s3_store.put(each.key, store.get(each.key))
+    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
+    sink = io.BytesIO()
+    pq.write_table(whole.take(list(reversed(range(len(whole))))), sink, compression="none")
+    asked: list[str] = []
+    send = s3.S3Store._send
+
+    def replaces(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+        if verb == "get_object" and key == checkpoint_path(0):
+            asked.append(parameters["Range"])
+            if len(asked) == 2:  # the footer is of the one, the columns of the other
+                send(self, "put_object", key, Body=sink.getvalue())
+        return send(self, verb, key, **parameters)
+
+    snapshot = Snapshot.load(s3_store)
+    monkeypatch.setattr(s3.S3Store, "_send", replaces)
+    assert paths(snapshot) == expected
+    assert len(asked) > 2, "it was replaced while it was read"
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import BinaryIO
 
 import pyarrow as pa
 
 from .errors import ObjectNotFound
 
-__all__ = ["arrow_input"]
+__all__ = ["arrow_input", "version_of"]
+
+
+def version_of(stream: BinaryIO) -> object:
+    """What two streams of one object have in common when they are of one version of it; None where the store does not say."""
+    if isinstance(stream, io.BufferedReader | io.FileIO):
+        found = os.fstat(stream.fileno())
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+    return getattr(stream, "version", None) or None
 
 
 def arrow_input(stream: BinaryIO) -> pa.NativeFile:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .arrow_input import arrow_input
+from .arrow_input import arrow_input, version_of
 from .codec import action_of
 from .errors import CorruptLogFile, ObjectNotFound
 from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, nulls
@@ -65,7 +65,8 @@ class CheckpointPart:
     """A Parquet file of a checkpoint, or a sidecar. `whole` fetches it in one request and keeps its bytes for what is read later.
 
     Another engine may replace a checkpoint between two reads, and a new table at the same place may have one of the same name. So the
-    footer is read with each read, and a file that has not the `size` that was listed counts as gone: a new listing tells.
+    footer is read with each read, and a file that has not the `size` that was listed, or is not the one that was read first, counts as
+    gone: a new listing tells. (A sidecar is never replaced: its name is drawn by lot.)
 
     Every method raises CorruptLogFile, naming the file, when it cannot be read, and ObjectNotFound when it is gone.
     """
@@ -75,6 +76,7 @@ class CheckpointPart:
         self.key = key
         self.content = store.get(key) if whole else None
         self._size = None if whole else size
+        self._version: object = None
 
     def actions(self) -> list[Action]:
         """Its actions that are about no file."""
@@ -94,13 +96,13 @@ class CheckpointPart:
     @contextmanager
     def _reading(self) -> Iterator[pq.ParquetFile]:
         whole = self.content
-        source = arrow_input(self._store.open_input(self.key)) if whole is None else pa.BufferReader(whole)
+        source = self._opened() if whole is None else pa.BufferReader(whole)
         # From a local file pages are read piece by piece; over a network the columns of a row group are fetched together.
         how: dict[str, Any] = {"pre_buffer": isinstance(source, pa.PythonFile), "buffer_size": 0 if whole is not None else _BUFFER_BYTES}
         try:
             with source:
                 if self._size not in (None, source.size()):
-                    raise ObjectNotFound(f"{self.key} in {self._store.location} was replaced since it was listed", path=self.key)
+                    raise self._replaced()
                 with pq.ParquetFile(source, page_checksum_verification=True, **how) as file:
                     yield file
         except _Unfit as cause:
@@ -117,6 +119,18 @@ class CheckpointPart:
                 line=None,
                 reason=str(cause),
             ) from cause
+
+    def _opened(self) -> pa.NativeFile:
+        stream = self._store.open_input(self.key)
+        found = version_of(stream)
+        if self._version not in (None, found):
+            stream.close()
+            raise self._replaced()
+        self._version = found
+        return arrow_input(stream)
+
+    def _replaced(self) -> ObjectNotFound:
+        return ObjectNotFound(f"{self.key} in {self._store.location} was replaced since it was listed", path=self.key)
 
 
 def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[str, pa.StructArray]]:

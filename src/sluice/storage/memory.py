@@ -236,7 +236,7 @@ class MemoryStore:
 
     def open_input(self, key: str) -> BinaryIO:
         """A seekable binary input stream. Raises ObjectNotFound."""
-        return io.BytesIO(self.get(key))
+        return _Input(self.get(key))
 
     def head(self, key: str) -> ObjectInfo:
         """Size and time of one object. Raises ObjectNotFound."""
@@ -298,6 +298,14 @@ class MemoryStore:
                 if key >= start and key.startswith(prefix) and (recursive or "/" not in key[len(prefix) :])
             ]
         return (ObjectInfo(*each) for each in sorted(found))
+
+
+class _Input(io.BytesIO):
+    """An object as it was when it was opened; `version` tells which one that is."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.version = f"{hash(data):x}"
 
 
 class _Sink(io.BytesIO):

@@ -135,5 +135,9 @@ class ObjectStore(Protocol):
         ...
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream for reading Parquet by ranges. Raises ObjectNotFound."""
+        """A seekable binary input stream for reading Parquet by ranges. Raises ObjectNotFound.
+
+        All that is read comes from one version of the object: where it is replaced or removed meanwhile, a read gives what was there
+        when the stream was opened, or raises ObjectNotFound.
+        """
         ...

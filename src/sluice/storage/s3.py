@@ -206,9 +206,11 @@ class S3Store:
         except (boto.BotoCoreError, boto.ClientError) as error:
             _raise(error, f"{self._location}/{key}", self._endpoint)
 
-    def _read(self, key: str, range_header: str | None = None) -> tuple[bytes, dict[str, Any]]:
-        """Body and reply of a GET; a body that breaks off is fetched again."""
+    def _read(self, key: str, range_header: str | None = None, version: str = "") -> tuple[bytes, dict[str, Any]]:
+        """Body and reply of a GET, of this very version of the object if one is named; a body that breaks off is fetched again."""
         parameters = {"Range": range_header} if range_header else {}
+        if version:
+            parameters["IfMatch"] = version
         for attempt in range(_BODY_ATTEMPTS):
             reply = self._call("get_object", key, **parameters)
             try:
@@ -225,31 +227,34 @@ class S3Store:
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        return self._range_of(key, offset, length)
+
+    def _range_of(self, key: str, offset: int, length: int, version: str = "") -> bytes:
         if length == 0:
             self.head(key)
             return b""
         try:
-            return self._read(key, f"bytes={offset}-{offset + length - 1}")[0]
+            return self._read(key, f"bytes={offset}-{offset + length - 1}", version)[0]
         except InvalidRequest as error:
             if error.details.get("code") == "InvalidRange":  # begins at or behind the end
                 return b""
             raise
 
-    def _tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """Up to `length` last bytes, and the size of the object."""
+    def _tail(self, key: str, length: int) -> tuple[bytes, int, str]:
+        """Up to `length` last bytes, the size of the object, and its ETag ("" for none, or one that no condition can name)."""
         try:
             data, reply = self._read(key, f"bytes=-{length}")
         except InvalidRequest as error:
             if error.details.get("code") == "InvalidRange":  # an empty object has no last bytes
-                return b"", 0
+                return b"", 0, ""
             raise
         _, _, size = str(reply.get("ContentRange", "")).rpartition("/")
-        return data, int(size) if size.isdigit() else len(data)  # without the header the whole object came
+        etag = str(reply.get("ETag") or "")
+        return data, int(size) if size.isdigit() else len(data), "" if etag.startswith("W/") else etag  # no header: all of it came
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream for reading by ranges. Raises ObjectNotFound."""
-        source = RangeSource(lambda length: self._tail(key, length), lambda offset, length: self.get_range(key, offset, length))
-        return cast(BinaryIO, source)
+        """A seekable binary input stream for reading by ranges, all of one version of the object. Raises ObjectNotFound."""
+        return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self._range_of, key)))
 
     def head(self, key: str) -> ObjectInfo:
         """Size and time of one object. Raises ObjectNotFound."""

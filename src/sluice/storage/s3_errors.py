@@ -12,6 +12,7 @@ _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
     "NoSuchKey": (ObjectNotFound, "there is no such object"),
     "404": (ObjectNotFound, "there is no such object"),
     "NotFound": (ObjectNotFound, "there is no such object"),
+    "PreconditionFailed": (ObjectNotFound, "the object was replaced while it was read"),
     "AccessDenied": (AccessDenied, _DENIED),
     "403": (AccessDenied, _DENIED),
     "AllAccessDisabled": (AccessDenied, _DENIED),

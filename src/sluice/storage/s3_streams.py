@@ -115,12 +115,13 @@ class MultipartSink(io.RawIOBase):
 class RangeSource(io.RawIOBase):
     """A seekable stream over an object that is fetched by ranges.
 
-    `fetch_tail(n)` returns up to n last bytes and the object's size; `fetch(offset, length)` returns a range. The tail
-    and the last range are kept, so reading a Parquet footer, or a small file, takes the one request of the opening.
+    `fetch_tail(n)` returns up to n last bytes, the object's size, and which version of the object that is ("" where the store does
+    not say); `fetch(offset, length, version)` returns a range of that version, or raises ObjectNotFound. The tail and the last range
+    are kept, so reading a Parquet footer, or a small file, takes the one request of the opening.
     """
 
-    def __init__(self, fetch_tail: Callable[[int], tuple[bytes, int]], fetch: Callable[[int, int], bytes]) -> None:
-        tail, self._size = fetch_tail(TAIL_BYTES)
+    def __init__(self, fetch_tail: Callable[[int], tuple[bytes, int, str]], fetch: Callable[[int, int, str], bytes]) -> None:
+        tail, self._size, self.version = fetch_tail(TAIL_BYTES)
         self._fetch = fetch
         self._tail = (self._size - len(tail), tail)
         self._block = self._tail
@@ -171,6 +172,6 @@ class RangeSource(io.RawIOBase):
         for first, kept in (self._tail, self._block):
             if first <= start and start + length <= first + len(kept):
                 return kept[start - first : start - first + length]
-        fetched = self._fetch(start, min(max(length, READ_AHEAD_BYTES), self._size - start))
+        fetched = self._fetch(start, min(max(length, READ_AHEAD_BYTES), self._size - start), self.version)
         self._block = (start, fetched)
         return fetched[:length]

@@ -65,11 +65,12 @@ class Snapshot:
         try:
             return cls._load(store, segment)
         except ObjectNotFound as cause:
-            # A cleanup may have come between the listing and the read; then a new listing does not show what it removed.
-            again = list_segment(store, version)
-            if again != segment:
-                return cls._load(store, again)
-            raise MissingObject(f"the log of {store.location} names a file that is not there: {cause}", location=store.location) from cause
+            # A cleanup, or a writer of another checkpoint, may have come between the listing and the read, or between two reads.
+            try:
+                return cls._load(store, list_segment(store, version))
+            except ObjectNotFound:
+                named = f"the log of {store.location} names a file that is not there: {cause}"
+                raise MissingObject(named, location=store.location) from cause
 
     @classmethod
     def _load(cls, store: ObjectStore, segment: LogSegment) -> Snapshot:
