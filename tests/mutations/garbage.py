@@ -10,6 +10,9 @@ __all__ = ["MUTATIONS"]
 
 DROPPING = f"{COORDINATOR}dropping.py"
 _OVERWRITTEN_LOG = "tests/tables/test_overwritten_log.py::"
+_FOREIGN_FILES = "tests/tables/test_foreign_files.py::"
+_CHECKPOINTS = "tests/tables/test_checkpoints.py::"
+_TWICE = "tests/tables/test_dropping_twice.py::"
 _VACUUM = "tests/tables/test_vacuum.py::"
 _PRESENCE = "tests/coordinator/test_presence.py::"
 _RECOVERY = "tests/tables/test_recovery.py::"
@@ -31,6 +34,20 @@ _LISTED: Final = (
         "one listing is enough to refuse a log that a clean-up is changing",
         edit("src/sluice/storage/segment.py", "            if str(refusal) == doubt:\n", "            if str(refusal):\n"),
         tests=("tests/storage/test_listings.py::test_a_clean_up_during_a_listing_makes_no_gap",),
+    ),
+    Mutation(
+        "ranges-are-of-one-version",
+        "reads",
+        "the footer of a checkpoint is read from one object, and its columns from the one that replaced it",
+        edit("src/sluice/storage/s3.py", '            parameters["IfMatch"] = version\n', "            pass\n"),
+        tests=("tests/storage/test_state_and_files.py::test_a_checkpoint_that_is_replaced_between_two_ranges_is_read_anew",),
+    ),
+    Mutation(
+        "lists-are-of-the-checkpoint-of-the-state",
+        "reads",
+        "the files of another table's checkpoint of the same name and size go with the state of the first",
+        edit("src/sluice/storage/checkpoint_part.py", "        if self._version not in (None, found):\n", "        if False:\n"),
+        tests=("tests/storage/test_state_and_files.py::test_nor_does_one_of_the_same_size_go_with_the_state_of_another",),
     ),
 )
 
@@ -310,8 +327,32 @@ _COLLECTED: Final = (
         "a-drop-deletes-its-own-table",
         "I7",
         "who was paused in a drop goes on with the table that was made in the place",
-        edit(f"{TABLES}dropping.py", "    require_deleting(context, tombstone)\n    _delete(", "    _delete("),
-        tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[bury_tree]",),
+        edit(f"{COORDINATOR}deleting.py", "if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:", "if grave is None:"),
+        tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[read_tombstone]",),
+    ),
+    Mutation(
+        "who-may-delete-is-looked-at-again",
+        "I7",
+        "who was paused in a drop while its session expired goes on deleting data",
+        edit(f"{TABLES}dropping.py", "    held.require()\n    _delete(", "    _delete(")
+        + edit(f"{TABLES}dropping.py", ", first=held.require)", ")"),
+        tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[inner_tables]",),
+    ),
+    Mutation(
+        "the-place-rests-after-a-deleter-that-vanished",
+        "I7",
+        "a table is created where a client that was paused in a drop may still delete log files",
+        edit(f"{TABLES}creation.py", "    require_no_deleter(context)\n    store", "    store"),
+        tests=(f"{_TWICE}test_where_one_who_deleted_went_without_a_word_the_place_rests[False]",),
+    ),
+    Mutation(
+        "a-stray-version-is-removed-under-a-claim",
+        "I7",
+        "who removes a version that a client of a dropped table put late is paused, and removes the next table's",
+        edit(f"{TABLES}creation.py", "    with deletion(context, tombstone) as held:\n", "    with nullcontext():\n")
+        + edit(f"{TABLES}creation.py", "            held.require()\n            store.delete(stray)\n", "            store.delete(stray)\n")
+        + edit(f"{TABLES}creation.py", "import logging\n", "import logging\nfrom contextlib import nullcontext\n"),
+        tests=(f"{_TWICE}test_who_removes_a_version_of_the_former_table_removes_none_of_the_next_one[False]",),
     ),
     Mutation(
         "damage-is-no-clean-up",
@@ -434,4 +475,46 @@ _REBUILT: Final = (
     ),
 )
 
-MUTATIONS: Final = (*_LISTED, *_LOST, *_OVERWRITTEN, *_BURIED, *_COLLECTED, *_REBUILT)
+_CREATED: Final = (
+    Mutation(
+        "no-table-among-files",
+        "I7",
+        "a table is created in a folder that holds other files, which a vacuum takes for its own later",
+        edit(f"{TABLES}creation.py", "    if not allow_nonempty:\n        require_empty(store)\n", ""),
+        tests=(f"{_FOREIGN_FILES}test_a_table_is_not_created_in_a_folder_that_holds_files",),
+    ),
+    Mutation(
+        "no-table-around-a-table",
+        "I7",
+        "a table is created in a folder in which another one lives",
+        edit(f"{TABLES}garbage.py", '(not hidden or "/" + LOG_FOLDER in each.key)', "not hidden"),
+        tests=(f"{_FOREIGN_FILES}test_a_table_is_not_created_in_a_folder_that_holds_files",),
+    ),
+    Mutation(
+        "a-creating-write-looks-for-files",
+        "I7",
+        "a write that creates its table takes a folder that holds other files, and is told only after its rows were written",
+        edit(f"{TABLES}commits.py", "        require_empty(address.store())\n", "        pass\n"),
+        tests=(f"{_FOREIGN_FILES}test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written",),
+    ),
+    Mutation(
+        "one-writes-a-checkpoint",
+        "work",
+        "everybody who sees that a checkpoint is due writes it",
+        edit(
+            f"{COORDINATOR}checkpointing.py",
+            "    if attempt is not None and attempt.counts(version, last, interval, now_ms):\n        return False\n",
+            "",
+        ),
+        tests=(f"{_CHECKPOINTS}test_many_writers_write_each_checkpoint_once",),
+    ),
+    Mutation(
+        "the-claim-of-a-checkpoint-is-compared",
+        "work",
+        "of several who see at once that a checkpoint is due all write it",
+        edit(f"{COORDINATOR}checkpointing.py", "Write(path, data, node.version)", "Write(path, data, -1)"),
+        tests=(f"{_CHECKPOINTS}test_of_two_who_see_at_once_that_one_is_due_one_writes_it",),
+    ),
+)
+
+MUTATIONS: Final = (*_LISTED, *_LOST, *_OVERWRITTEN, *_BURIED, *_COLLECTED, *_REBUILT, *_CREATED)

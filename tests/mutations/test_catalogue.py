@@ -20,7 +20,7 @@ from .tree import ROOT, Copy, copy_of
 
 _NAME = re.compile(r"[a-z]+(-[a-z]+)*")
 _INVARIANTS = {f"I{n}" for n in range(1, 13)}
-_OTHERS = {"lease", "liveness", "order", "reads", "serial"}
+_OTHERS = {"lease", "liveness", "order", "reads", "serial", "work"}
 
 
 def name(mutation: Mutation) -> str:

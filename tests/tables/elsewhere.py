@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+import orjson
+
 import sluice
 from sluice.coordinator.clock import Clock, SystemClock
 from sluice.coordinator.committer import Committer
@@ -24,7 +26,7 @@ from sluice.tables.address import TableAddress
 
 from .conftest import Place
 
-__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "former_of", "later", "lose_everything", "service_of"]
+__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "expire_all", "former_of", "later", "lose_everything", "rested", "service_of"]
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -58,6 +60,20 @@ def former_of(place: Place) -> str | None:
 def later(place: Place, ms: int) -> None:
     """Let the object store's clock go on."""
     disk_of(place).clock_ms = lambda: time.time_ns() // 1_000_000 + ms
+
+
+def expire_all(place: Place) -> None:
+    """Whoever is connected is paused for longer than its session lasts."""
+    for session in list(service_of(place)._sessions.values()):
+        session.expire()
+
+
+def rested(place: Place) -> None:
+    """Nothing that a client sent before its session ended takes effect any more."""
+    session, path = service_of(place).connect(), TableTree(normalise(place.location)).deleter_left
+    left = session.read(path)
+    if left is not None:
+        session.write(path, orjson.dumps({**orjson.loads(left.data), "since_ms": 0}), version=-1)
 
 
 @dataclass

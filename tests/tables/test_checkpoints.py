@@ -22,6 +22,7 @@ from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights
+from .elsewhere import Writer
 
 INTERVAL = "delta.checkpointInterval"
 
@@ -140,6 +141,24 @@ def test_who_dies_while_writing_one_leaves_it_to_others_a_while_later(place: Pla
     assert claim_checkpoint(context, 15, last=0, interval=10, now_ms=now_ms + 61_000)
     assert not claim_checkpoint(context, 16, last=0, interval=10, now_ms=now_ms + 62_000)
     assert claim_checkpoint(context, 25, last=15, interval=10, now_ms=now_ms + 62_000)  # it was written: the next one is another matter
+
+
+def test_of_two_who_see_at_once_that_one_is_due_one_writes_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another client claims it between the look and the claim of the first."""
+    place.create()
+    mine, others = (Writer(place).access.ours.context for _ in range(2))
+    for after in (0, 10):  # the node is made by the first claim of all, and replaced by later ones
+        apply = type(mine.coordination).apply
+        claimed: list[bool] = []
+
+        def overtaken(self: Any, ops: Any, apply: Any = apply, after: int = after, claimed: list[bool] = claimed) -> Any:
+            monkeypatch.undo()
+            claimed.append(claim_checkpoint(others, after + 10, last=after, interval=10, now_ms=1))
+            return apply(self, ops)
+
+        monkeypatch.setattr(type(mine.coordination), "apply", overtaken)
+        claimed.append(claim_checkpoint(mine, after + 10, last=after, interval=10, now_ms=1))
+        assert claimed == [True, False]
 
 
 def test_a_claim_that_cannot_be_read_is_replaced(place: Place) -> None:

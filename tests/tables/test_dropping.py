@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import sluice
 from sluice.cli import main
 from sluice.coordinator import dropping as nodes
+from sluice.coordinator.deleting import Deletion
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Fault
@@ -27,7 +28,7 @@ from sluice.tables import dropping
 from sluice.tables.address import TableAddress
 
 from .conftest import FLIGHTS, Place, flights, rows_of
-from .elsewhere import Writer, disk_of, service_of
+from .elsewhere import Writer, disk_of, expire_all, rested, service_of
 
 QUEUED = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.2)
 
@@ -169,10 +170,10 @@ def dies(*_: object, **__: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("step", ["bury_tree", "_delete_data", "mark_deleted"])
+@pytest.mark.parametrize("step", ["bury_tree", "_delete_data", "inner_tables", "done"])
 def test_a_drop_that_was_interrupted_is_finished(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     filled(place)
-    monkeypatch.setattr(dropping, step, dies)
+    monkeypatch.setattr(Deletion if step == "done" else dropping, step, dies)
     with pytest.raises(Killed):
         dropped(place)
     monkeypatch.undo()
@@ -245,9 +246,6 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
         monkeypatch.setattr(nodes, "_remove_below", remove)
         nodes.remove_closed_tree(Writer(place).access.ours.context)
         disk_of(place).objects.clear()
-        deleting = nodes.read_tombstone(Writer(place).access.ours.context)
-        assert deleting is not None
-        nodes.mark_deleted(Writer(place).access.ours.context, deleting)
         place.create()
         remove(session, path, mark)
 
@@ -276,7 +274,10 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
         if step != "read_tombstone" or done is not None:
             paused.append(step)
             monkeypatch.undo()
+            if step in {"inner_tables", "delete"}:
+                expire_all(place)
             dropped(place)
+            rested(place)
             place.create().append(flights(("LGA", 3, 3)))
         return done
 
@@ -287,14 +288,19 @@ def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, 
     assert rows_of(place.open().snapshot().to_arrow()) == [("LGA", 3, 3)]
 
 
-def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place) -> None:
+def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(place)
-    context = Writer(place).access.ours.context
-    dropped(place)
-    mine = nodes.read_tombstone(context)
-    assert mine is not None
-    context.coordination.write(context.tree.tombstone, orjson.dumps(replace(mine, last=7, deleting=True)), version=-1)
-    nodes.mark_deleted(context, replace(mine, deleting=True))
+    context, done = Writer(place).access.ours.context, Deletion.done
+
+    def after_another_drop(self: Deletion) -> None:
+        mine = nodes.read_tombstone(context)
+        assert mine is not None
+        context.coordination.write(context.tree.tombstone, orjson.dumps(replace(mine, last=7, deleting=True)), version=-1)
+        done(self)
+
+    monkeypatch.setattr(Deletion, "done", after_another_drop)
+    with pytest.raises(sluice.TableDropped):
+        dropped(place)
     still = nodes.read_tombstone(context)
     assert still is not None
     assert still.deleting

@@ -8,7 +8,7 @@ table's versions went: a client that was paused for long may still put one of th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import orjson
@@ -19,7 +19,7 @@ from .layout import DROPPED
 from .records import Head
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, ReplyLost, Write
 
-__all__ = ["Tombstone", "bury_tree", "mark_deleted", "read_tombstone", "remove_closed_tree", "require_deleting"]
+__all__ = ["Tombstone", "bury_tree", "read_tombstone", "remove_closed_tree"]
 
 _ATTEMPTS: Final = 20
 _REMOVALS_AT_ONCE: Final = 100
@@ -102,30 +102,3 @@ def _remove_below(session: CoordinationStore, path: str, mark: str) -> None:
     for start in range(0, len(paths), _REMOVALS_AT_ONCE):
         gone = [Delete(each) for each in paths[start : start + _REMOVALS_AT_ONCE]]
         session.apply([Check(mark, ANY_VERSION), *gone])
-
-
-def require_deleting(context: TableContext, tombstone: Tombstone) -> None:
-    """Raise TableDropped unless the data of that very table are still to be deleted: another drop may be done, and another table there."""
-
-    def look(session: CoordinationStore) -> Node | None:
-        session.barrier()
-        return session.read(context.tree.tombstone)
-
-    node = context.in_connection(look)
-    if not tombstone.deleting or node is None or Tombstone(**orjson.loads(node.data)) != tombstone:
-        raise context.dropped()
-
-
-def mark_deleted(context: TableContext, tombstone: Tombstone) -> None:
-    """Note in this tombstone that the data are deleted."""
-    for _ in range(_ATTEMPTS):
-        session = context.connect()
-        node = session.read(context.tree.tombstone)
-        if node is None:
-            return
-        if Tombstone(**orjson.loads(node.data)) != tombstone:
-            return
-        try:
-            session.apply([Write(node.path, orjson.dumps(asdict(replace(tombstone, deleting=False))), node.version)])
-        except (ApplyRefused, ReplyLost):
-            session.barrier()

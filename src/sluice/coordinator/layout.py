@@ -16,6 +16,7 @@
     /open/<plan>                  a write that was planned and is not committed yet
     /recovering/<key>             ephemeral: who is rebuilding a table's nodes
     /dropped/<key>                what is left of a table that was dropped or forgotten (dropping.py)
+        deleter, left             who deletes its data: ephemeral, and what stays until that is done (deleting.py)
     /identity                     the coordinator's id, which its tables name in their properties (whose.py)
 """
 
@@ -131,6 +132,16 @@ class TableTree:
     def tombstone(self) -> str:
         """What is left of a table that was dropped or forgotten."""
         return f"{DROPPED}/{self.root.rpartition('/')[2]}"
+
+    @property
+    def deleter(self) -> str:
+        """Who deletes the data of a dropped table."""
+        return f"{self.tombstone}/deleter"
+
+    @property
+    def deleter_left(self) -> str:
+        """What stays of somebody who deleted the data of a dropped table and did not say that it is done."""
+        return f"{self.tombstone}/left"
 
     @property
     def head(self) -> str:

@@ -13,6 +13,7 @@ from ..coordinator.bootstrap import check_tree, make_tree, remove_new_tree, reop
 from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
 from ..coordinator.committer import Committer
 from ..coordinator.context import TableContext
+from ..coordinator.deleting import deletion, require_no_deleter
 from ..coordinator.dropping import Tombstone, read_tombstone, remove_closed_tree
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
@@ -127,7 +128,7 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Acces
     remove_closed_tree(context)
     tombstone = read_tombstone(context)
     if tombstone is not None:
-        _require_settled(address, store, tombstone, context.clock.now_ms(), known=check_tree(context))
+        _require_settled(address, context, tombstone)
     _require_no_log(address, store)
     if not allow_nonempty:
         require_empty(store)
@@ -145,20 +146,21 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Acces
     return Access(address, store, Committer(context))
 
 
-def _require_settled(address: TableAddress, store: ObjectStore, tombstone: Tombstone, now_ms: int, *, known: bool) -> None:
+def _require_settled(address: TableAddress, context: TableContext, tombstone: Tombstone) -> None:
     """Raise where what is left of the former table, or a client of it that is not done, may get into the new one's way.
 
     A client of the former table that was paused may still put a version that was published long ago. Where the store has conditional
-    put it harms nothing that is there. A version that it put into the empty folder is removed here: a single one, from which nothing
-    can be read. Whatever else lies there is a table of its own, which was made or moved there since, or what is left of one; so is
-    what lies there while the coordinator knows a table (`known`).
+    put it harms nothing that is there. A version that it put into the empty folder is removed here, by one client at a time: a new table
+    may have one of that name before a client that is paused removes it.
     """
     if tombstone.deleting:
         raise InvalidRequest(
             f"the table at {address.location} is being dropped, and its data are not all deleted yet: wait, or finish it with sluice drop",
             location=address.location,
         )
-    left_ms = tombstone.at_ms + round((LONGEST_SESSION_S + LONGEST_PUT_S) * 1000) - now_ms
+    require_no_deleter(context)
+    store = context.objects
+    left_ms = tombstone.at_ms + round((LONGEST_SESSION_S + LONGEST_PUT_S) * 1000) - context.clock.now_ms()
     if not store.atomic_put_if_absent and left_ms > 0:
         raise Unavailable(
             f"the table at {address.location} was dropped a moment ago, and its store has no conditional put: a client of it may overwrite "
@@ -166,10 +168,24 @@ def _require_settled(address: TableAddress, store: ObjectStore, tombstone: Tombs
             location=address.location,
             wait_s=left_ms / 1000,
         )
-    listing = list_versions(store)
+    if _stray(context, tombstone) is None:
+        return
+    with deletion(context, tombstone) as held:
+        stray = _stray(context, tombstone)
+        if stray is not None:
+            held.require()
+            store.delete(stray)
+
+
+def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
+    """The version of a former table that lies where no table is: a single one, from which nothing can be read.
+
+    Whatever else lies there is a table of its own, which was made or moved there since, or what is left of one; so is what lies there
+    while the coordinator knows a table.
+    """
+    known, listing = check_tree(context), list_versions(context.objects)
     alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
-    if alone and max(listing.commits) <= tombstone.last:
-        store.delete(commit_path(max(listing.commits)))
+    return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None
 
 
 def _require_no_log(address: TableAddress, store: ObjectStore) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, remove_new_tree, require_head
 from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
 from ..coordinator.context import TableContext
-from ..coordinator.dropping import Tombstone, bury_tree, mark_deleted, read_tombstone, remove_closed_tree, require_deleting
+from ..coordinator.deleting import Deletion, deletion
+from ..coordinator.dropping import bury_tree, read_tombstone, remove_closed_tree
 from ..storage.actions import CommitInfo, decode_commit
 from ..storage.constants import LOG_FOLDER
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, TableNotFound
@@ -59,7 +59,7 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
     """Take a table out of the coordinator, and delete its files, or leave them as a Delta table of nobody's (`keep_data`).
 
     A drop that was interrupted is finished. Raises TableNotFound, NotATable, WrongCoordinator, TableDropped when somebody else
-    drops it at this moment, LeaseHeld while somebody holds a lease on it.
+    drops it at this moment, Unavailable while another client deletes the files, LeaseHeld while somebody holds a lease on it.
     """
     if type(keep_data) is not bool:
         raise InvalidRequest(f"keep_data is {keep_data!r}; give True or False", keep_data=keep_data)
@@ -76,10 +76,11 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
         tombstone = read_tombstone(context)
     if keep_data:
         return DropReport(address.location, Snapshot.load(context.objects).version)
-    if tombstone is None:
+    if tombstone is None or not tombstone.deleting:
         raise context.dropped()
-    deleted, size_bytes, kept = _delete_data(context, tombstone)
-    mark_deleted(context, tombstone)
+    with deletion(context, tombstone) as held:
+        deleted, size_bytes, kept = _delete_data(context, held)
+        held.done()
     return DropReport(address.location, tombstone.last, deleted, size_bytes, kept)
 
 
@@ -94,11 +95,11 @@ def _closed_for_drop(context: TableContext) -> bool:
     return any(isinstance(each, CommitInfo) and each.operation == _OPERATION for each in actions)
 
 
-def _delete_data(context: TableContext, tombstone: Tombstone) -> tuple[int, int, tuple[str, ...]]:
+def _delete_data(context: TableContext, held: Deletion) -> tuple[int, int, tuple[str, ...]]:
     """Delete what is the table's, its log last; how many objects went, their bytes, and what stayed.
 
-    While this client is paused here, another one may finish the drop and create a new table at the location. The new table's data files
-    have other names. Its log files have the same names, so the tombstone is checked before each log file goes.
+    When this client's session expires here, another one may finish the drop. The data files of a new table at the location have other
+    names. Its log files have the same names, so it is looked before each log file goes whether this client may still delete.
     """
     store = context.objects
     shown, created_ms = Shown(store.location), float("inf")
@@ -111,15 +112,15 @@ def _delete_data(context: TableContext, tombstone: Tombstone) -> tuple[int, int,
     listed = list(store.list_from("", recursive=True))
     inner = tuple(inner_tables(listed))
     ours = [each for each in listed if not each.key.startswith(inner) and belongs_to(each, shown, created_ms)]
-    require_deleting(context, tombstone)
+    held.require()
     _delete(store, [each for each in ours if not each.key.startswith(LOG_FOLDER)])
     if isinstance(store, KeepsUnfinished):
         unfinished = list(store.unfinished())
-        require_deleting(context, tombstone)
+        held.require()
         for begun in unfinished:
             if not begun.key.startswith(inner) and belongs_to(ObjectInfo(begun.key, 0, begun.begun_ms), shown, created_ms):
                 store.abandon(begun)
-    _delete(store, [each for each in ours if each.key.startswith(LOG_FOLDER)], first=partial(require_deleting, context, tombstone))
+    _delete(store, [each for each in ours if each.key.startswith(LOG_FOLDER)], first=held.require)
     gone = {each.key for each in ours}
     return len(ours), sum(each.size for each in ours), tuple(each.key for each in listed if each.key not in gone)
 
