@@ -3,6 +3,8 @@
 Retries are botocore's ("standard": exponential backoff with jitter for throttling, 5xx and broken connections); ours are
 only the two it does not make: a body that breaks off while it is read, and a 409 to conditional PUTs that raced.
 
+Small PUTs go the short way (`s3_direct.py`) once a PUT of the ordinary client showed how they get to the bucket.
+
 Conditional PUT (`If-None-Match: *`). `put_if_absent` relies on it where the store has it, else looks and then puts. Option
 `conditional_put`: "true" and "false" decide; "auto", the default, believes AWS, and asks other stores once per process
 and bucket: it puts a throw-away object `_delta_log/_sluice_probe-<random>` twice, the second time conditionally, and
@@ -20,24 +22,29 @@ import logging
 import os
 import platform
 import random
+import ssl
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 import boto3
 import botocore
 from botocore import exceptions as boto
 from botocore.config import Config
+from botocore.httpsession import get_cert_path
+from botocore.session import Session, get_session
 
 from ..version import __version__
 from .constants import PROBE_PREFIX
 from .errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageUnavailable
 from .objects import ObjectInfo, Unfinished, check_folder, check_key
 from .redacting import redact_logs
+from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
 from .s3_errors import meaning
 from .s3_options import S3Options, is_aws
 from .s3_streams import MultipartSink, RangeSource
@@ -55,6 +62,9 @@ _CONFLICT_WAIT_S = 0.05
 _BODY_ATTEMPTS = 4
 _STREAM_BUFFER_BYTES = 64 << 10
 _AT_ONCE_BYTES = 1 << 20
+_BEFORE_SEND = "before-send.s3.PutObject"
+_PASSING = (409, 429)
+"""Refusals that say nothing about how a request was made."""
 
 _ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE")
 """Variables that botocore reads when a client is made: another value means another client."""
@@ -104,10 +114,10 @@ class _Shared:
         os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        self.clients: dict[_ClientKey, Any] = {}
+        self.clients: dict[_ClientKey, tuple[Any, _Puts]] = {}
         self.lock = threading.Lock()
 
-    def client(self, key: _ClientKey) -> Any:
+    def client(self, key: _ClientKey) -> tuple[Any, _Puts]:
         if key not in self.clients:
             with self.lock:
                 if key not in self.clients:
@@ -115,13 +125,48 @@ class _Shared:
         return self.clients[key]
 
 
+class _Puts:
+    """PUTs of one client: the short way where there is one, and what the ordinary ones show of it."""
+
+    def __init__(self, client: Any, credentials: Callable[[], Credentials | None], trusted: Callable[[], ssl.SSLContext]) -> None:
+        self._events = client.meta.events
+        self._direct = DirectPuts(credentials, trusted)
+        self._seen = threading.local()
+        self._events.register_last(_BEFORE_SEND, self._look)
+
+    def put(self, bucket: str, key: str, data: bytes | BinaryIO, ordinary: Callable[[], object], *, absent: bool) -> bool:
+        """Whether this call stored the object: False only with `absent`, where there is one. Raises what the ordinary way raises."""
+        status = None
+        if isinstance(data, bytes) and len(data) <= _AT_ONCE_BYTES and self._direct.knows(bucket):
+            status = self._direct.put(bucket, key, data, absent=absent)
+            if status == STORED or (status == ALREADY and absent):
+                return status == STORED
+        self._seen.request = None
+        ordinary()
+        if not self._direct.knows(bucket):
+            self._learn(bucket, key)
+        elif status is not None and status not in _PASSING and status < 500:
+            self._direct.unlearn(bucket)  # what is right for the ordinary client was refused
+        return True
+
+    def _learn(self, bucket: str, key: str) -> None:
+        request, self._seen.request = self._seen.request, None
+        if request is None or any(answer is not None for _, answer in self._events.emit(_BEFORE_SEND, request=request)):
+            self._direct.unlearn(bucket)  # there are hooks that answer in place of the store
+        else:
+            self._direct.learn(bucket, key, str(request.url), cast(Mapping[str, str], request.headers))
+
+    def _look(self, request: Any, **_: Any) -> None:
+        self._seen.request = request
+
+
 _shared = _Shared()
 
 
-def _make_client(options: S3Options) -> Any:
+def _make_client(options: S3Options) -> tuple[Any, _Puts]:
     path_style = options.path_style if options.path_style is not None else options.endpoint_url is not None
-    session = boto3.Session()
-    region = options.region or session.region_name or ("us-east-1" if options.endpoint_url else None)
+    session = get_session()
+    region = options.region or session.get_config_variable("region") or ("us-east-1" if options.endpoint_url else None)
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -136,7 +181,7 @@ def _make_client(options: S3Options) -> Any:
         # as botocore writes it, put together once: by itself it does so twice for every request
         user_agent=f"sluice/{__version__} Boto3/{boto3.__version__} Botocore/{botocore.__version__} Python/{platform.python_version()}",
     )
-    client = session.client(
+    client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=options.endpoint_url,
         region_name=region,
@@ -147,7 +192,25 @@ def _make_client(options: S3Options) -> Any:
     )
     client.meta.events.register_last("before-call.s3.PutObject", _send_at_once)
     redact_logs()  # whatever has loggers is imported by now
-    return client
+    return client, _Puts(client, partial(_credentials, session, options), partial(_trusted, session))
+
+
+def _credentials(session: Session, options: S3Options) -> Credentials | None:
+    """What the client signs with now: the options', or what botocore finds and refreshes."""
+    if options.access_key_id is not None and options.secret_access_key is not None:
+        return Credentials(options.access_key_id, options.secret_access_key, options.session_token)
+    found: Any = session.get_credentials()
+    if found is None:
+        return None
+    now = found.get_frozen_credentials()
+    return Credentials(now.access_key, now.secret_key, now.token)
+
+
+def _trusted(session: Session) -> ssl.SSLContext:
+    """Whose certificates the client accepts."""
+    told: Any = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
+    path = Path(str(get_cert_path(told)))
+    return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
 def _send_at_once(params: dict[str, Any], **_: Any) -> None:
@@ -193,7 +256,7 @@ class S3Store:
     @property
     def _client(self) -> Any:
         """This process's client for these options and this environment."""
-        return _shared.client(self._client_key)
+        return _shared.client(self._client_key)[0]
 
     def _send(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
         """One request about an object, with botocore's errors."""
@@ -205,6 +268,12 @@ class S3Store:
             return self._send(verb, key, **parameters)
         except (boto.BotoCoreError, boto.ClientError) as error:
             _raise(error, f"{self._location}/{key}", self._endpoint)
+
+    def _send_put(self, key: str, data: bytes | BinaryIO, *, absent: bool) -> bool:
+        """One PUT, with botocore's errors. False with `absent` where the store says that there is an object."""
+        conditions = {"IfNoneMatch": "*"} if absent else {}
+        ordinary = partial(self._send, "put_object", key, Body=data, **conditions)
+        return _shared.client(self._client_key)[1].put(self._bucket, self._root + check_key(key), data, ordinary, absent=absent)
 
     def _read(self, key: str, range_header: str | None = None, version: str = "") -> tuple[bytes, dict[str, Any]]:
         """Body and reply of a GET, of this very version of the object if one is named; a body that breaks off is fetched again."""
@@ -267,7 +336,10 @@ class S3Store:
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object."""
-        self._call("put_object", key, Body=data)
+        try:
+            self._send_put(key, data, absent=False)
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            _raise(error, f"{self._location}/{key}", self._endpoint)
 
     @property
     def atomic_put_if_absent(self) -> bool:
@@ -314,8 +386,7 @@ class S3Store:
             if not isinstance(data, bytes):
                 data.seek(0)  # botocore sends what comes from here on
             try:
-                self._send("put_object", key, Body=data, IfNoneMatch="*")
-                return True
+                return self._send_put(key, data, absent=True)
             except (boto.BotoCoreError, boto.ClientError) as error:
                 status = _status(error) if isinstance(error, boto.ClientError) else 0
                 if status == 412:
