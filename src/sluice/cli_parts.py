@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
@@ -10,6 +11,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
+from .coordinator.clock import Deadline, SystemClock, bounding
 from .coordinator.times import text_of as time_text
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "print_json",
     "storage_option",
     "time_text",
+    "timeout_option",
+    "within",
 ]
 
 PIPE_WIDTH: Final = 160
@@ -84,3 +88,18 @@ def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]])
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     console.print(grid)
+
+
+timeout_option: Final = click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="How long it may take; as long as it takes by default."
+)
+
+
+@contextmanager
+def within(timeout_s: float | None) -> Iterator[Deadline | None]:
+    """The end of a command's time, if it has one; what is asked of the coordinator in the block ends with it."""
+    if timeout_s is None:
+        yield None
+        return
+    with bounding(timeout_s, SystemClock()) as limit:
+        yield limit

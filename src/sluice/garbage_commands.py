@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 import orjson
 
-from .cli_parts import on_table, print_grid, print_json, time_text
+from .cli_parts import on_table, print_grid, print_json, time_text, timeout_option, within
 from .tables.recovering import recover_all
 from .tables.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
 from .tables.table import Table
@@ -22,6 +22,7 @@ __all__ = ["recover_command", "vacuum_command"]
 @click.option("--retain-hours", type=click.FloatRange(min=0), help="For how long replaced files are kept; the table's own time by default.")
 @click.option("--force", is_flag=True, help="Allow a time shorter than the table's: readers of older versions may lose their files.")
 @click.option("--include-foreign", is_flag=True, help="Delete old files, too, that nothing accounts for; without it they are listed.")
+@timeout_option
 def vacuum_command(
     location: str,
     coordinator: str | None,
@@ -31,13 +32,14 @@ def vacuum_command(
     retain_hours: float | None,
     force: bool,
     include_foreign: bool,
+    timeout_s: float | None,
 ) -> None:
     """Delete what no version within retention needs and no writer can come to need, and the log's expired files.
 
     Files of writers that are alive stay however old they are; what dead ones left goes at once.
     """
-    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
-        report = table.vacuum(retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign)
+    with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+        report = table.vacuum(retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=limit)
     garbage, foreign = (
         [{"key": each.key, "size": each.size, "reason": each.reason.value} for each in some] for some in (report.garbage, report.foreign)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .cli_parts import on_table, pairs, print_json
+from .cli_parts import on_table, pairs, print_json, timeout_option, within
 from .storage.errors import InvalidRequest
 from .storage.schema import StructType
 from .storage.sqltypes import parse_sql_type
@@ -104,6 +104,7 @@ def properties_command(
 @click.option("--where", metavar="CONDITION", help="Only the partitions that a condition on partition columns names.")
 @click.option("--target-file-size", metavar="SIZE", help="Bytes, or a size like 128mb; the table's own by default.")
 @click.option("--z-order-by", metavar="COLUMN", multiple=True, help="Order the rows by this column too; may be repeated, up to 8 times.")
+@timeout_option
 def compact_command(
     location: str,
     coordinator: str | None,
@@ -113,18 +114,22 @@ def compact_command(
     where: str | None,
     target_file_size: str | None,
     z_order_by: tuple[str, ...],
+    timeout_s: float | None,
 ) -> None:
     """Write a table's files again as fewer, larger ones. No row changes, and writers go on meanwhile."""
-    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
-        commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by or None)
+    with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+        commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by or None, timeout_s=limit)
         facts: dict[str, object] = {"compacted": table.location, "version": None if commit is None else commit.version}
         if commit is not None:
             metrics = next((each.metrics for each in table.history() if each.transaction_id == commit.transaction_id), {})
-            facts |= {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
+            counts = {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
+            facts |= counts if commit.commits == 1 else {"commits": commit.commits}
     if as_json:
         print_json(facts)
     elif commit is None:
         click.echo(f"nothing to compact: {facts['compacted']}")
+    elif commit.commits > 1:
+        click.echo(f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}")
     else:
         click.echo(
             f"compacted: {facts['compacted']} in version {commit.version}; {facts['removed files']} files became {facts['added files']}"

@@ -91,8 +91,12 @@ class Ensemble:
         return len(ended)
 
     def pause(self, number: int) -> None:
-        """SIGSTOP."""
+        """SIGSTOP; when this returns no thread of it runs any more, where /proc tells."""
         self._processes[number].send_signal(signal.SIGSTOP)
+        tasks = Path("/proc", str(self._processes[number].pid), "task")
+        end = time.monotonic() + 5
+        while tasks.is_dir() and not all(map(_stands_still, tasks.iterdir())) and time.monotonic() < end:
+            time.sleep(0.001)
 
     def go_on(self, number: int) -> None:
         """SIGCONT; nothing happens to one that runs or is gone."""
@@ -128,3 +132,11 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setpgid(0, 0)  # Ctrl-C in a terminal is for the one that runs all this
+
+
+def _stands_still(task: Path) -> bool:
+    """Whether a thread is stopped, or is gone."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+    except OSError:
+        return True

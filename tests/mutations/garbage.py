@@ -403,8 +403,8 @@ _COLLECTED: Final = (
         "of the log, later commits go before earlier ones",
         edit(
             f"{TABLES}log_cleanup.py",
-            "            list(pool.map(store.delete, [file.key for file in run[1:]]))",
-            "            list(pool.map(store.delete, [file.key for file in reversed(run[1:])]))",
+            "            list(pool.map(delete, run[1:]))",
+            "            list(pool.map(delete, reversed(run[1:])))",
         )
         + edit(f"{TABLES}log_cleanup.py", "        for run in _runs(files):", "        for run in reversed(list(_runs(files))):"),
         tests=(f"{_VACUUM}test_a_log_can_be_read_whenever_its_cleaning_stops",),

@@ -334,9 +334,9 @@ def test_a_compaction_that_cannot_be_committed_any_more_stops_early(place: Place
     delete, before = plan_deletion(place, odd), data_files(place)
     real, written = Rewriter.rewrite, []
 
-    def rewrite(self: Rewriter, number: int, one: Any) -> Any:
+    def rewrite(self: Rewriter, number: int, one: Any, sources: Any) -> Any:
         written.append(number)
-        done = real(self, number, one)
+        done = real(self, number, one, sources)
         delete.commit()
         return done
 

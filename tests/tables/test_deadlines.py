@@ -169,3 +169,20 @@ def test_a_coordinator_that_is_away_is_waited_for_only_so_long(tmp_path: Path, z
     finally:
         zookeeper_proxy.restore()
         connect.release(address)
+
+
+def test_the_wait_for_a_turn_is_part_of_the_time(place: Place, table: sluice.Table) -> None:
+    """After a loss the next attempt waits for its turn, and then for what is in the commit's way: within one time."""
+    lost = table.begin()
+    lost.delete("delay = 0")
+    place.open().delete("delay = 0")
+    with pytest.raises(sluice.ConcurrentModification):
+        lost.commit()
+    with ThreadPoolExecutor(1) as another:
+        lease = another.submit(lambda: place.open().lease()).result(30)
+        began = time.monotonic()
+        with pytest.raises((sluice.LeaseHeld, sluice.OutcomeUnknown)):
+            table.delete("delay = 5", timeout_s=2)
+        assert 1.5 <= time.monotonic() - began <= 2.5
+        another.submit(lease.release).result(30)
+    table.delete("delay = 5", timeout_s=60)

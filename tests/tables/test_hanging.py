@@ -16,6 +16,9 @@ from sluice.coordinator import direct, publisher
 from sluice.coordinator.connect import release
 from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from sluice.storage.errors import Unavailable
+from sluice.tables.bins import Bin
+from sluice.tables.rewriting import Output, Rewriter
+from sluice.tables.views import TableSnapshot
 from tests.chaos.ensemble import Ensemble
 
 pytestmark = pytest.mark.zookeeper
@@ -77,6 +80,18 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
     "lease": lambda table: table.lease(wait_s=1),
     "read together": lambda table: sluice.read_together([table], timeout_s=1),
     "deadline": lambda table: table.append(ROWS, timeout_s=sluice.Deadline.after(1)),
+    "compact": lambda table: table.compact("major", timeout_s=1),
+    "vacuum": lambda table: table.vacuum(timeout_s=1),
+    "vacuum, dry run": lambda table: table.vacuum(dry_run=True, timeout_s=1),
+    "changes": lambda table: table.changes(-1, timeout_s=1),
+    "changes_batches": lambda table: table.changes_batches(-1, timeout_s=1),
+    "split_changes": lambda table: table.split_changes(-1, timeout_s=1),
+    "history": lambda table: table.history(timeout_s=1),
+    "checkpoint": lambda table: table.checkpoint(timeout_s=1),
+    "plan_write": lambda table: table.plan_write(ROWS.schema, timeout_s=1),
+    "pin": lambda table: TableSnapshot.pin(table.snapshot(0, consistency="published"), timeout_s=1),
+    "forget": lambda table: sluice.forget(table.location, coordinator=table._access.address.coordinator, timeout_s=1),
+    "doctor": lambda table: sluice.doctor(table.location, coordinator=table._access.address.coordinator, timeout_s=1),
 }
 
 
@@ -84,6 +99,42 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
 def test_a_call_ends_in_time(servers: Ensemble, table: sluice.Table, call: str) -> None:
     servers.pause(0)
     assert took_s(lambda: CALLS[call](table)) <= 1 + OVERSHOOT_S
+
+
+def test_operations_of_a_transaction_end_in_the_time_of_the_transaction(servers: Ensemble, table: sluice.Table) -> None:
+    late = table.begin(timeout_s=1)
+    late.scan(where="id = 1")
+    servers.pause(0)
+    assert took_s(lambda: late.update({"id": "id + 1"}, "id = 1")) <= 1 + OVERSHOOT_S
+    assert took_s(late.check) <= 1 + OVERSHOOT_S
+
+
+def test_what_a_lease_waits_for_at_its_end(servers: Ensemble, table: sluice.Table) -> None:
+    lease = table.lease()
+    servers.pause(0)
+    assert took_s(lambda: lease.check(timeout_s=1)) <= 1 + OVERSHOOT_S
+    began = time.monotonic()
+    with lease:
+        pass
+    assert time.monotonic() - began <= 3 + 2 * OVERSHOOT_S
+
+
+def test_a_compaction_that_is_under_way_ends_in_time(servers: Ensemble, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper hangs while files are written: nothing is committed, and the new files go."""
+    table.append(ROWS)
+    before = set(Path(table.location.removeprefix("file://")).rglob("*.parquet"))
+    real = Rewriter.rewrite
+
+    def rewrite(self: Rewriter, number: int, one: Bin, sources: pa.Table) -> Output:
+        done = real(self, number, one, sources)
+        servers.pause(0)
+        return done
+
+    monkeypatch.setattr(Rewriter, "rewrite", rewrite)
+    assert took_s(lambda: table.compact(timeout_s=2)) <= 2 + OVERSHOOT_S
+    servers.go_on(0)
+    assert table.refresh().version == 2
+    assert set(Path(table.location.removeprefix("file://")).rglob("*.parquet")) == before
 
 
 def test_transactions_begun_before_end_in_time(servers: Ensemble, coordinator: str, table: sluice.Table, tmp_path: Path) -> None:

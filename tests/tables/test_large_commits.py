@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage import texts
 from sluice.storage.paths import commit_path
-from sluice.tables import access
+from sluice.tables import access, compaction
+from sluice.tables.transactions import commit_change
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 
@@ -111,6 +113,137 @@ def test_too_much_is_refused_before_any_row_is_written(place: Place, in_pieces: 
             write()
     assert sorted(Path(place.location).rglob("*.parquet")) == before
     table.overwrite(flights(("A1", 1, 1)), where="origin = 'A1'")
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.compact("major", target_file_size=100_000),
+        lambda table: table.compact(z_order_by="delay"),
+        lambda table: table.upsert(flights(*((f"A{n}", 1, n) for n in range(12))), on="origin"),
+        lambda table: table.update({"delay": "delay + 1"}),
+        lambda table: table.transact(lambda tx: tx.compact()),
+        lambda table: together(table, lambda tx: tx.compact(table)),
+        lambda table: together(table, lambda tx: tx.overwrite(table, flights(("JFK", 1, 1)))),
+        lambda table: together(table, lambda tx: tx.update(table, {"delay": "1"})),
+    ],
+    ids=["compact", "z-order", "upsert", "update", "compact in a transaction", "joint compact", "joint overwrite", "joint update"],
+)
+def test_whatever_takes_too_many_files_is_refused_before_it_leaves_a_file(
+    place: Place, in_pieces: None, change: Callable[[sluice.Table], object], vectors: str
+) -> None:
+    table = place.create(properties={"delta.enableDeletionVectors": vectors})
+    for _ in range(2):
+        table.append(flights(*((f"A{n}", 1, n) for n in range(12))))
+    table = place.open(limits=Limits(inline_bytes_max=400, staged_bytes_max=1000))
+    before = sorted(Path(place.location).rglob("*"))
+    with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000") as refused:
+        change(table)
+    assert refused.value.limit == "staged_bytes_max"
+    assert sorted(Path(place.location).rglob("*")) == before
+
+
+def together(table: sluice.Table, work: Callable[[sluice.JointTransaction], object]) -> None:
+    with sluice.transaction(tables=[table]) as tx:
+        work(tx)
+
+
+def test_a_delete_that_would_copy_too_much_copies_nothing(place: Place, in_pieces: None) -> None:
+    table = place.create(partition_by=[])
+    for n in range(12):
+        table.append(flights(("JFK", 1, n), ("EWR", 1, n)))
+    table = place.open(limits=Limits(inline_bytes_max=400, staged_bytes_max=1000))
+    before = sorted(Path(place.location).rglob("*"))
+    with pytest.raises(sluice.InvalidRequest, match=r"Limits\.staged_bytes_max is 1,000"):
+        table.delete("origin = 'JFK'")
+    assert sorted(Path(place.location).rglob("*")) == before
+
+
+# -- compactions in several commits --------------------------------------------------------------------------------------
+
+
+def shared_out(place: Place, monkeypatch: pytest.MonkeyPatch, *, files: int = 4, vectors: str = "false") -> sluice.Table:
+    """A table with so many files in each of three partitions; one commit of a compaction takes five files."""
+    monkeypatch.setattr(compaction, "_FILES_PER_COMMIT", 5)
+    table = place.create(partition_by=["origin"], properties={"delta.enableDeletionVectors": vectors})
+    for n in range(files):
+        table.append(flights(*((f"A{part}", 1, n) for part in range(3))))
+    return table
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "major"}, {"z_order_by": "delay"}])
+def test_a_compaction_of_many_files_is_several_commits(place: Place, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
+    table = shared_out(place, monkeypatch)
+    rows = rows_of(table.refresh().snapshot().to_arrow())
+    commit = table.compact(**options)  # type: ignore[arg-type]
+    assert commit is not None
+    assert (commit.version, commit.commits) == (7, 3)
+    for version, left in ((5, 9), (6, 6), (7, 3)):
+        snapshot = table.snapshot(version)
+        assert snapshot.raw.num_files == left
+        assert rows_of(snapshot.to_arrow()) == rows
+        removes = [each for each in read_actions(place, version) if "remove" in each]
+        assert len(removes) == 4
+    assert [entry.metrics["numRemovedFiles"] for entry in table.history(3)] == ["4", "4", "4"]
+    assert rows_of(pa.table(deltalake.DeltaTable(place.location).to_pyarrow_table())) == rows
+    assert options or table.compact() is None
+
+
+def read_actions(place: Place, version: int) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (Path(place.location) / commit_path(version)).read_text().splitlines()]
+
+
+def test_no_bin_is_larger_than_a_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = shared_out(place, monkeypatch, files=12)
+    rows = rows_of(table.refresh().snapshot().to_arrow())
+    commit = table.compact()
+    assert commit is not None
+    assert commit.commits == 9
+    assert table.refresh().snapshot().raw.num_files == 9
+    again = table.compact()
+    assert again is not None
+    assert table.refresh().snapshot().raw.num_files == 3
+    assert rows_of(table.refresh().snapshot().to_arrow()) == rows
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_what_others_do_between_two_commits_of_a_compaction(place: Place, monkeypatch: pytest.MonkeyPatch, vectors: str) -> None:
+    """Each commit is made on what is there then: files that are gone are left out, and new ones left alone."""
+    table = shared_out(place, monkeypatch, vectors=vectors)
+    other, changes = place.open(), iter(range(9))
+
+    def after_each(*arguments: object, **options: object) -> sluice.Commit:
+        done = commit_change(*arguments, **options)  # type: ignore[arg-type]
+        if next(changes) == 0:
+            other.append(flights(("A2", 1, 100)))
+            other.delete("origin = 'A1' AND delay < 3")
+            other.delete("origin = 'A2' AND delay = 1")
+        return done
+
+    monkeypatch.setattr(compaction, "commit_change", after_each)
+    commit = table.compact()
+    assert commit is not None
+    assert commit.commits == 2
+    left = [("A0", 1, n) for n in range(4)] + [("A1", 1, 3)] + [("A2", 1, n) for n in (0, 2, 3, 100)]
+    assert rows_of(place.open().snapshot().to_arrow()) == sorted(left)
+    assert place.open().snapshot().raw.num_files == 4
+
+
+def test_a_conflict_in_a_later_commit_says_what_stands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = shared_out(place, monkeypatch)
+    other, commits = place.open(), iter(range(9))
+
+    def before_the_second(*arguments: object, **options: object) -> sluice.Commit:
+        if next(commits) == 1:
+            other.delete("origin = 'A1'")
+        return commit_change(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction, "commit_change", before_the_second)
+    with pytest.raises(sluice.ConcurrentModification, match="what it committed before stands") as lost:
+        table.compact()
+    assert lost.value.commits == 1
+    assert place.open().snapshot().raw.num_files == 5
 
 
 def test_a_removal_tells_no_more_than_readers_need(place: Place) -> None:

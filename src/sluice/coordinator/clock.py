@@ -18,6 +18,7 @@ __all__ = [
     "Clock",
     "Deadline",
     "Event",
+    "InParts",
     "SystemClock",
     "Timeout",
     "bounded_s",
@@ -146,6 +147,25 @@ def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
         yield deadline
     finally:
         _present.reset(token)
+
+
+class InParts:
+    """The time of a call that waits in several parts, with work between them that does not count: rows that are written, say."""
+
+    def __init__(self, limit: Timeout, clock: Clock) -> None:
+        """Raises InvalidRequest for what is no time."""
+        self._clock = clock
+        self.left: Timeout = limit if isinstance(limit, Deadline) else Deadline.after(limit, clock).left_s
+        """What is left for the parts that come, or the deadline that was given."""
+
+    @contextmanager
+    def part(self) -> Iterator[Deadline]:
+        """Bound what is asked in the block; its time is taken from what is left."""
+        with bounding(self.left, self._clock) as deadline:
+            try:
+                yield deadline
+            finally:
+                self.left = self.left if isinstance(self.left, Deadline) else deadline.left_s
 
 
 def bounded_s(longest_s: float) -> float:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..storage.errors import NotATable, Unavailable
-from .clock import Clock, Deadline, SystemClock
+from .clock import Clock, Deadline, SystemClock, bounding
 from .deadlocks import find_cycle
 from .errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from .lease_guard import breaker, held_facts, held_in_words
@@ -37,6 +37,8 @@ __all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
 """A waiting request looks again after so long even if nothing woke it: its own node may have been broken."""
+_LETTING_GO_S: Final = 1.0
+"""How long whoever lets go waits for a coordinator that may hang."""
 _PAUSE_S: Final = 0.5
 
 
@@ -287,8 +289,9 @@ class LeaseRequest:
 
 
 def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> None:
-    """Delete nodes of this session; what cannot be deleted now is deleted aside as soon as it can be, if not with the session."""
-    left = _deleted(store, paths)
+    """Delete nodes of this session; what cannot be deleted soon is deleted aside as soon as it can be, if not with the session."""
+    with bounding(_LETTING_GO_S, home.clock):
+        left = _deleted(store, paths)
     if not left:
         return
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
 from ..storage.errors import Unavailable
-from .clock import Timeout, bounding
+from .clock import DEFAULT_TIMEOUT_S, Timeout, bounding
 from .errors import LeaseLost, SessionLost
 from .lease_guard import breaker
 from .lease_queue import LeaseHome, LeaseRequest, Wanted, let_go
 from .lease_records import LeaseNode, Place
 from .store import CoordinationStore
 
-__all__ = ["Lease", "acquire", "held_by_this_thread", "paths_of"]
+__all__ = ["Lease", "acquire", "held_by_this_thread", "lent", "paths_of"]
 
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
+_LAST_LOOK_S: Final = 2.0
+"""How long the end of a block waits to hear whether its lease stood."""
 
 _of_thread = threading.local()
 
@@ -71,14 +73,16 @@ class Lease:
         """Whether commits still depend on it: until it is released, lost or not. Not in a process forked from its owner's."""
         return not self._released and self._pid == os.getpid()
 
-    def check(self) -> None:
+    def check(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Ask the coordinator. Raises LeaseLost when it is gone, CoordinatorUnavailable; for work that no commit protects.
 
         What comes back is true of the moment of the asking: the holder may be stopped right after.
         """
         if not self.counts:
             raise LeaseLost(f"{self} was released", facts={"lease": list(self._nodes)})
-        if self._look():
+        with bounding(timeout_s, self.home.clock):
+            standing = self._look()
+        if standing:
             return
         raise LeaseLost(f"{self} is gone{self._why or ': its session with the coordinator expired'}", facts={"lease": list(self._nodes)})
 
@@ -150,7 +154,8 @@ class Lease:
     def _certainly_lost(self) -> bool:
         """One look at the end of a block; trouble with asking is no loss."""
         try:
-            return not self._look()
+            with bounding(_LAST_LOOK_S, self.home.clock):
+                return not self._look()
         except Unavailable:
             return False
 
@@ -185,6 +190,16 @@ def held_by_this_thread(coordinator: str | None = None) -> list[Lease]:
     mine = _stack()
     mine[:] = [lease for lease in mine if lease.counts]
     return [lease for lease in mine if coordinator is None or lease.home.coordinator == coordinator]
+
+
+def lent() -> Callable[[], None]:
+    """For another thread to call that works for this one: its commits are made under the leases that this one holds now."""
+    held = held_by_this_thread()
+
+    def take() -> None:
+        _of_thread.leases = held
+
+    return take
 
 
 def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:

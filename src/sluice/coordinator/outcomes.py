@@ -28,7 +28,8 @@ class Commit:
     `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version), 0 where it was asked for
     after that version's file was cleaned out of the log. `published` is
     False while the version is ratified and not yet readable by other engines; `repeated` is True when this very
-    transaction (or its application's one) had been committed before, and nothing was written again.
+    transaction (or its application's one) had been committed before, and nothing was written again. `commits` is how many commits
+    the call made, where it is a compaction of very many files: this is the last of them.
     """
 
     version: int
@@ -37,6 +38,7 @@ class Commit:
     transaction_id: str
     published: bool = True
     repeated: bool = False
+    commits: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from .clock import Deadline, Event
 from .lease_queue import LeaseHome, LeaseRequest, Wanted, let_go
 from .store import CoordinationStore, NoNode
 
-__all__ = ["Loss", "ReservedTurn", "losses_of_thread", "release_nodes", "turns_of_thread"]
+__all__ = ["Loss", "ReservedTurn", "lent_turns", "losses_of_thread", "release_nodes", "turns_of_thread"]
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +65,16 @@ def _turns_here() -> weakref.WeakSet[ReservedTurn]:
         _of_thread.turns = weakref.WeakSet()
     turns: weakref.WeakSet[ReservedTurn] = _of_thread.turns
     return turns
+
+
+def lent_turns() -> Callable[[], None]:
+    """For another thread to call that works for this one: the turns of this one are its own then."""
+    turns = _turns_here()
+
+    def take() -> None:
+        _of_thread.turns = turns
+
+    return take
 
 
 class ReservedTurn:

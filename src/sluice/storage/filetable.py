@@ -27,6 +27,7 @@ __all__ = [
     "picked",
     "remove_rows",
     "removes_of",
+    "rows_at",
     "without",
 ]
 
@@ -122,6 +123,21 @@ def picked(table: pa.Table, mask: pa.BooleanArray) -> pa.Table:
     if mask.true_count == len(mask):
         return table
     return table.filter(mask) if mask.true_count else table.slice(0, 0)
+
+
+def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    """The rows at these places, each given once, in their order.
+
+    `Table.take` would join the whole table into one piece first, and fails where its texts are larger than 2 GiB.
+    """
+    bits = bytearray(table.num_rows // 8 + 1)
+    for place in places:
+        bits[place >> 3] |= 1 << (place & 7)
+    kept = picked(table, pa.Array.from_buffers(pa.bool_(), table.num_rows, [None, pa.py_buffer(bits)]))
+    ordered = sorted(places)
+    return (
+        kept if ordered == list(places) else kept.take(pc.index_in(pa.array(places, pa.int64()), value_set=pa.array(ordered, pa.int64())))
+    )
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from .lineage import Moved, with_moves
 from .records import Action, AddFile, DeletionVector, RemoveFile
 from .wide_stats import record_count
 
@@ -44,18 +46,29 @@ def _row_count(stats: str | None) -> str | None:
 
 
 class Removals(Collection[RemoveFile]):
-    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made when somebody looks at it."""
+    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made when somebody looks at it.
 
-    def __init__(self, files: pa.Table, now_ms: int | None) -> None:
+    `moves` tells of each of them where its live rows went, if anything does.
+    """
+
+    def __init__(
+        self,
+        files: pa.Table,
+        now_ms: int | None,
+        *,
+        moves: Sequence[Sequence[Moved]] | None = None,
+        data_change: bool = True,
+    ) -> None:
         self._files, self._now_ms = files.select(_COLUMNS), now_ms
+        self._moves, self._data_change = moves, data_change
 
     def __len__(self) -> int:
         return int(self._files.num_rows)
 
     def __iter__(self) -> Iterator[RemoveFile]:
-        for batch in self._files.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            for row in batch.to_pylist():
-                yield self._removal(row)
+        batches = self._files.to_batches(max_chunksize=_ROWS_AT_ONCE)
+        removals = (self._removal(row) for batch in batches for row in batch.to_pylist())
+        return removals if self._moves is None else map(with_moves, removals, self._moves)
 
     def __contains__(self, action: object) -> bool:
         return any(each == action for each in self)
@@ -64,7 +77,7 @@ class Removals(Collection[RemoveFile]):
         vector = row["deletion_vector"]
         return RemoveFile(
             path=row["path"],
-            data_change=True,
+            data_change=self._data_change,
             deletion_timestamp=self._now_ms,
             extended_file_metadata=True,
             partition_values=dict(row["partition_values"] or ()),  # null in checkpoints of some writers
@@ -78,7 +91,12 @@ class Removals(Collection[RemoveFile]):
     @staticmethod
     def least_bytes(files: pa.Table) -> int:
         """What the removals of files take in the log at least, without making them."""
-        return int(files.num_rows) * _LEAST_BYTES + int(files["path"].nbytes)
+        return int(files.num_rows) * _LEAST_BYTES + (pc.sum(pc.binary_length(files["path"])).as_py() or 0)
+
+    @staticmethod
+    def least_bytes_of(adds: Iterable[AddFile]) -> int:
+        """The same of files as records."""
+        return sum(_LEAST_BYTES + len(add.path) for add in adds)
 
 
 def besides_removals(actions: Collection[Action]) -> Iterator[Action]:

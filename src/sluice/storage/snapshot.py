@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from .deltas import fetch_actions
 from .errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, ObjectNotFound, VersionNotFound
 from .features import check_readable, in_commit_timestamps
-from .filetable import adds_of, removes_of
+from .filetable import adds_of, removes_of, rows_at
 from .log_state import read_state
 from .objects import ObjectStore
 from .records import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
@@ -244,7 +244,7 @@ class Snapshot:
     def add_files(self, indices: Iterable[int] | None = None) -> Iterator[AddFile]:
         """The records of the live files, or of those in the given rows of `files`."""
         files = self.files
-        return adds_of(files if indices is None else files.take(pa.array(indices, pa.int64())))
+        return adds_of(files if indices is None else rows_at(files, list(indices)))
 
     def remove_files(self) -> Iterator[RemoveFile]:
         """The records of the tombstones."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +15,14 @@ from ..storage.wide_stats import record_count
 
 __all__ = ["Bin", "plan_bins"]
 
+_ROWS_AT_ONCE: Final = 16_384
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:
     """Files of one partition that are written again together.
 
-    `indices` are their rows in the snapshot's file table, `nbytes` is about the size of their live rows in files.
+    `indices` are their rows in the snapshot's file table, in its order, `nbytes` is about the size of their live rows in files.
     """
 
     partition: PartitionKey
@@ -39,46 +42,64 @@ def plan_bins(
     target_bytes: int,
     base: bool,
     reorder: bool,
+    files_max: int | None = None,
 ) -> list[Bin]:
     """Which of a snapshot's `files` are written again, and which of them together; `scope` is true for those it may be (None: all).
 
-    Small ones are, in the order of the table, as many together as fit into one file; one alone is left as it is. With `base`
-    those with a deletion vector are too, however large. With `reorder` all are, those of a partition in one bin.
+    Small ones are, in the order of the table, as many together as fit into one file, and no more than `files_max`; one alone is left
+    as it is. With `base` those with a deletion vector are too, however large. With `reorder` all are, those of a partition in one bin.
     """
-    chosen: Any = pa.repeat(pa.scalar(True), files.num_rows) if scope is None else pc.fill_null(scope, False)
-    dead = pc.is_valid(files.column("deletion_vector"))
-    if not reorder:
-        # Below half of the target, so that any two of them fit into one.
-        small = pc.less(files.column("size"), target_bytes // 2)
-        chosen = pc.and_(chosen, pc.or_(small, dead) if base else small)
-    candidates = files.append_column("", pa.array(range(files.num_rows), pa.int64())).filter(chosen)
-    by_partition: dict[PartitionKey, list[_Candidate]] = {}
-    for partition, each in zip(_partitions(candidates, partition_columns), _candidates(candidates), strict=True):
-        by_partition.setdefault(partition, []).append(each)
+    by_partition: dict[PartitionKey, _Members] = {}
+    first = 0
+    for batch in files.select(["partition_values", "size", "deletion_vector", "stats"]).to_batches(max_chunksize=_ROWS_AT_ONCE):
+        some = pa.Table.from_batches([batch.append_column("index", pa.array(range(first, first + batch.num_rows), pa.int64()))])
+        some = some.filter(_chosen(some, None if scope is None else scope.slice(first, batch.num_rows), target_bytes, base, reorder))
+        first += batch.num_rows
+        for partition, index, nbytes, has_vector in zip(_partitions(some, partition_columns), *_candidates(some), strict=True):
+            members = by_partition.setdefault(partition, _Members())
+            members.indices.append(index)
+            members.nbytes.append(nbytes)
+            members.vectors.append(has_vector)
     return [
-        Bin(partition, tuple(each.index for each in group), sum(each.nbytes for each in group))
+        Bin(partition, tuple(members.indices[group.start : group.stop]), sum(members.nbytes[group.start : group.stop]))
         for partition, members in by_partition.items()
-        for group in ([members] if reorder else _packed(members, target_bytes))
-        if reorder or len(group) > 1 or (base and group[0].has_vector)
+        for group in ([range(len(members.indices))] if reorder else _packed(members.nbytes, target_bytes, files_max))
+        if reorder or len(group) > 1 or (base and members.vectors[group.start])
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A file that may be written again: its row in the file table, about how much of it is live."""
+class _Members:
+    """The files of a partition that may be written again, a few bytes for each: there may be millions.
 
-    index: int
-    nbytes: int
-    has_vector: bool
+    Their rows in the file table, about how many bytes of each are live, and whether it has a deletion vector.
+    """
+
+    indices: array[int] = field(default_factory=lambda: array("q"))
+    nbytes: array[int] = field(default_factory=lambda: array("q"))
+    vectors: array[int] = field(default_factory=lambda: array("b"))
 
 
-def _candidates(files: pa.Table) -> Iterator[_Candidate]:
+def _chosen(files: pa.Table, scope: pa.BooleanArray | None, target_bytes: int, base: bool, reorder: bool) -> pa.ChunkedArray:
+    chosen = pc.is_valid(files.column("size")) if scope is None else pa.chunked_array([pc.fill_null(scope, False)])
+    if reorder:
+        return chosen
+    # Below half of the target, so that any two of them fit into one.
+    small = pc.less(files.column("size"), target_bytes // 2)
+    return pc.and_(chosen, pc.or_(small, pc.is_valid(files.column("deletion_vector"))) if base else small)
+
+
+def _candidates(files: pa.Table) -> tuple[list[int], list[int], list[bool]]:
+    """Of each file its row in the file table, about how much of it is live, and whether it has a deletion vector."""
     vectors = files.column("deletion_vector")
-    dead = pc.struct_field(vectors, "cardinality").to_pylist()
-    indices = files.column(files.num_columns - 1).to_pylist()
-    for index, size, deleted, stats in zip(indices, files.column("size").to_pylist(), dead, files.column("stats").to_pylist(), strict=True):
-        rows = record_count(stats) if deleted else None
-        yield _Candidate(index, size * max(0, rows - deleted) // rows if rows else size, deleted is not None)
+    sizes = files.column("size").to_pylist()
+    has_vector = pc.is_valid(vectors).to_pylist()
+    if any(has_vector):
+        dead = pc.struct_field(vectors, "cardinality").to_pylist()
+        for number in (each for each, deleted in enumerate(dead) if deleted):
+            rows = record_count(files.column("stats")[number].as_py())
+            sizes[number] = sizes[number] * max(0, rows - dead[number]) // rows if rows else sizes[number]
+    return files.column("index").to_pylist(), sizes, has_vector
 
 
 def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[PartitionKey]:
@@ -88,15 +109,13 @@ def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[P
     return zip(*(pc.map_lookup(values, pa.scalar(name), "first").to_pylist() for name in partition_columns), strict=True)
 
 
-def _packed(members: Iterable[_Candidate], target_bytes: int) -> Iterator[list[_Candidate]]:
+def _packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:
     """Neighbours together, up to the target size; a larger one is alone."""
-    group: list[_Candidate] = []
-    size = 0
-    for each in members:
-        if group and size + each.nbytes > target_bytes:
-            yield group
-            group, size = [], 0
-        group.append(each)
-        size += each.nbytes
-    if group:
-        yield group
+    start = size = 0
+    for number, nbytes in enumerate(sizes):
+        if number > start and (size + nbytes > target_bytes or number - start == files_max):
+            yield range(start, number)
+            start, size = number, 0
+        size += nbytes
+    if sizes:
+        yield range(start, len(sizes))

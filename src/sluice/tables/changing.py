@@ -24,6 +24,7 @@ from .transactions import Reads, require_room
 from .writing import WritePlan, check_rows
 
 __all__ = [
+    "LISTED_MAX",
     "Replaced",
     "add_files",
     "delete_rows",
@@ -35,7 +36,8 @@ __all__ = [
     "update_rows",
 ]
 
-_LISTED_MAX: Final = 10_000
+LISTED_MAX: Final = 10_000
+"""More read files than any footprint lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Read
 
 def _listed(draft: Draft, files: pa.Table) -> tuple[str, ...] | None:
     """The paths of files of the base; None for more than any footprint lists."""
-    if files.num_rows > _LISTED_MAX:
+    if files.num_rows > LISTED_MAX:
         return None
     return tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
 
@@ -121,8 +123,10 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
     gone: list[tuple[AddFile, pa.Array]] = []
 
     def updated() -> Iterator[pa.Table]:
+        nbytes = 0
         for found in draft.find(predicate, files):
             gone.append((found.file, found.positions))
+            draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
             yield assignments.apply(found.rows)
 
     are_new = files.num_rows > 0 and draft.is_new(files["path"][0].as_py())

@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.clock import Timeout, bounding
+from ..coordinator.clock import InParts, Timeout, bounding
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.identity import another_id
 from ..coordinator.outcomes import Commit
@@ -178,7 +178,8 @@ def commit_write_once(
     It is looked for in versions higher than `after` (None: the one that it was planned on).
     """
     committer = access.ours
-    with bounding(timeout_s, committer.context.clock) as deadline:
+    time = InParts(timeout_s, committer.context.clock)
+    with time.part() as deadline:
         before = access.head().version  # whoever commits it after it was asked for makes a later version
         outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
     if outcome.error is not None:
@@ -186,7 +187,7 @@ def commit_write_once(
     if outcome.commit is not None:
         return replace(outcome.commit, repeated=True)
     with _closing(access, plan):
-        return commit_write(access, plan, files, ack=ack, timeout_s=timeout_s, filed_after=before)
+        return commit_write(access, plan, files, ack=ack, timeout_s=time.left, filed_after=before)
 
 
 def abandon_plan(plan: WritePlan) -> None:

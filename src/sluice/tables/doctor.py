@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree
-from ..coordinator.clock import SystemClock
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
 from ..coordinator.context import TableContext
 from ..coordinator.errors import UnknownFormat
 from ..coordinator.fields import MalformedRecord
@@ -53,12 +53,17 @@ class Diagnosis:
 
 
 def doctor(
-    location: str | os.PathLike[str], *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None
+    location: str | os.PathLike[str],
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> Diagnosis:
     """Look at all of a table: every file of its log, its checkpoints, whether its data files are there and as long as they should be,
     and, with a `coordinator`, its nodes: whether the log holds what was ratified, leases, and nodes that nobody needs.
 
-    Changes nothing. It reads the whole log, and lists the whole table. Raises TableNotFound, NotATable, Unavailable.
+    Changes nothing. It reads the whole log, and lists the whole table, which takes what it takes; `timeout_s` bounds what the
+    coordinator is asked. Raises TableNotFound, NotATable, Unavailable.
     """
     address = TableAddress.of(location, coordinator, storage_options)
     store = address.store()
@@ -82,7 +87,8 @@ def doctor(
         told(Finding(ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy))
     if coordinator is not None:
         if managed:
-            _examine_nodes(address.context(), seals, told)
+            with bounding(timeout_s, SystemClock()):
+                _examine_nodes(address.context(), seals, told)
         else:
             told(Finding(NOTE, address.location, "sluice does not manage this table: the coordinator was not asked"))
     order = (ERROR, WARNING, NOTE)

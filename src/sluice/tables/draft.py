@@ -81,7 +81,11 @@ class Draft:
     change data.
     """
 
-    def __init__(self, store: ObjectStore, base: Snapshot, transaction_id: str) -> None:
+    def __init__(
+        self, store: ObjectStore, base: Snapshot, transaction_id: str, require_room: Callable[[int], object] = lambda _: None
+    ) -> None:
+        """`require_room` raises where actions of so many bytes are more than a transaction may have."""
+        self.require_room = require_room
         self.store = store
         self.base = base
         self.transaction_id = transaction_id
@@ -254,6 +258,11 @@ class Draft:
             self._changed[add.path] = add
         if len(rows) >= self._rows_in(add):
             self.drop(add)
+
+    def foresee(self, files: Iterable[AddFile] = ()) -> None:
+        """These files will change, too: raise InvalidRequest, before rows are written, where that is more than one commit can tell."""
+        changed = {add.path: add for add in (*files, *self._removed.values(), *self._changed.values()) if add.path not in self._added}
+        self.require_room(Removals.least_bytes_of(changed.values()) + sum(map(Removals.least_bytes, self._dropped)))
 
     def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], successors: Sequence[AddFile]) -> None:
         """Rows of some files, by their positions, became the rows of others."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, remove_new_tree, require_head
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
 from ..coordinator.context import TableContext
 from ..coordinator.deleting import Deletion, deletion
 from ..coordinator.dropping import bury_tree, read_tombstone, remove_closed_tree
@@ -137,14 +137,24 @@ def _delete(store: ObjectStore, objects: Sequence[ObjectInfo], first: Callable[[
             done.result()
 
 
-def forget(location: str | os.PathLike[str], *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None) -> int:
+def forget(
+    location: str | os.PathLike[str],
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> int:
     """Remove the coordinator's nodes of a table whose log is gone (its folder was moved or deleted); its last version.
 
     What was ratified and not published is lost. Clients that have the table open get TableDropped. Raises InvalidRequest while
     the log is there, TableNotFound where the coordinator knows no table.
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
-    context = address.context()
+    with bounding(timeout_s, SystemClock()):
+        return _forgotten(address, address.context())
+
+
+def _forgotten(address: TableAddress, context: TableContext) -> int:
     remove_closed_tree(context)
     if not check_tree(context):
         raise TableNotFound(f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location)

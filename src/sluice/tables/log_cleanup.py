@@ -8,7 +8,7 @@ pinned version needs, and what an undecided transaction is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final
@@ -86,15 +86,20 @@ def _needed(access: Access) -> Iterator[int]:
             continue
 
 
-def remove_log(store: ObjectStore, files: Sequence[LogFile]) -> None:
-    """Delete files of the log so that what is left can be rebuilt at every moment.
+def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
+    """Delete files of the log so that what is left can be rebuilt at every moment; `check` may raise between any two.
 
     In the order of versions; of a run of commits the checkpoint they begin with goes first, for it is what makes them count.
     """
+
+    def delete(file: LogFile) -> None:
+        check()
+        store.delete(file.key)
+
     with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-log") as pool:
         for run in _runs(files):
-            store.delete(run[0].key)
-            list(pool.map(store.delete, [file.key for file in run[1:]]))
+            delete(run[0])
+            list(pool.map(delete, run[1:]))
 
 
 def _runs(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:

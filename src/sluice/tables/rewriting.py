@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -54,21 +54,21 @@ class Rewriter:
     """Writes bins of one snapshot again, under one transaction; safe for several threads.
 
     `tag` is the transaction's id, with a label where the transaction writes other files, too; it is part of the files' names.
-    `files` is the snapshot's file table and `version` its number, `z_order` the columns to order by (none: keep the order).
+    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order). `check` is called between two pieces
+    of work, and raises where it is not to go on.
     """
 
     store: ObjectStore
-    files: pa.Table
     version: int
     schema: StructType
     layout: FileFormat
     tag: str
-    z_order: tuple[str, ...] = ()
+    z_order: tuple[str, ...]
+    check: Callable[[], None]
     _started: list[OpenFile] = field(default_factory=list)
 
-    def rewrite(self, number: int, one: Bin) -> Output:
-        """Write a bin's live rows to new files; `number` tells the bins of a transaction apart."""
-        sources = self.files.take(pa.array(one.indices, pa.int64()))
+    def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
+        """Write the live rows of a bin's files, `sources`, to new files; `number` tells the bins of a transaction apart."""
         if self.z_order:
             return self._in_z_order(number, one, sources)
         return self._in_order(number, one, sources)
@@ -168,6 +168,7 @@ class Rewriter:
             fetch(2 * _READERS)
             try:
                 while ahead:
+                    self.check()
                     number, fetched = ahead.popleft()
                     fetch(1)
                     pieces = self._streamed(sources.slice(number, 1), wanted) if fetched is None else iter([fetched.result()])
@@ -184,7 +185,9 @@ class Rewriter:
             columns=columns,
             version=self.version,
         )
-        return (pa.Table.from_batches([batch]) for batch in batches)
+        for batch in batches:
+            self.check()
+            yield pa.Table.from_batches([batch])
 
     def _start(self, partition: PartitionKey, number: int, part: int) -> OpenFile:
         name = f"part-{number:05d}-{self.tag}-c{part:03d}{self.layout.suffix}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.instants import version_beside, versions_together
 from ..coordinator.joint import naming
@@ -184,7 +185,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
         the latter two it may be called again. Raises HalfCommitted where it repeats what was lost in some of the tables.
         """
-        return self._end(timeout_s)
+        with self._bounding(timeout_s) as limit:
+            return self._end(limit)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> CommitInfo | None:
         """Take it back in all tables. None: it is in none of them and never will be, and `commit` raises Withdrawn.
@@ -192,7 +194,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         The commits, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
         yet, and it may be called again.
         """
-        return self._take_back(timeout_s)
+        with self._bounding(timeout_s) as limit:
+            return self._take_back(limit)
 
     def __enter__(self) -> JointTransaction:
         self._require_open()
@@ -257,6 +260,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._tables.update(fresh)
         self._parts.update(parts)
         self._id = transaction_id
+
+    def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
+        """One time for all that is asked of the coordinator in the block, for every table."""
+        first = next(iter(self._tables.values()), None)
+        return bounding(self._limit(timeout_s), SystemClock() if first is None else first.access.ours.context.clock)
 
     def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: what stood when the others stood as they were read."""

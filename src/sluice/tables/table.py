@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -198,6 +199,10 @@ class Table(TableWrites):
         "minor" merges small files; "major" also writes those with deleted rows again, so that these are physically gone.
         `where` names partition columns only; files get `target_file_size` (bytes, or a text like "128mb"; the property
         delta.targetFileSize by default). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
+
+        One commit replaces up to 100,000 files, or the files of one partition that are z-ordered; for more there are several, each
+        complete in itself, and the answer is the last of them (`Commit.commits`). With `timeout_s` the call ends in that time: with
+        OutcomeUnknown when it was not enough, and whole commits at most. Without it only each commit is bounded, as others are.
         """
         commit = compact(
             self._access,
@@ -206,7 +211,8 @@ class Table(TableWrites):
             target_file_size=target_file_size,
             z_order_by=z_order_by,
             ack=self._ack,
-            timeout_s=self._limit(timeout_s),
+            timeout_s=timeout_s,
+            commit_timeout_s=self._timeout_s,
         )
         return self._note(commit)
 
@@ -297,14 +303,17 @@ class Table(TableWrites):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         consistency: str | None = None,
+        timeout_s: Timeout | None = None,
     ) -> pa.Table:
         """The rows that versions after `after`, up to `up_to` (the latest when None), inserted and deleted, oldest first.
 
         `after` = -1 is before the first version; with `by` = "timestamp" both are ms since the epoch. Beside the table's columns (or
         `columns`) stand `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name them too. Raises VersionNotFound and
         MissingObject, which say what is still there, for history that was cleaned up. `changes_batches` needs bounded memory only.
+        `timeout_s` bounds what the coordinator is asked, here and in what follows; the store takes what it takes.
         """
-        return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+        with self._bounding_reads(timeout_s):
+            return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
     def changes_batches(
         self,
@@ -315,19 +324,30 @@ class Table(TableWrites):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         consistency: str | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. Commits that are missing are told at the call, data files while reading."""
-        return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
+        with self._bounding_reads(timeout_s):
+            return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
     def split_changes(
-        self, after: int, up_to: int | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+        self,
+        after: int,
+        up_to: int | None = None,
+        *,
+        by: str = "version",
+        consistency: str | None = None,
+        parts: int = 1,
+        timeout_s: Timeout | None = None,
     ) -> list[ChangesPart]:
         """The same in up to `parts` pieces, at least one, for readers elsewhere, who only need to reach the object store."""
-        return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
+        with self._bounding_reads(timeout_s):
+            return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
 
-    def history(self, limit: int | None = 20) -> list[HistoryEntry]:
+    def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> list[HistoryEntry]:
         """The latest transactions, newest first."""
-        return history(self._access, limit)
+        with self._bounding_reads(timeout_s):
+            return history(self._access, limit)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """What became of a transaction, whoever ran it; an undecided one is decided now."""
@@ -335,7 +355,13 @@ class Table(TableWrites):
             return self._access.ours.outcome(transaction_id, deadline)
 
     def vacuum(
-        self, retain_hours: float | None = None, *, dry_run: bool = False, force: bool = False, include_foreign: bool = False
+        self,
+        retain_hours: float | None = None,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        include_foreign: bool = False,
+        timeout_s: Timeout | None = None,
     ) -> VacuumReport:
         """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
 
@@ -343,12 +369,27 @@ class Table(TableWrites):
         `delta.deletedFileRetentionDuration` (7 days) when None; a shorter time is refused unless it is forced. Files of writers that
         are alive stay however old they are; those of dead ones go however young. A dry run tells what would go. Old files that nothing
         accounts for are reported (`VacuumReport.foreign`), and go with `include_foreign` only.
-        """
-        return vacuum(self._access, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign)
 
-    def checkpoint(self) -> int:
-        """Write a checkpoint of the latest published version now; returns that version."""
-        return self._checkpointer.now()
+        With `timeout_s` the call ends in that time, with Unavailable when it was not enough: what was not deleted by then is left to the
+        next one. Without it nothing bounds the whole, for it takes as long as there is to list and to delete.
+        """
+        return vacuum(
+            self._access,
+            retain_hours=retain_hours,
+            dry_run=dry_run,
+            force=force,
+            include_foreign=include_foreign,
+            timeout_s=timeout_s,
+        )
+
+    def checkpoint(self, *, timeout_s: Timeout | None = None) -> int:
+        """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds what is asked of ZooKeeper."""
+        with self._bounding_reads(timeout_s):
+            return self._checkpointer.now()
+
+    def _bounding_reads(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
+        """The same as `_bounding`, where there may be no coordinator."""
+        return bounding(self._limit(timeout_s), SystemClock()) if self._access.committer is None else self._bounding(timeout_s)
 
     def close(self) -> None:
         """See what was ratified published, and wait for a checkpoint under way, for up to the table's `timeout_s` together.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, InParts, Timeout, bounding
 from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
@@ -117,16 +118,16 @@ class TableWrites:
                 f"read_where={read_where!r} was given without read_version: give the version that was read", where=read_where
             )
         if read_version is None and if_version is None:
-            begun = self._blind(application, timeout_s)
+            begin = partial(self._blind, application, timeout_s)
         else:
-            begun = self._dependent(application, timeout_s, read_version, if_version)
+            begin = partial(self._dependent, application, timeout_s, read_version, if_version)
 
         def write(each: Transaction) -> None:
             if read_version is not None:
                 each.depend_on(read_where)
             each.append(rows, merge_schema=merge_schema)
 
-        return self._done(begun, write)
+        return self._done(begin, write, timeout_s)
 
     def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None) -> Transaction:
         """A transaction for a plain append."""
@@ -174,8 +175,8 @@ class TableWrites:
         stay, while a change of what you read is told as ConcurrentModification. `transaction` and `key` are those of `append`, here and
         in what follows.
         """
-        begun = self.begin(read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s)
-        return self._done(begun, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
+        begin = partial(self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begin, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema), timeout_s)
 
     def delete(
         self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: Timeout | None = None
@@ -185,7 +186,8 @@ class TableWrites:
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are and the rows are listed as deleted; without
         them the other rows of these files are written again.
         """
-        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.delete(where))
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begin, lambda each: each.delete(where), timeout_s)
 
     def update(
         self,
@@ -201,7 +203,8 @@ class TableWrites:
         `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the row as it was. None, and no version,
         when there are no such rows. Raises PredicateError for what cannot be evaluated, ConstraintViolated, SchemaMismatch.
         """
-        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.update(set, where))
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begin, lambda each: each.update(set, where), timeout_s)
 
     def upsert(
         self,
@@ -218,7 +221,8 @@ class TableWrites:
         other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows have every column of the table, for
         they replace whole rows (SchemaMismatch). They are held in memory.
         """
-        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.upsert(rows, on))
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begin, lambda each: each.upsert(rows, on), timeout_s)
 
     def truncate(
         self,
@@ -232,7 +236,8 @@ class TableWrites:
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
-        return self._done(self.begin(transaction=transaction, key=key, timeout_s=timeout_s), lambda each: each.truncate(where))
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        return self._done(begin, lambda each: each.truncate(where), timeout_s)
 
     def plan_write(
         self,
@@ -245,28 +250,31 @@ class TableWrites:
         key: str | None = None,
         read_version: int | None = None,
         read_where: str | None = None,
+        timeout_s: Timeout | None = None,
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made.
 
         With `read_version` an append depends on what that version held, as that of `append` does.
         """
-        return plan_write(
-            self._access,
-            schema,
-            mode=mode,
-            where=where,
-            merge_schema=merge_schema,
-            transaction=application_transaction(transaction, key),
-            read_version=read_version,
-            read_where=read_where,
-        )
+        with self._bounding(timeout_s):
+            return plan_write(
+                self._access,
+                schema,
+                mode=mode,
+                where=where,
+                merge_schema=merge_schema,
+                transaction=application_transaction(transaction, key),
+                read_version=read_version,
+                read_where=read_where,
+            )
 
-    def check_write(self, plan: WritePlan) -> None:
+    def check_write(self, plan: WritePlan, *, timeout_s: Timeout | None = None) -> None:
         """Raise the conflict by which a plan can no longer be committed: now, before its rows are written, which may take long.
 
         Costs one look at the head; what passes may still be refused, for others go on committing.
         """
-        check_plan(self._access, plan)
+        with self._bounding(timeout_s):
+            check_plan(self._access, plan)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit what a plan's writers wrote; None when there is nothing to change.
@@ -284,10 +292,13 @@ class TableWrites:
         """What the call asks of the coordinator in the block takes no longer than that."""
         return bounding(self._limit(timeout_s), self._access.ours.context.clock)
 
-    def _done(self, begun: Transaction, change: Callable[[Transaction], None]) -> Commit | None:
-        """One operation, committed; the commit there is when the application did it before."""
+    def _done(self, begin: Callable[[], Transaction], change: Callable[[Transaction], None], timeout_s: Timeout | None) -> Commit | None:
+        """One operation, committed; the commit there is when the application did it before. All its waits share one time."""
+        time = InParts(self._limit(timeout_s), self._access.ours.context.clock)
+        with time.part():
+            begun = begin()
         try:
-            with self._bounding(begun.timeout_s):
+            with time.part():
                 done = begun.repeated()
             if done is None:
                 change(begun)
@@ -297,7 +308,7 @@ class TableWrites:
         if done is not None:
             begun.abort()
             return self._note(done)
-        return begun.commit()
+        return begun.commit(timeout_s=time.left)
 
     def _transaction(
         self,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from .once import check_application_transaction
 from .planning import plan_on, require_replaceable
 from .scopes import scope_of_reads
 from .steps import Step, operation_of, reads_of, scope_of, told
-from .transactions import Change, Reads, commit_change, new_transaction_id, validate
+from .transactions import Change, Reads, commit_change, new_transaction_id, require_room, validate
 from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .writing import Rows, WritePlan, arrow_of, schema_of
 
@@ -79,7 +80,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._access = access
         self._application = transaction
         self._ack = ack
-        self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access))
+        room = partial(require_room, limits=access.ours.context.limits)
+        self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access), room)
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._operations: list[tuple[str, Reads | None]] = []
@@ -276,14 +278,18 @@ class Transaction(OpenTransaction["Commit | None"]):
         return done_before(self._access, self._application, self._ack, since=self._numbered_since)
 
     def check(self) -> None:
-        """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head."""
+        """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head.
+
+        What it asks, and what each operation asks, is bounded by the transaction's `timeout_s`; rows take what they take.
+        """
         self._require_open()
-        if self._access.head().version > self.read_version:
-            try:
-                validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
-            except ConcurrentModification as lost:
-                self._note_loss(lost)
-                raise
+        with bounding(self._limit(None), self._access.ours.context.clock):
+            if self._access.head().version > self.read_version:
+                try:
+                    validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
+                except ConcurrentModification as lost:
+                    self._note_loss(lost)
+                    raise
 
     def commit(self, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit what was done; None, and no version, when that changes nothing. Called again it gives the same answer.
@@ -299,7 +305,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         The commit, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
         yet, and it may be called again.
         """
-        return self._take_back(timeout_s)
+        with bounding(self._limit(timeout_s), self._access.ours.context.clock) as limit:
+            return self._take_back(limit)
 
     def __enter__(self) -> Transaction:
         self._require_open()
@@ -427,6 +434,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         """The change to commit, staged for good; None when there is none."""
         draft = self._draft
         if draft.must_copy:
+            draft.foresee()
             self.check()
         finished = draft.finish(self._now_ms())
         if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and self._application is None:

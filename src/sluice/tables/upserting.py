@@ -225,6 +225,7 @@ def upsert_rows(
         return None, None
     check_rows(draft.metadata)(rows)
     met = _meet(draft, rows, keys)
+    draft.foresee(add for add, _ in met.gone)
     if draft.tells_changes:
         succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
         draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s"))

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounded_s
 from ..coordinator.context import TableContext
-from ..coordinator.errors import SessionLost
+from ..coordinator.errors import OutcomeUnknown, SessionLost
 from ..coordinator.identity import Owner, owner_of
 from ..coordinator.layout import GRAVES, SlotName, VerdictName
 from ..coordinator.pins import EVERYTHING, pinned_versions
@@ -37,14 +38,15 @@ from ..coordinator.presence import bury, clear_graves, oldest_term
 from ..coordinator.records import BatchRecord
 from ..coordinator.store import CoordinationStore
 from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
-from ..storage.errors import AccessDenied, InvalidRequest, StorageFull, VersionNotFound
+from ..storage.errors import AccessDenied, InvalidRequest, StorageFull, Unavailable, VersionNotFound
 from ..storage.intervals import interval_ms
-from ..storage.objects import KeepsUnfinished, ObjectStore, Unfinished
+from ..storage.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot
 from .access import Access
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 from .horizon import horizon_of, raise_horizon
+from .in_time import in_time
 from .log_cleanup import expired_log, remove_log
 from .transactions import Change, commit_change, new_transaction_id
 
@@ -53,6 +55,8 @@ __all__ = ["VacuumReport", "vacuum"]
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3600 * 1000
 _DELETIONS_MAX: Final = 16
+_DELETED_AT_ONCE: Final = 1024
+_LISTED_AT_ONCE: Final = 256
 _SESSIONS_MAX: Final = 5
 
 
@@ -82,26 +86,99 @@ class VacuumReport:
 
 
 def vacuum(
-    access: Access, *, retain_hours: float | None = None, dry_run: bool = False, force: bool = False, include_foreign: bool = False
+    access: Access,
+    *,
+    retain_hours: float | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    include_foreign: bool = False,
+    timeout_s: Timeout | None = None,
 ) -> VacuumReport:
     """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
 
     `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
     `delta.deletedFileRetentionDuration`, 7 days by default); a shorter one is refused without `force`. A dry run tells what would
-    go. Files that nothing accounts for go, by their age, with `include_foreign` only. Raises InvalidRequest, Unavailable.
+    go. Files that nothing accounts for go, by their age, with `include_foreign` only. Raises InvalidRequest, Unavailable, the latter
+    also when it takes longer than `timeout_s` (None: as long as it takes): what is not deleted then is left.
     """
-    configuration = access.read(consistency="latest").configuration
-    retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), retain_hours, force=force)
-    now_ms, full = _now_of(access.store)
-    found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run)
-    garbage = [each for each in found if include_foreign or each.reason is not Reason.FOREIGN]
-    foreign = () if include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
-    log_files = expired_log(access, now_ms)
-    if not dry_run:
-        _delete(access, garbage, retention_ms, own_ms, full=full)
-        remove_log(access.store, log_files)
-        clear_graves(access.ours.context.coordination, now_ms=access.ours.context.clock.now_ms())
-    return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
+    clock = access.ours.context.clock
+    run = _Run(access, retain_hours, dry_run, force, include_foreign, None if timeout_s is None else Deadline.of(timeout_s, clock))
+    if run.limit is None:
+        return run.work()
+    try:
+        return in_time(run.limit, run.work, run.late)
+    except OutcomeUnknown as unknown:  # of the commit that tells of it
+        raise run.late() from unknown
+
+
+@dataclass(slots=True)
+class _Run:
+    """A vacuum under way."""
+
+    access: Access
+    retain_hours: float | None
+    dry_run: bool
+    force: bool
+    include_foreign: bool
+    limit: Deadline | None
+    deleted: int = 0
+
+    def work(self) -> VacuumReport:
+        """Do all of it."""
+        access, dry_run = self.access, self.dry_run
+        self.check()
+        configuration = access.read(consistency="latest").configuration
+        retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
+        now_ms, full = _now_of(access.store)
+        found = _find(access, now_ms, retention_ms, own_ms, dry_run=dry_run, check=self.check)
+        garbage = [each for each in found if self.include_foreign or each.reason is not Reason.FOREIGN]
+        foreign = () if self.include_foreign else tuple(each for each in found if each.reason is Reason.FOREIGN)
+        self.check()
+        log_files = expired_log(access, now_ms)
+        if not dry_run:
+            self._delete(garbage, retention_ms, own_ms, full=full)
+            remove_log(access.store, log_files, self.check)
+            clear_graves(access.ours.context.coordination, now_ms=access.ours.context.clock.now_ms())
+        return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
+
+    def check(self) -> None:
+        """Raise Unavailable when the time is over."""
+        if self.limit is not None and self.limit.over:
+            raise self.late()
+
+    def late(self) -> Unavailable:
+        """What is said when the time is over."""
+        return Unavailable(
+            f"the time given was over before the vacuum of {self.access.address.location} was done: {self.deleted} files were deleted, and "
+            "what is left is found by the next one; give it more time",
+            location=self.access.address.location,
+            deleted=self.deleted,
+        )
+
+    def _delete(self, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
+        """Delete, between two commits that say so, as Delta's VACUUM makes them; none where there is nothing to delete.
+
+        A store that is full has no room for the first one: there the second one alone tells.
+        """
+        if not garbage:
+            return
+        access = self.access
+        parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
+        sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
+        if not full:
+            self._note("VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
+        with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
+            for start in range(0, len(garbage), _DELETED_AT_ONCE):
+                some = garbage[start : start + _DELETED_AT_ONCE]
+                for _ in pool.map(partial(_remove, access.store, self.check), some):
+                    self.deleted += 1
+        self._note("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
+
+    def _note(self, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
+        self.check()
+        access = self.access
+        change = Change(new_transaction_id(access), operation, access.current(), (), parameters=parameters, metrics=metrics)
+        commit_change(access, change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S if self.limit is None else self.limit)
 
 
 def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:
@@ -141,11 +218,13 @@ def _now_of(store: ObjectStore) -> tuple[int, bool]:
     return max((each.modified_ms for each in store.list_from(LOG_FOLDER)), default=0), full
 
 
-def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool) -> list[Garbage]:
-    """The garbage there is, and the old files that nothing accounts for."""
+def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_run: bool, check: Callable[[], None]) -> list[Garbage]:
+    """The garbage there is, and the old files that nothing accounts for; `check` raises when the time is over."""
     cutoff_ms = now_ms - retention_ms
+    check()
     begun = _unfinished(access.store)
-    listed = list(access.store.list_from("", recursive=True))
+    listed = _listed(access.store, check)
+    check()
     first = access.read(consistency="latest")
     shown = Shown(access.address.location)
     shown.add_files(first)
@@ -155,10 +234,12 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
     refused = frozenset[str]() if dry_run else _refused_late(access)
     gone, busy = _owners(access.ours.context, owners, plans_before_ms, refused, dry_run=dry_run)
+    check()
     last = access.read(consistency="latest")
     shown.add_files(last)
     shown.add_tombstones(last, cutoff_ms)
     _add_named(access, shown, found, last, cutoff_ms, whole=retention_ms > own_ms)
+    check()
     horizon = horizon_of(access, cutoff_ms, last)
     shown.keep_what_went_after(horizon)
     if not dry_run:
@@ -167,6 +248,15 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
         return []
     created_ms = last.metadata.created_time or 0
     return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
+
+
+def _listed(store: ObjectStore, check: Callable[[], None]) -> list[ObjectInfo]:
+    listed: list[ObjectInfo] = []
+    for each in store.list_from("", recursive=True):
+        if len(listed) % _LISTED_AT_ONCE == 0:
+            check()
+        listed.append(each)
+    return listed
 
 
 def _unfinished(store: ObjectStore) -> list[Unfinished]:
@@ -180,7 +270,8 @@ def _unfinished(store: ObjectStore) -> list[Unfinished]:
         return []
 
 
-def _remove(store: ObjectStore, garbage: Garbage) -> None:
+def _remove(store: ObjectStore, check: Callable[[], None], garbage: Garbage) -> None:
+    check()
     if garbage.unfinished is None:
         store.delete(garbage.key)
     elif isinstance(store, KeepsUnfinished):
@@ -240,7 +331,7 @@ def _refused_late(access: Access) -> frozenset[str]:
     for generation in (number for number in session.children(tree.generations) or () if int(number) < head.generation):
         for slot in map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ()):
             if slot is not None:
-                deadline = Deadline.after(DEFAULT_TIMEOUT_S, committer.context.clock)
+                deadline = Deadline.after(bounded_s(DEFAULT_TIMEOUT_S), committer.context.clock)
                 outcome = committer.outcome(slot.transaction_id, deadline)
                 refused |= {slot.transaction_id} if outcome.error is not None else set()
     return frozenset(refused)
@@ -294,26 +385,3 @@ def _add_pinned(access: Access, shown: Shown) -> bool:
         except VersionNotFound as gone:
             _log.info("a pin on version %d of %s keeps nothing: %s", version, access.address.location, gone)
     return True
-
-
-def _delete(access: Access, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
-    """Delete, between two commits that say so, as Delta's VACUUM makes them; none where there is nothing to delete.
-
-    A store that is full has no room for the first one: there the second one alone tells.
-    """
-    if not garbage:
-        return
-    parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
-    sizes = {"numFilesToDelete": str(len(garbage)), "sizeOfDataToDelete": str(sum(each.size for each in garbage))}
-    if not full:
-        _note(access, "VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
-    with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-vacuum") as pool:
-        for done in [pool.submit(_remove, access.store, each) for each in garbage]:
-            done.result()
-    _note(access, "VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
-
-
-def _note(access: Access, operation: str, parameters: dict[str, str], metrics: dict[str, str], *, ack: str = "published") -> None:
-    snapshot = access.current()
-    change = Change(new_transaction_id(access), operation, snapshot, (), parameters=parameters, metrics=metrics)
-    commit_change(access, change, ack=ack, timeout_s=DEFAULT_TIMEOUT_S)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
 from ..coordinator.pins import Pin
 from ..storage.errors import InvalidRequest
 from ..storage.filetable import picked
@@ -52,7 +53,7 @@ class TableSnapshot:
         """How many data files the version has."""
         return self.raw.num_files
 
-    def pin(self) -> Pin:
+    def pin(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Pin:
         """Keep this version's files from garbage collection while the returned pin stands; use it in a `with` block for long reads.
 
         Raises VersionNotFound when they may be gone already, InvalidRequest for a snapshot that was read without a coordinator.
@@ -61,7 +62,8 @@ class TableSnapshot:
             raise InvalidRequest(
                 "a snapshot that was read without a coordinator cannot be pinned: open the table without consistency='published'"
             )
-        return self._pin(self.version)
+        with bounding(timeout_s, SystemClock()):
+            return self._pin(self.version)
 
     def predicate(self, where: str | Predicate | None) -> Predicate | None:
         """A condition on this table's columns. Raises PredicateError."""
