@@ -60,6 +60,27 @@ def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_loo
     assert world.transactions().count(intent.transaction_id) == 1
 
 
+def test_of_two_calls_for_one_plan_the_one_whose_request_was_lost_finds_the_others_slot(world: World) -> None:
+    """It is told the same place. Nothing tells whose slot it is: `repeated` says that it is the transaction's first one."""
+    first, second = world.client(QUICK), world.client(QUICK)
+    intent = replace(append_intent(first.head(), "x.parquet"), filed_again=True)
+    claims = []
+
+    def meddle(call: Call) -> None:
+        if call.verb == "apply" and call.session_id == second.session.session_id:
+            world.coordination.before = None
+            claims.append(claim_slot(first.context, intent, first.head(), soon()))
+
+    world.coordination.before = meddle
+    world.coordination.inject(Fault.REQUEST_LOST, verb="apply", path="/i-", session=second.session)
+    told = second.commit(intent)
+    again = first.commit(intent)
+    assert len(claims) == 1
+    assert (told.version, told.ordinal, told.repeated) == (0, 0, False)
+    assert (again.version, again.ordinal, again.repeated) == (0, 0, True)
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
 def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
     """Whoever may make slots may make them twice, and need not say so."""
     client, asking = world.client(), world.client()

@@ -227,6 +227,19 @@ def test_a_large_batch_is_put_away_in_pieces_and_again_after_a_crash(world: Worl
 
 
 @pytest.mark.parametrize("count", [6, 150])
+def test_refusals_are_put_away_although_somebody_removed_the_node_for_them(world: World, client: Client, count: int) -> None:
+    refused = stale(client)
+    intents = [refused() for _ in range(count)]
+    for intent in intents:
+        client.session.create(world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+    client.session.delete(world.tree.refused)
+    assert client.append().published
+    forget(client)
+    assert sum(days_of(world).values()) == count
+    assert all(is_refused(world.client(), intent.transaction_id) for intent in intents[:: max(1, count // 3)])
+
+
+@pytest.mark.parametrize("count", [6, 150])
 def test_two_who_put_away_the_same_batch_at_once(world: World, client: Client, count: int) -> None:
     """Another client does all of it, right before the first one's request arrives."""
     refused = stale(client)

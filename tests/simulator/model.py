@@ -311,11 +311,17 @@ class _Answers:
             yield f"I12: lost: {answer.transaction_id} of {call} is not in the log"
         elif (place.version, place.ordinal) != (told.version, told.ordinal):
             yield f"I12: {answer.transaction_id} is in the log as {place.version}, {place.ordinal}, and was told {call}"
-        if not answer.repeated and answer.transaction_id not in call.filed and call.operation.kind != "rebring":
+        if not answer.repeated and answer.transaction_id not in call.filed and not self._filed_beside(call, answer.transaction_id):
             yield f"{call} was told of {answer.transaction_id}, which it did not file"
         elsewhere = [guid for guid in call.filed if guid in table.places and guid != answer.transaction_id]
         if elsewhere:
             yield f"twice: {call}, and it is in the log as {elsewhere} too"
+
+    def _filed_beside(self, call: Call, guid: str) -> bool:
+        """Whether it was filed for this call by somebody else: another call for the same plan, whose slot this one may find."""
+        other = self._evidence.calls.get(guid)
+        same_plan = call.operation.kind == "plan" and other is not None and (other.client, other.operation) == (call.client, call.operation)
+        return same_plan or call.operation.kind == "rebring"
 
     def liveness(self) -> Iterator[str]:
         """Once nothing goes wrong any more every call ends soon, and is told what became of it."""

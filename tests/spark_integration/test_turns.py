@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +114,28 @@ def test_a_turn_is_reserved_beside_the_lease_of_its_own_write(place: Place) -> N
         assert len(turn) == 1
         assert time.monotonic() - began < 30
         table.access.ours.context.coordination.delete(turn[0])
+
+
+def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path) -> None:
+    """Nor does one that ended stay behind as a zombie while the process goes on."""
+    (tmp_path / "keeps.py").write_text("print('[\"a turn\"]', flush=True)")
+    program = """
+import os, sys, time
+from pathlib import Path
+from sluice.spark_integration import turns
+from sluice.tables.address import TableAddress
+asked = turns.Asked(TableAddress.of(sys.argv[1], None), None, "after 1 loss", 1, 1, os.getpid())
+turns._KEEPER = "keeps"
+assert turns.kept(asked) == ("a turn",)
+deadline = time.monotonic() + 20
+children = Path(f"/proc/self/task/{os.getpid()}/children")
+while children.exists() and children.read_text().split() and time.monotonic() < deadline:
+    time.sleep(0.05)
+assert not children.exists() or not children.read_text().split(), "it is a zombie"
+(Path(sys.argv[1]) / "keeps.py").write_text("import time; print('[]', flush=True); time.sleep(3)")
+turns.kept(asked)
+"""
+    paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-B", "-W", "error::ResourceWarning", "-c", program, str(tmp_path)]
+    ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

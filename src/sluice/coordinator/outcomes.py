@@ -28,8 +28,10 @@ class Commit:
     `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version), 0 where it was asked for
     after that version's file was cleaned out of the log. `published` is
     False while the version is ratified and not yet readable by other engines; `repeated` is True when this very
-    transaction (or its application's one) had been committed before, and nothing was written again. `commits` is how many commits
-    the call made, where it is a compaction of very many files: this is the last of them.
+    transaction (or its application's one) had been committed before, and nothing was written again. It is about requests: where a
+    reply was lost, the call whose own request had committed it may be told True; and of two calls that commit one plan at once, the one
+    whose request was lost may find the other's, and be told False. The place in the log is the same for all. `commits` is how many
+    commits the call made, where it is a compaction of very many files: this is the last of them.
     """
 
     version: int

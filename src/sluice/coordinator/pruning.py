@@ -62,8 +62,10 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
         tree.refusal(today, transaction_id): replace(record, verdicts=(verdict,), versions=(), direct="").encode()
         for transaction_id, verdict in told.items()
     }
-    day, *there = context.coordination.read_many([tree.refused_on(today), *alone])
-    ops: list[Op] = [] if day is not None else [Create(tree.refused_on(today))]
+    parents = [tree.refused, tree.refused_on(today)]
+    all_days, day, *there = context.coordination.read_many([*parents, *alone])
+    # Somebody may have removed the former by hand: without it nothing would ever be published again.
+    ops: list[Op] = [Create(path) for path, known in zip(parents, (all_days, day), strict=True) if known is None]
     ops += [
         Create(path, data) if known is None else Write(path, data, known.version)
         for (path, data), known in zip(alone.items(), there, strict=True)

@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -26,8 +27,6 @@ __all__ = ["Asked", "Waited", "kept", "turn_after_loss"]
 
 _log = logging.getLogger(__name__)
 
-_keepers: list[subprocess.Popen[bytes]] = []
-"""Those that this process started and that may run: they outlive it."""
 _KEEPER: Final = "sluice.spark_integration.turn_keeper"
 
 
@@ -82,7 +81,8 @@ def kept(asked: Asked) -> tuple[str, ...]:
     keeper = subprocess.Popen(
         [sys.executable, "-m", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    _keepers[:] = [keeper, *(each for each in _keepers if each.poll() is None)]
+    # It may outlive this process. Its end is waited for all the same, for as long as there is somebody to be told.
+    threading.Thread(target=keeper.wait, name="sluice-keeper", daemon=True).start()
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     with keeper.stdin as told, keeper.stdout as answer:
