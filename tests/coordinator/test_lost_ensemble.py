@@ -83,6 +83,29 @@ def test_what_a_server_that_is_behind_has_is_not_taken_for_the_newest(tmp_path: 
         servers.close()
 
 
+def test_a_server_that_left_with_its_old_data_is_no_ensemble_that_lost_them(ensemble: Ensemble, tmp_path: Path) -> None:
+    """The address still names it. While the ensemble is away it answers alone, and is a quorum of its own."""
+    left = Ensemble(tmp_path / "left", servers=1)
+    try:
+        left.start()
+        store = ZooKeeperStore.connect(ensemble.hosts, chroot="/test", retry_s=30)
+        for number in range(20):
+            store.create(f"/n{number}")
+        store._hosts = f"{left.hosts},{ensemble.hosts},127.0.0.1:1"
+        ensemble.kill(0)
+        assert store._newest_of(left.hosts) is not None
+        assert store._newest_transaction() is None
+        ensemble.start_server(0)
+        ensemble.await_service()
+        assert store.read("/n1") is not None
+        asked = store._newest_transaction()
+        assert asked is not None
+        assert asked >= store._client.last_zxid
+        store.close()
+    finally:
+        left.close()
+
+
 def test_living_clients_come_back_after_a_recovery(ensemble: Ensemble, tmp_path: Path) -> None:
     coordinator = f"zk://{ensemble.hosts}/sluice?retry_s=20&connect_timeout_s=20"
     location = str(tmp_path / "table")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from dataclasses import replace as with_other
@@ -18,6 +19,7 @@ from sluice.coordinator.records import Head
 from sluice.coordinator.whose import address_text, identity_of, reachable_from, stamp
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from sluice.storage.memory import MemoryStore
+from sluice.storage.paths import commit_path
 from sluice.tables import creation, recovery
 from sluice.tables.address import TableAddress
 from sluice.tables.commits import commit_creation, plan_creation
@@ -263,3 +265,27 @@ def test_two_real_coordinators_and_one_table(tmp_path: Path, zookeeper_hosts: st
     with pytest.raises(sluice.WrongCoordinator):
         place.open()
     assert rows_of(other.open().snapshot().to_arrow()) == [("EWR", 1, 3), ("JFK", 1, 1), ("LGA", 1, 2)]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own log", "another engine's version"])
+def test_a_coordinator_with_old_data_is_told_from_another_engine(place: Place, own: bool) -> None:
+    """A server that left its ensemble, or a copy that was restored: the remedy for another engine's version would lose commits."""
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    service = service_of(place)
+    old = copy.deepcopy(service.tree)
+    table.append(flights(("JFK", 1, 2)))
+    table.append(flights(("JFK", 1, 3)))
+    for session in list(service._sessions.values()):
+        session.expire()
+    service.tree = old
+    if not own:
+        for version in (2, 3):
+            disk_of(place).store(commit_path(version), b'{"commitInfo":{"engineInfo":"x","operation":"WRITE"}}')
+    before = set(disk_of(place).objects)
+    words = "older than its log: they end before version 2, .*take it out of the address.*sluice recover"
+    for act in (place.open, lambda: table.append(flights(("JFK", 1, 4)))):
+        with pytest.raises(sluice.ForeignCommit, match=words if own else "stop that writer") as caught:
+            act()
+        assert caught.value.version == 2
+    assert {key for key in set(disk_of(place).objects) - before if key.startswith("_delta_log/0")} == set()

@@ -16,6 +16,7 @@ from ..storage.constants import COORDINATOR_KEY
 from ..storage.errors import ForeignCommit, ObjectNotFound, Unavailable, invariant
 from ..storage.paths import commit_path
 from ..storage.texts import Text, stored_text, stream_of
+from .behind import refuse_old_data
 from .context import TableContext
 from .errors import SessionLost
 from .faults import point
@@ -136,6 +137,7 @@ class Publisher:
             found = stored_text(context.objects, commit_path(version))
             if digest(found) != plan.digest:
                 self._refuse_taken_over(found, version)
+                refuse_old_data(context.objects, version)
                 raise ForeignCommit(
                     f"{commit_path(version)} in {context.objects.location} was written by somebody who does not commit through sluice "
                     f"(its content is not what was ratified as version {version}); stop that writer and move the file to another place: "

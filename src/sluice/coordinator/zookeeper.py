@@ -268,9 +268,22 @@ class ZooKeeperStore:
             return self._changed.wait_for(lambda: self._client.connected or self._lost is not None, wait_s)
 
     def _newest_transaction(self) -> int | None:
-        """The number of a transaction that the quorum makes now, for a newcomer: the begin of a session may be none (local sessions)."""
+        """The number of a transaction that the quorum makes now; None where not most of the hosts answer, each asked by itself.
+
+        A host that was taken out of the ensemble with its old data, and that the address still names, is a quorum of its own.
+        """
+        hosts, found = self._hosts.split(","), list[int]()
+        for each in hosts:
+            newest = self._newest_of(each)
+            found += [] if newest is None else [newest]
+            if found and found[-1] >= self._client.last_zxid:
+                return found[-1]
+        return max(found) if 2 * len(found) > len(hosts) else None
+
+    def _newest_of(self, host: str) -> int | None:
+        """The number of a transaction made now, for a newcomer there: the begin of a session may be none (local sessions)."""
         trust = self._trust
-        client: Any = _client(self._hosts, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
+        client: Any = _client(host, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
         try:
             client.start_async().wait(_ASKING_S)
             asked = client.transaction()

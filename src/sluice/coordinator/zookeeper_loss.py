@@ -2,8 +2,8 @@
 
 A server refuses a client that saw a later transaction than the server has: it closes the connection without a word, and the client
 is to try another server. When the ensemble lost its data all servers do so, for ever. A client without a connection therefore
-also asks, as a newcomer, for a transaction of the quorum. If its number (zxid) is below one that this client saw before, the ensemble
-counts anew, and the client's session is over.
+also asks each of the hosts, as a newcomer, for a transaction of the quorum. If most of the hosts answer, and the numbers (zxid) are
+below one that this client saw before, the ensemble counts anew, and the client's session is over.
 """
 
 from __future__ import annotations

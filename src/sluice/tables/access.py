@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
+from ..coordinator.behind import refuse_old_data
 from ..coordinator.bootstrap import check_tree, require_head, require_history
 from ..coordinator.clock import Timeout, bounding
 from ..coordinator.committer import Committer
@@ -342,6 +343,7 @@ class Access:
             return
         now = self.fresh_head()  # a server that is behind would make an accusation of its own commits
         if latest > now.version >= 0:
+            refuse_old_data(self.store, now.version + 1)
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log holds version "
                 f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
