@@ -1,9 +1,9 @@
 """What does the first use cost? Importing, and the first append and read of a Spark program, beside what else does the same.
 
 ``python -m benchmarks.start --runs 3`` starts every program anew, the systems in turn, and compares medians. Spark's systems are sluice
-(with an embedded coordinator in a folder of its own, which the program starts), a data source in Python that does nothing, which is the
-least a Python data source can cost, and Spark's own Parquet files. A program's rows are counted before its times are. One JSON object for
-each system goes to standard output, everything else to standard error.
+(with an embedded coordinator in a folder of its own, which the program starts), a data source in Python that does nothing (the least
+that a Python data source can cost; Spark finds it as it finds sluice's), and Spark's own Parquet files. A program's rows are counted
+before its times are. One JSON object for each system goes to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -33,9 +34,7 @@ IMPORTS: Final = {
     "pyarrow": "import pyarrow.parquet",
 }
 _TIMED: Final = "import time; t = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
-_SPARK: Final = """
-import json, os, sys, time
-from pyspark.sql import SparkSession
+_NOTHING: Final = """
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 
 class Writer(DataSourceArrowWriter):
@@ -53,7 +52,7 @@ class Reader(DataSourceReader):
         import pyarrow as pa
         yield pa.record_batch({"id": pa.array([1] * 20), "name": pa.array(["a"] * 20)})
 
-class Nothing(DataSource):
+class DefaultSource(DataSource):
     @classmethod
     def name(cls):
         return "nothing"
@@ -63,6 +62,10 @@ class Nothing(DataSource):
         return Writer()
     def reader(self, schema):
         return Reader()
+"""
+_SPARK: Final = """
+import json, os, sys, time
+from pyspark.sql import SparkSession
 
 system, place = sys.argv[1:]
 begun = time.perf_counter()
@@ -72,8 +75,6 @@ if system == "sluice":
     builder = sluice.configure(builder)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-if system == "nothing":
-    spark.dataSource.register(Nothing)
 told = {"session_s": time.perf_counter() - begun}
 frame = spark.createDataFrame([(number, str(number)) for number in range(10)], "id long, name string")
 for name in ("first_append_s", "second_append_s", "third_append_s", "append_s"):
@@ -98,13 +99,26 @@ def _last_line(command: list[str], environment: dict[str, str]) -> str:
     return done.stdout.splitlines()[-1]
 
 
+def _environment() -> dict[str, str]:
+    """The environment of a program: as it is, but byte code is kept, as it is of what is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def _import_s(code: str) -> float:
-    return float(_last_line([sys.executable, "-c", _TIMED.format(code=code)], dict(os.environ)))
+    return float(_last_line([sys.executable, "-c", _TIMED.format(code=code)], _environment()))
 
 
 def _spark_s(system: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="sluice-start-") as folder:
-        environment = {**os.environ, "SLUICE_HOME": f"{folder}/home", "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        Path(folder, "pyspark_nothing.py").write_text(_NOTHING)
+        environment = _environment()
+        path = os.pathsep.join(each for each in (environment.get("PYTHONPATH"), folder) if each)
+        environment |= {
+            "SLUICE_HOME": f"{folder}/home",
+            "PYTHONPATH": path,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         environment.pop("SLUICE_COORDINATOR", None)
         told: dict[str, float] = json.loads(_last_line([sys.executable, "-c", _SPARK, system, f"{folder}/t"], environment))
         return told
