@@ -27,10 +27,10 @@ from __future__ import annotations
 import functools
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnknownScheme
 from .requests import check_path
 

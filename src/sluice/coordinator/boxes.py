@@ -7,13 +7,14 @@ that is not of this simple kind allows everything, so "cannot be" is certain and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from ..storage.dataclass import dataclass
 from ..storage.expressions.nodes import FLIPPED, OPPOSITE, And, Column, Compare, In, IsNull, Literal, Node, Not, Or
 
 __all__ = ["satisfiable"]

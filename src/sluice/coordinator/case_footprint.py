@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, PredicateError, SluiceError
 from ..storage.expressions.sql import parse_widely
 from ..storage.features import reader_features, writer_features

@@ -6,12 +6,12 @@ Nothing is read but the case itself. Fields of actions that decide nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, TypeVar
 
 from ..storage.actions import Action, CommitInfo
 from ..storage.codec import action_of
+from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ..storage.jsontext import loads
 from ..storage.schema import DataType, PrimitiveType, StructField, StructType, parse_schema, schema_to_json

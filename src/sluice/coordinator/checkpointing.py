@@ -12,11 +12,12 @@ that write a checkpoint at once, because their clocks differ, do twice the work 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from .context import TableContext
 from .fields import MalformedRecord, load, typed
 from .store import ApplyRefused, Create, ReplyLost, Write

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvariantBroken, NotATable
 from .clock import Deadline
 from .context import TableContext

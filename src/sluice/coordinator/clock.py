@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from .errors import CoordinatorUnavailable
 

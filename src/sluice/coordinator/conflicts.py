@@ -13,10 +13,11 @@ is compared row by row (see `rows`). One towards more: who writes an application
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from ..storage.actions import AddFile, Metadata
+from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.metadata_change import is_harmless

@@ -13,9 +13,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .address import Address
 from .embedded import Membership, join

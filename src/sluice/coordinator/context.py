@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError, TableDropped
 from ..storage.location import open_store
 from ..storage.objects import ObjectStore

@@ -9,8 +9,9 @@ of a circle, when it looks, sees all the others; and as circles are closed by be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..storage.dataclass import dataclass
 from .lease_guard import held_in_words
 from .lease_records import WAITS, LeaseName, LeaseNode, Place, WaitNode
 from .lease_scopes import clash

@@ -13,11 +13,11 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import Unavailable
 from .context import TableContext
 from .dropping import Tombstone

@@ -9,8 +9,9 @@ after the look at the queue may so be passed by one such commit; it is not passe
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..storage.dataclass import dataclass
 from ..storage.texts import Text
 from .claims import undecided
 from .content import Member, render, version_digest

@@ -8,11 +8,12 @@ table's versions went: a client that was paused for long may still put one of th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import Unavailable
 from .context import TableContext
 from .layout import DROPPED

@@ -11,9 +11,9 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from .zookeeper_trust import Line, Tls
 
 __all__ = ["Server", "ask_servers", "await_sync"]

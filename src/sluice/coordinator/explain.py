@@ -7,10 +7,11 @@ so that two changes of such a file count as changes of the same row.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ..storage.dataclass import dataclass
 from ..storage.errors import MissingObject
 from ..storage.features import reader_features, writer_features
 from ..storage.memory import MemoryStore

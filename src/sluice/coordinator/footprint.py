@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from ..storage.dataclass import dataclass
 from .fields import one_of, require_known, strings, typed
 from .isolation import ConflictPolicy
 from .kinds import Kind

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ..storage.dataclass import dataclass
 from ..version import ENGINE
 from .errors import UnknownFormat
 from .fields import MalformedRecord, typed

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
 from .address import Address
 from .claims import undecided

@@ -21,9 +21,9 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from .layout import CLIENTS, OPEN
 from .store import ANY_VERSION, Check
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, InvariantBroken, NotATable, Unavailable
 from .claims import Claim, admitting, find_slot, in_doubt, require_time, too_late, undecided_in_time
 from .clock import Deadline, Event, bounded_s

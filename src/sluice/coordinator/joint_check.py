@@ -7,10 +7,11 @@ those data the logs alone are left, and each version tells in its `commitInfo` w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from ..storage.actions import CommitInfo, decode_commit
+from ..storage.dataclass import dataclass
 from ..storage.errors import ObjectNotFound
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path

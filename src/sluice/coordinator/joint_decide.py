@@ -15,10 +15,11 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, Unavailable, invariant
 from .claims import undecided
 from .clock import Deadline

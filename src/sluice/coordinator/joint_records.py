@@ -7,9 +7,9 @@ the tables they share, and whoever meets one knows where its siblings are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.location import SCHEMES, normalise
 from ..storage.objects import check_key

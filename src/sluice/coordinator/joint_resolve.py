@@ -7,10 +7,11 @@ refused in one of them is refused in all, with the reason and the table that gav
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..storage.actions import DeletionVector
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvariantBroken
 from ..storage.vectors import Rows
 from .content import Winner

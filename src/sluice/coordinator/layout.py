@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
+
+from ..storage.dataclass import dataclass
 
 __all__ = [
     "CLIENTS",

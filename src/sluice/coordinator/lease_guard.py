@@ -8,9 +8,10 @@ stands, so the usual commit costs one more check and no read. Releases move noth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import NotATable, Unavailable
 from .context import TableContext
 from .lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place

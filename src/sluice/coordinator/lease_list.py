@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from .lease_records import Broken, Grants, LeaseName, LeaseNode, Place
 from .lease_scopes import clash

@@ -19,9 +19,10 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import NotATable, Unavailable
 from .clock import Clock, Deadline, SystemClock, bounding
 from .deadlocks import find_cycle

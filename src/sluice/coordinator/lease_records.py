@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from .fields import MalformedRecord, load, strings, typed
 from .layout import TABLES, TableTree
 from .records import ClientName

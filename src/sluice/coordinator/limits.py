@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 
 __all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "STAGED_BYTES_MAX", "Limits"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from ..storage.dataclass import dataclass
 from .store import Op
 
 __all__ = ["Call", "Fault", "Hook", "Script"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import CorruptLogFile, ObjectNotFound, SluiceError
 from ..storage.paths import commit_path
 from ..storage.segment import list_versions

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import LogGap, SluiceError, Unavailable
 from . import errors as committing
 from .claims import Claim

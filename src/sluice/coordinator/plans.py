@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of

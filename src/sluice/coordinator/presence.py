@@ -18,12 +18,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..version import __version__
 from .address import Address
 from .clock import Clock, SystemClock

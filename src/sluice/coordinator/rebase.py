@@ -11,11 +11,12 @@ which are immutable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Final
 
 from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
+from ..storage.dataclass import dataclass
 from ..storage.lineage import moved_rows
 from ..storage.texts import Text, spooled
 from ..storage.vectors import Rows

@@ -7,11 +7,12 @@ A record of a known format has known fields only; whoever meets a higher number 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.texts import Text, sha256
 from ..version import ENGINE
 from .errors import UnknownFormat

@@ -16,10 +16,10 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .clock import Deadline, Event
 from .lease_queue import LeaseHome, LeaseRequest, Wanted, let_go

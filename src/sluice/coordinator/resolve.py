@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from ..storage.actions import DeletionVector, decode_text
+from ..storage.dataclass import dataclass
 from ..storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
 from ..storage.paths import staged_path
 from ..storage.texts import Text, pieces

@@ -14,10 +14,11 @@ Source: the deletion vectors and `dataChange` rules of PROTOCOL.md; behaviour as
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ..storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, MissingObject
 from ..storage.lineage import Moved, moved_from, moved_rows, with_base
 from ..storage.removals import removal

@@ -11,9 +11,9 @@ data version), never by sending again blindly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 
 __all__ = [

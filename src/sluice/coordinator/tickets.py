@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import orjson
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .context import TableContext
 from .records import digest

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from zlib import crc32
 
+from ..storage.dataclass import dataclass
 from .requests import parent_of
 from .store import (
     ANY_VERSION,

@@ -16,10 +16,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from .address import Address
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ..storage.dataclass import dataclass
 
 __all__ = ["Bell", "Watch", "Watches"]
 

@@ -48,13 +48,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final
 
 import pyarrow as pa
 
 from ..coordinator.clock import DEFAULT_TIMEOUT_S
 from ..coordinator.lease_records import Place
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.s3_options import S3Options

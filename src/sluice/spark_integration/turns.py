@@ -13,10 +13,11 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from ..coordinator.tickets import take_ticket
+from ..storage.dataclass import dataclass
 from ..tables.address import TableAddress
 from ..tables.chances import lasting_s, named_after
 from ..tables.table import Table

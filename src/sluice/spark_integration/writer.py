@@ -9,7 +9,6 @@ Tasks load this module, so it imports what they need; what plans and commits is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.actions import AddFile
+from ..storage.dataclass import dataclass
 from .options import WriteOptions
 
 __all__ = ["FilesWritten", "SluiceWriter"]

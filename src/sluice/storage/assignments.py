@@ -9,12 +9,12 @@ update, taken when it is parsed, as in Spark: a commit that is tried again write
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 
 import pyarrow as pa
 
+from .dataclass import dataclass
 from .errors import InvalidRequest, PredicateError, SchemaMismatch
 from .expressions import types, values
 from .expressions.evaluate import check_cast, run

@@ -8,10 +8,11 @@ field is absent, as the protocol says, and is not written again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from .constants import LONG_MAX, LONG_MIN
+from .dataclass import dataclass
 from .errors import CorruptLogFile
 from .jsontext import dumps, loads, require_json
 from .records import (

@@ -7,7 +7,6 @@ files lack.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
+from .dataclass import dataclass
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from .errors import SchemaMismatch
 

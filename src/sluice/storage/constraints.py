@@ -7,7 +7,6 @@ cannot evaluate exactly as Spark would makes the table one that sluice does not 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .actions import Metadata
+from .dataclass import dataclass
 from .errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from .predicate import Predicate
 from .schema import ArrayType, DataType, MapType, StructType

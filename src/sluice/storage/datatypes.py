@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from .dataclass import dataclass
 from .errors import Corrupt, NotATable
 from .jsontext import dumps, loads
 

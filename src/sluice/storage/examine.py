@@ -8,12 +8,12 @@ commit file that was overwritten with another version's copy breaks the first tw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from .checkpoint import read_checkpoint
 from .codec import decode_text
 from .constants import LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER
+from .dataclass import dataclass
 from .errors import ObjectNotFound, SluiceError
 from .features import in_commit_timestamps
 from .jsontext import loads

@@ -8,7 +8,6 @@ writers put decimals through a double: a bound of more than 15 digits is not tru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
+from .dataclass import dataclass
 
 __all__ = ["Path", "Stats"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, BinaryIO, Final
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from .actions import AddFile
 from .conform import adapt, without_hidden_nulls
+from .dataclass import dataclass
 from .datatypes import StructType
 from .errors import InvalidRequest, InvariantBroken
 from .objects import ObjectStore

@@ -6,13 +6,14 @@ A snapshot may hold a million files, so nothing here makes a Python object for a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, reduce
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .dataclass import dataclass
 from .jsontext import dumps, loads
 from .records import AddFile, DeletionVector, FileKey, RemoveFile
 

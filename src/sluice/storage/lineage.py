@@ -8,10 +8,11 @@ the commit file, which is as long as a concurrent transaction may ask for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, replace
 
 import orjson
 
+from .dataclass import dataclass
 from .errors import CorruptLogFile
 from .records import DeletionVector, RemoveFile
 

@@ -30,10 +30,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
+from .dataclass import dataclass
 from .errors import ObjectNotFound, StorageFull, StorageUnavailable
 from .objects import ObjectInfo, check_folder, check_key
 

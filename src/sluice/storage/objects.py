@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import BinaryIO, Protocol, runtime_checkable
 
+from .dataclass import dataclass
 from .errors import InvalidRequest
 
 __all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "ReachesElsewhere", "Unfinished", "check_folder", "check_key"]

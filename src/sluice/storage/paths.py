@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 
 from .constants import CHECKPOINT_PART_DIGITS, LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
+from .dataclass import dataclass
 
 __all__ = [
     "LAST_CHECKPOINT",

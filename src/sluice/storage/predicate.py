@@ -6,7 +6,6 @@ A predicate means what Spark SQL in ANSI mode says it means (see `expressions.ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from . import skipping
 from .caches import cached_by_size
+from .dataclass import dataclass
 from .errors import PredicateError
 from .expressions import build
 from .expressions.calls import call

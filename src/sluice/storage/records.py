@@ -7,8 +7,10 @@ version of sluice does not know, so that a record read and written again loses n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
+
+from .dataclass import dataclass
 
 __all__ = [
     "Action",

@@ -7,9 +7,10 @@ for each file (path and deletion vector) the newest add or remove; two absolute 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from .dataclass import dataclass
 from .errors import CorruptLogFile
 from .features import in_commit_timestamps
 from .filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows

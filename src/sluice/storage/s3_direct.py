@@ -18,11 +18,12 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+from .dataclass import dataclass
 
 __all__ = ["ALREADY", "STORED", "Credentials", "DirectPuts", "Route", "signed"]
 

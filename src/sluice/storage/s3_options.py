@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from .dataclass import dataclass
 from .errors import InvalidRequest
 
 __all__ = ["S3Options", "is_aws"]

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .dataclass import dataclass
 from .datatypes import PrimitiveType, StructField, StructType
 from .errors import InvalidRequest
 from .objects import ObjectStore

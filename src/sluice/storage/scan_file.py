@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from .arrow_input import arrow_input
 from .conform import adapt
+from .dataclass import dataclass
 from .datatypes import StructField, StructType
 from .errors import Corrupt, MissingObject, ObjectNotFound, SchemaMismatch
 from .objects import ObjectStore

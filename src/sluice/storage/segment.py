@@ -9,10 +9,11 @@ commit that a listing lacks is looked for by its name before it is called missin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
 from .constants import LAST_CHECKPOINT, LOG_FOLDER, VERSION_MAX
+from .dataclass import dataclass
 from .errors import LogGap, NotATable, ObjectNotFound, TableNotFound, VersionNotFound
 from .jsontext import loads
 from .objects import ObjectInfo, ObjectStore

@@ -8,13 +8,13 @@ of "could": statistics are bounds, not exact values; they may be missing, be wid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .dataclass import dataclass
 from .errors import PredicateError
 from .expressions import types
 from .expressions.evaluate import run

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arrow_schema import kind
+from .dataclass import dataclass
 from .datatypes import PrimitiveType, StructType
 
 __all__ = ["INDEXED_COLUMNS_DEFAULT", "StatsCollector", "collect"]

@@ -11,9 +11,9 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias, cast
 
+from .dataclass import dataclass
 from .errors import BadChecksum
 from .objects import ObjectStore
 

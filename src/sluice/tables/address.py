@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ..storage.dataclass import dataclass
 from ..storage.location import normalise, open_store
 from ..storage.objects import ObjectStore
 

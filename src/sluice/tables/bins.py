@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..storage.dataclass import dataclass
 from ..storage.partition_split import PartitionKey
 from ..storage.wide_stats import record_count
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, groupby, islice, pairwise
 from typing import Final
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ..coordinator.content import winner_of
 from ..coordinator.kinds import Kind
 from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, decode_commit
+from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
 from ..storage.filetable import add_rows
 from ..storage.objects import ObjectStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from ..coordinator.kinds import Kind
 from ..coordinator.limits import Limits
 from ..storage.actions import AddFile
 from ..storage.assignments import Assignments
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.filetable import picked
 from ..storage.predicate import Predicate

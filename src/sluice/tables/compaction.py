@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -24,6 +24,7 @@ from ..coordinator.errors import NotCommitted, OutcomeUnknown
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
 from ..storage.actions import Action, AddFile
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, Unavailable
 from ..storage.features import check_writable, deletion_vectors
 from ..storage.file_writer import FileFormat

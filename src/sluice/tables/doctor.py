@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,6 +16,7 @@ from ..coordinator.layout import SlotName, VerdictName
 from ..coordinator.lease_list import list_leases
 from ..coordinator.lease_records import Place
 from ..coordinator.records import BatchRecord, Head, Published
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from ..storage.examine import ERROR, NOTE, WARNING, Finding, Seal, examine_files, examine_log
 from ..storage.features import is_managed

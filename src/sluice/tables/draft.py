@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import Action, AddFile, Metadata
+from ..storage.dataclass import dataclass
 from ..storage.datafiles import write_files
 from ..storage.features import deletion_vectors
 from ..storage.filetable import add_rows, adds_of, picked, without

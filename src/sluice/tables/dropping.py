@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, remove_new_tree, require_head
@@ -25,6 +24,7 @@ from ..coordinator.deleting import Deletion, deletion
 from ..coordinator.dropping import bury_tree, read_tombstone, remove_closed_tree
 from ..storage.actions import CommitInfo, decode_commit
 from ..storage.constants import LOG_FOLDER
+from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, TableNotFound
 from ..storage.objects import KeepsUnfinished, ObjectInfo, ObjectStore
 from ..storage.paths import commit_path

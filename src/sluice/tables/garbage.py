@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from ..coordinator.identity import Owner, id_in, owner_of, term_of
 from ..storage.actions import Action, AddCDCFile, DeletionVector, RemoveFile
 from ..storage.constants import CHANGE_DATA_FOLDER, LOG_FOLDER, PROBE_PREFIX, STAGED_FOLDER
+from ..storage.dataclass import dataclass
 from ..storage.objects import ObjectInfo, Unfinished
 from ..storage.snapshot import Snapshot
 from ..storage.uris import key_inside

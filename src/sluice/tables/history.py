@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..storage.actions import CommitInfo, decode_commit
+from ..storage.dataclass import dataclass
 from ..storage.errors import LogGap, ObjectNotFound
 from ..storage.paths import commit_path
 from .access import Access

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -17,6 +16,7 @@ from ..coordinator.leases import Lease, acquire, held_by_this_thread, paths_of
 from ..coordinator.pins import Pin, pin
 from ..coordinator.reserved import ReservedTurn, release_nodes
 from ..coordinator.turns import Turn
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
 from ..storage.schema import PrimitiveType, parse_schema

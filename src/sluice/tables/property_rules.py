@@ -7,7 +7,6 @@ is spelled wrong would be obeyed by nobody. All other names are free. `PROPERTIE
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
@@ -22,6 +21,7 @@ from ..storage.constants import (
     ICT_ENABLEMENT_TIMESTAMP_KEY,
     ICT_ENABLEMENT_VERSION_KEY,
 )
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.features import FEATURE_PREFIX
 from ..storage.intervals import interval_ms

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from ..coordinator.bootstrap import check_tree, only_begun
 from ..storage.constants import COORDINATOR_KEY, LOG_FOLDER
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
 from ..storage.features import is_managed
 from ..storage.objects import ObjectStore

@@ -20,7 +20,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -42,6 +42,7 @@ from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationSt
 from ..coordinator.whose import address_text, identity_of, reachable_from
 from ..storage.actions import decode_commit, encode_all
 from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
 from ..storage.features import is_managed
 from ..storage.metadata_change import describe

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import AddFile
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError, StorageFull
 from ..storage.file_writer import FileFormat, OpenFile
 from ..storage.lineage import Moved

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import orjson
 
 from ..coordinator.footprint import OWN_PARTITIONS
 from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile
+from ..storage.dataclass import dataclass
 from ..storage.vectors import Rows
 from .draft import Finished
 from .operations import row_count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
@@ -22,6 +22,7 @@ from ..coordinator.reserved import turns_of_thread
 from ..coordinator.resolve import DETACHED
 from ..coordinator.turns import Turn
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, Txn, encode
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, LogGap
 from ..storage.metadata_change import describe, describe_protocol
 from ..storage.paths import staged_path

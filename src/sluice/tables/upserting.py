@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..coordinator.kinds import Kind
 from ..storage.actions import AddFile, Metadata
 from ..storage.conform import conform
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Filter, Predicate
 from ..storage.schema import PrimitiveType, StructType

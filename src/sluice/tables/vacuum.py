@@ -23,7 +23,6 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -38,6 +37,7 @@ from ..coordinator.presence import bury, clear_graves, oldest_term
 from ..coordinator.records import BatchRecord
 from ..coordinator.store import CoordinationStore
 from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
+from ..storage.dataclass import dataclass
 from ..storage.errors import AccessDenied, InvalidRequest, StorageFull, Unavailable, VersionNotFound
 from ..storage.intervals import interval_ms
 from ..storage.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 from ..storage.actions import Metadata
+from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, VersionNotFound
 from ..storage.segment import list_versions
 from ..storage.timetravel import commit_info, file_times, iso_time

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
@@ -18,6 +17,7 @@ from ..storage.actions import AddFile, Metadata
 from ..storage.arrow_schema import is_list
 from ..storage.conform import conform
 from ..storage.constraints import Constraints
+from ..storage.dataclass import dataclass
 from ..storage.datafiles import write_files
 from ..storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
 from ..storage.limits import check_values

@@ -6,13 +6,13 @@ A function is one row of `FUNCTIONS`; what is only another way of writing an exp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..dataclass import dataclass
 from ..errors import PredicateError
 from . import elementwise, rounding, types
 from .nodes import Literal, Node

@@ -8,12 +8,14 @@ meet, and the operands stay as written, so that the tree prints as the SQL it ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias, cast
 
 import pyarrow as pa
+
+from ..dataclass import dataclass
 
 __all__ = [
     "FLIPPED",
