@@ -47,18 +47,77 @@ def test_a_local_table_loads_neither_an_s3_client_nor_a_parser_nor_spark(tmp_pat
     assert not loaded_by(code) & {"boto3", "botocore", "sqlglot", "pyspark", "py4j", "rich", "click", "moto"}
 
 
-def test_the_process_that_looks_for_data_sources_loads_no_floor() -> None:
-    pytest.importorskip("pyspark")
-    loaded = loaded_by("import pyspark_sluice")
-    assert "sluice.spark_integration" in loaded
-    assert not loaded & {"sluice.storage", "sluice.coordinator", "sluice.tables", "boto3", "kazoo", "sqlglot"}
+# Spark runs each phase in a process of its own. Each program below is one, with what Spark hands on pickled in `handed`.
+PHASES = {
+    "looking for data sources": "import pyspark_sluice",
+    "plan a write": "keep('writer', source(path=place + '-planned', coordinator='memory://start').writer(schema, False))",
+    "write": "taken('writer').write(rows())",
+    # with its plan: the coordinator is in the memory of the process
+    "plan and commit a write": (
+        "writer = source(path=place, coordinator='memory://start').writer(schema, False)\nwriter.commit([writer.write(rows())])"
+    ),
+    "schema": "assert source(path=place, consistency='published').schema() == schema",
+    "plan a read": "reader = source(path=place, consistency='published').reader(schema); keep('read', (reader, reader.partitions()))",
+    "read": "reader, parts = taken('read'); assert sum(each.num_rows for each in reader.read(parts[0])) == 1",
+}
+_PHASE = """
+import pickle, sys
+from pathlib import Path
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructType
+schema, handed = StructType().add('n', LongType()), Path({folder!r})
+place = str(handed / 't')
+def source(**options):
+    from sluice.spark_integration.source import SluiceDataSource
+    return SluiceDataSource(options)
+def keep(name, value): (handed / name).write_bytes(pickle.dumps(value))
+def taken(name): return pickle.loads((handed / name).read_bytes())
+def rows(): return iter([pa.record_batch({{'n': pa.array([1], pa.int64())}})])
+{phase}
+print(*sys.modules)
+"""
+OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
+MAY_LOAD = {
+    "looking for data sources": (4, ("sluice.storage", "pyarrow.compute", "kazoo")),
+    "plan a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
+    "write": (70, ("kazoo", "sluice.coordinator.records", "sluice.tables.access", "sluice.coordinator.connect")),
+    "plan and commit a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
+    "schema": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
+    "plan a read": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
+    "read": (40, ("kazoo", "sluice.coordinator", "sluice.tables.access", "sluice.storage.snapshot", "sluice.storage.predicate")),
+}
+"""How many of sluice's modules a phase may load, and what it loads none of."""
 
 
-def test_a_task_that_writes_loads_nothing_that_commits() -> None:
+@pytest.fixture(scope="module")
+def loaded_in(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The modules that each phase of a first append and a first read loads, one after the other."""
     pytest.importorskip("pyspark")
-    loaded = loaded_by("import sluice.spark_integration.writer")
-    assert "sluice.tables" in loaded
-    assert not loaded & {"boto3", "kazoo", "sqlglot"}
+    folder = str(tmp_path_factory.mktemp("phases"))
+    loaded = {}
+    for name, phase in PHASES.items():
+        program = _PHASE.format(folder=folder, phase=phase)
+        loaded[name] = set(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split())
+    return loaded
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_phase_loads_what_it_needs(phase: str, loaded_in: dict[str, set[str]]) -> None:
+    most, none_of = MAY_LOAD[phase]
+    loaded = loaded_in[phase]
+    assert len([name for name in loaded if name.split(".")[0] == "sluice"]) <= most
+    assert not loaded & {*none_of, *OF_S3_AND_SQL}
+
+
+def test_the_classes_of_every_floor_are_made_by_the_decorator_that_starts_fast() -> None:
+    floors = [path for floor in ("storage", "coordinator", "tables", "spark_integration") for path in (FACE.parent / floor).rglob("*.py")]
+    standard = [
+        str(path.relative_to(FACE.parent))
+        for path in floors
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and any(name.name == "dataclass" for name in node.names)
+    ]
+    assert standard == ["storage/dataclass.py"]
 
 
 @pytest.mark.parametrize("package", ["sluice", "sluice.spark_integration"])

@@ -18,7 +18,8 @@ IGNORED = {".git", ".venv", ".venv-delta", "build", "dist", "__pycache__", ".myp
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
-HEAVY = {".s3", ".parse", ".render", ".changes", ".options", ".reader", ".schemas", ".writer", ".write_plan", ".write_commit", ".clients"}
+PHASES = {".changes", ".options", ".reader", ".read_plan", ".schemas", ".writer", ".write_plan", ".write_commit"}
+HEAVY = {".s3", ".parse", ".render", ".clients", *PHASES}
 """What loads boto3, sqlglot or a phase of a Spark job, so what may be imported inside a function: processes start faster without."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))

@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
-from urllib.parse import quote, unquote
 
 import orjson
 
 from ..storage.dataclass import dataclass
 from .fields import MalformedRecord, load, strings, typed
-from .layout import TABLES, TableTree
+from .lease_places import NAMES, LeaseName, Place
 from .records import ClientName
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "WaitNode",
 ]
 
-NAMES: Final = "/names"
 WAITS: Final = "/waits"
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
@@ -48,76 +46,7 @@ PASSING: Final = "commit"
 TURN: Final = "turn"
 """What a transaction that lost before reserves for its next attempt: it keeps out what changes something there, but plain appends."""
 
-_PREFIX: Final = "l-"
-_DIGITS: Final = 10
 _BROKEN_KEPT: Final = 20
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """What leases are taken on: a table or a name, by the node that stands for it."""
-
-    root: str
-
-    @staticmethod
-    def of_table(tree: TableTree) -> Place:
-        """A table."""
-        return Place(tree.root)
-
-    @staticmethod
-    def of_name(name: str) -> Place:
-        """A name that is no table; any text."""
-        return Place(f"{NAMES}/{quote(name, safe='').replace('.', '%2E')}")
-
-    @staticmethod
-    def of_node(path: str) -> Place | None:
-        """The place of a lease's node, or None for a path that is none: such paths come from others' intents."""
-        parts = path.split("/")
-        proper = len(parts) == 5 and not parts[0] and f"/{parts[1]}" in (TABLES, NAMES) and parts[3] == "leases"
-        if not proper or parts[2] in ("", ".", "..") or "\0" in path or LeaseName.parse(parts[4]) is None:
-            return None
-        return Place("/".join(parts[:3]))
-
-    @property
-    def leases(self) -> str:
-        """The parent of the requests."""
-        return f"{self.root}/leases"
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is a table and not just a name."""
-        return self.root.startswith(f"{TABLES}/")
-
-    def node(self, name: LeaseName | str) -> str:
-        """One request."""
-        return f"{self.leases}/{name}"
-
-    def __str__(self) -> str:
-        return unquote(self.root.rpartition("/")[2])
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LeaseName:
-    """The name of a request: ZooKeeper's sequence gives the order, the GUID tells which call made it."""
-
-    sequence: int
-    guid: str
-
-    @staticmethod
-    def parse(name: str) -> LeaseName | None:
-        """The parts of a child's name, or None for a node that is no request."""
-        digits, guid = name[-_DIGITS:], name[len(_PREFIX) : -_DIGITS - 1]
-        if not name.startswith(_PREFIX) or not (digits.isascii() and digits.isdigit()) or not guid:
-            return None
-        return LeaseName(int(digits), guid)
-
-    @staticmethod
-    def prefix(guid: str) -> str:
-        """What a sequential create completes to a name."""
-        return f"{_PREFIX}{guid}-"
-
-    def __str__(self) -> str:
-        return f"{_PREFIX}{self.guid}-{self.sequence:0{_DIGITS}d}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..storage.conform import adapt
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate
-from ..tables.changes import ChangesPart
+from ..tables.changes import ChangesPart, split_changes
 from .options import ReadOptions
-from .reader import table_for
+from .read_plan import access_for
 from .schemas import requested
 
 __all__ = ["ChangesPartition", "ChangesReader", "changes_for"]
@@ -26,7 +26,7 @@ def changes_for(options: ReadOptions) -> list[ChangesPart]:
     asked = options.changes
     if asked is None:
         raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
-    return table_for(options).split_changes(asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
+    return split_changes(access_for(options), asked.after, asked.up_to, by=asked.by, parts=os.cpu_count() or 1)
 
 
 class ChangesPartition(InputPartition):

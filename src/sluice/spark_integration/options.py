@@ -54,7 +54,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..coordinator.clock import DEFAULT_TIMEOUT_S
-from ..coordinator.lease_records import Place
+from ..coordinator.lease_places import Place
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text

@@ -2,14 +2,14 @@
 
 Filters of DataFrames are left to Spark. It would hand them to a reader that takes them, and then go on using that reader for
 the DataFrame they were put on: `frame.where(...).count()` first, `frame.count()` then counted the filtered rows.
+
+Tasks load this module, so it imports what they need; what opens tables is imported in the process that plans.
 """
 
 from __future__ import annotations
 
-import heapq
-import os
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,35 +17,16 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.conform import adapt
 from ..storage.scan import iter_files
-from ..tables.table import Table
-from ..tables.views import TableSnapshot
-from .options import ReadOptions
 from .schemas import requested
 
-__all__ = ["FilesPartition", "SluiceReader", "balanced", "snapshot_for", "table_for"]
+if TYPE_CHECKING:
+    from ..tables.views import TableSnapshot
+    from .options import ReadOptions
+
+__all__ = ["FilesPartition", "SluiceReader"]
 
 # Of the columns of a snapshot's file table those that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
-# What a task should read, and what opening a file costs, in bytes.
-_TASK_BYTES: Final = 64 * 1024 * 1024
-_OPENING_BYTES: Final = 2 * 1024 * 1024
-
-
-def table_for(options: ReadOptions) -> Table:
-    """The table that the options name. Raises TableNotFound and the like."""
-    address = options.address
-    return Table.open(
-        address.location,
-        coordinator=address.coordinator,
-        storage_options=address.storage_options,
-        consistency=options.consistency,
-        application=address.application,
-    )
-
-
-def snapshot_for(options: ReadOptions) -> TableSnapshot:
-    """The version that the options name, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
-    return table_for(options).snapshot(options.version, options.timestamp_ms)
 
 
 class FilesPartition(InputPartition):
@@ -60,6 +41,8 @@ class SluiceReader(DataSourceReader):
     """Reads one version of a table, fixed when the scan is planned. Travels to the tasks, which only reach the object store."""
 
     def __init__(self, options: ReadOptions, schema: SparkStruct) -> None:
+        from .read_plan import snapshot_for
+
         snapshot = snapshot_for(options)
         self._snapshot: TableSnapshot | None = snapshot
         self._address = options.address
@@ -74,6 +57,8 @@ class SluiceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The files that may hold rows of the answer, in tasks of about equal size."""
+        from .read_plan import balanced
+
         assert self._snapshot is not None
         files = self._snapshot.files(self._predicate).select(_NEEDED)
         # statistics have done their part: what they exclude is not here any more
@@ -93,17 +78,3 @@ class SluiceReader(DataSourceReader):
         )
         for batch in batches:
             yield from adapt(batch, self._schema).to_batches()
-
-
-def balanced(files: pa.Table) -> list[pa.Table]:
-    """The rows of a file table in parts of about equal bytes, largest files dealt out first; at least one part."""
-    costs = [size + _OPENING_BYTES for size in files.column("size").to_pylist()]
-    wanted = max(-(-sum(costs) // _TASK_BYTES), os.cpu_count() or 1)
-    count = max(1, min(len(costs), wanted))
-    parts: list[list[int]] = [[] for _ in range(count)]
-    heap = [(0, number) for number in range(count)]
-    for row in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
-        cost, number = heap[0]
-        parts[number].append(row)
-        heapq.heapreplace(heap, (cost + costs[row], number))
-    return [files.take(pa.array(sorted(part), pa.int64())) for part in parts]

@@ -29,22 +29,29 @@ class SluiceDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """The schema of the version that is read, or of its changes."""
-        from .changes import changes_for
         from .options import ReadOptions
-        from .reader import snapshot_for
+        from .read_plan import snapshot_for
         from .schemas import to_spark
 
         options = ReadOptions.parse(self.options)
-        return to_spark(changes_for(options)[0].schema if options.changes else snapshot_for(options).struct)
+        if options.changes is None:
+            return to_spark(snapshot_for(options).struct)
+        from .changes import changes_for
+
+        return to_spark(changes_for(options)[0].schema)
 
     def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
         """A reader of the version that is current now, or of the one that is asked for."""
-        from .changes import ChangesReader
         from .options import ReadOptions
-        from .reader import SluiceReader
 
         options = ReadOptions.parse(self.options)
-        return SluiceReader(options, schema) if options.changes is None else ChangesReader(options, schema)
+        if options.changes is None:
+            from .reader import SluiceReader
+
+            return SluiceReader(options, schema)
+        from .changes import ChangesReader
+
+        return ChangesReader(options, schema)
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""

@@ -9,17 +9,30 @@ from ..coordinator.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import TableNotFound
 from ..tables.commits import abandon_plan, commit_creation
+from ..tables.table import Table
 from ..tables.writing import WritePlan
 from .options import WriteOptions
-from .write_plan import open_table
 
-__all__ = ["abort", "commit"]
+__all__ = ["abort", "commit", "open_table"]
 
 _log = logging.getLogger(__name__)
 
 # What became of the transactions that this process has begun to commit; absent while that is not known.
 _begun: set[str] = set()
 _done: dict[str, Commit | None] = {}
+
+
+def open_table(options: WriteOptions) -> Table:
+    """The table that the options name. Raises TableNotFound and the like."""
+    address = options.address
+    return Table.open(
+        address.location,
+        coordinator=address.coordinator,
+        storage_options=address.storage_options,
+        application=address.application,
+        ack=options.ack,
+        timeout_s=options.timeout_s,
+    )
 
 
 def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> None:

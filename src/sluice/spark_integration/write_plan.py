@@ -18,21 +18,9 @@ from .errors import in_options
 from .options import WriteOptions
 from .schemas import for_new_table, from_spark
 from .turns import turn_after_loss
+from .write_commit import open_table
 
-__all__ = ["open_table", "plan_for"]
-
-
-def open_table(options: WriteOptions) -> Table:
-    """The table that the options name. Raises TableNotFound and the like."""
-    address = options.address
-    return Table.open(
-        address.location,
-        coordinator=address.coordinator,
-        storage_options=address.storage_options,
-        application=address.application,
-        ack=options.ack,
-        timeout_s=options.timeout_s,
-    )
+__all__ = ["plan_for"]
 
 
 def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:

@@ -86,6 +86,12 @@ class Access:
         self._lock = threading.Lock()
 
     @staticmethod
+    def opened(address: TableAddress, limits: Limits | None = None, consistency: str = "latest") -> Access:
+        """The table as `published` or `coordinated` has it, whichever the level asks for. Raises InvalidRequest for an unknown level."""
+        check_consistency(consistency)
+        return Access.published(address) if consistency == "published" else Access.coordinated(address, limits, consistency)
+
+    @staticmethod
     def published(address: TableAddress) -> Access:
         """Read-only, without a coordinator: any Delta table."""
         access = Access(address, address.store(), None, "published")

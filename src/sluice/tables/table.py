@@ -20,7 +20,7 @@ from ..storage.schema import StructType, parse_schema, to_arrow
 from ..storage.snapshot import Snapshot
 from ..storage.timetravel import version_at
 from . import creation
-from .access import Access, check_consistency
+from .access import Access
 from .address import TableAddress
 from .changes import ChangesPart, changes, iter_changes, split_changes
 from .compaction import compact
@@ -98,10 +98,8 @@ class Table(TableWrites):
         object-store write earlier). `timeout_s` bounds each commit. Raises TableNotFound, NotATable, UnsupportedFeature,
         ForeignCommit, CoordinatorUnavailable.
         """
-        check_consistency(consistency)
         address = TableAddress.of(location, coordinator, storage_options, application)
-        access = Access.published(address) if consistency == "published" else Access.coordinated(address, limits, consistency)
-        return cls(access, ack=ack, timeout_s=timeout_s)
+        return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod
     def attach(
