@@ -477,6 +477,31 @@ _REBUILT: Final = (
 
 _CREATED: Final = (
     Mutation(
+        "a-loss-is-told-by-most-hosts",
+        "liveness",
+        "a server that left its ensemble with its old data is taken for the ensemble, which has lost its data",
+        edit(
+            f"{COORDINATOR}zookeeper.py",
+            "return max(found) if 2 * len(found) > len(hosts) else None",
+            "return max(found, default=None)",
+        ),
+        tests=("tests/coordinator/test_lost_ensemble.py::test_a_server_that_left_with_its_old_data_is_no_ensemble_that_lost_them",),
+    ),
+    Mutation(
+        "old-data-are-no-foreign-commit",
+        "I5",
+        "versions that the coordinator lost are to be moved out of the log, as if another engine had written them",
+        edit("src/sluice/tables/access.py", "            refuse_old_data(self.store, now.version + 1)\n", ""),
+        tests=("tests/tables/test_whose.py::test_a_coordinator_with_old_data_is_told_from_another_engine",),
+    ),
+    Mutation(
+        "the-node-for-refusals-is-made-again",
+        "I10",
+        "where somebody removed the node for refusals, they are forgotten, or stop publication",
+        edit(f"{COORDINATOR}pruning.py", "if known is None]\n    ops +=", "if known is None][-1:]\n    ops +="),
+        tests=("tests/coordinator/test_pruning.py::test_refusals_are_put_away_although_somebody_removed_the_node_for_them",),
+    ),
+    Mutation(
         "no-table-among-files",
         "I7",
         "a table is created in a folder that holds other files, which a vacuum takes for its own later",
