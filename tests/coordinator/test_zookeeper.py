@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kazoo import exceptions as kazoo_exceptions
@@ -97,6 +99,38 @@ def test_a_barrier_is_a_transaction_of_the_quorum(store: ZooKeeperStore) -> None
     assert before is not None
     assert after is not None
     assert after.created_zxid - before.created_zxid >= 6  # other tests write to the same server
+
+
+def test_a_watch_is_called_by_the_thread_that_reads_the_replies(store: ZooKeeperStore) -> None:
+    """Another one would have to be woken for each."""
+    store.create("/a")
+    rang: queue.SimpleQueue[str] = queue.SimpleQueue()
+    store.read("/a", lambda: rang.put(threading.current_thread().name))
+    store.write("/a", b"1", version=0)
+    assert "zk_loop" in rang.get(timeout=10)
+
+
+@pytest.mark.parametrize("path", ["/a", "/absent"])
+def test_a_watch_that_rings_before_its_read_returns_is_not_kept(store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    store.create("/a")
+    rang = threading.Event()
+    verb = "get_async" if path == "/a" else "exists_async"
+    ask = getattr(store._client, verb)
+
+    class Overtaken:
+        def __init__(self, reply: Any) -> None:
+            self.reply = reply
+
+        def get(self, timeout: float) -> Any:
+            found = self.reply.get(timeout=timeout)
+            monkeypatch.undo()
+            store.write(path, b"1", version=0) if path == "/a" else store.create(path)
+            assert rang.wait(10)
+            return found
+
+    monkeypatch.setattr(store._client, verb, lambda *args, **options: Overtaken(ask(*args, **options)))
+    store.read(path, rang.set)
+    assert store._watches._waiting == set()
 
 
 def test_a_callable_that_watches_again_and_again_is_registered_once(store: ZooKeeperStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -124,3 +124,27 @@ def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, monkey
     with waits(place, monkeypatch) as seen:  # it was alone, so the fast path is worth a try again
         table.append(flights(("JFK", 1, 3)))
     assert seen == {"look": 1, "apply": 2}
+
+
+def test_who_queues_anyhow_asks_for_nothing_that_it_does_not_use(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node that is asked for takes processor time of every writer: two before the rows are written, and then no root again."""
+    place.create(partition_by=[])
+    table = place.open()
+    table.append(flights(("JFK", 1, 1)))
+    table._access.ours._alone = False
+    kind: Any = type(connect.connect(place.coordinator))
+    honest, asked = kind.look, list[list[str]]()
+
+    def look(self: Any, nodes: Sequence[str], parents: Sequence[str]) -> Any:
+        asked.append([path.rpartition("/")[2] for path in (*nodes, *parents)])
+        return honest(self, nodes, parents)
+
+    def read_many(self: Any, paths: Sequence[str]) -> Any:
+        return look(self, paths, ())[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "look", look)
+        patch.setattr(kind, "read_many", read_many)
+        table.append(flights(("JFK", 1, 2)))
+    root = table.access.ours.context.tree.root.rpartition("/")[2]
+    assert asked[:2] == [[root, "head"], ["head", "published", "0", "verdicts"]]

@@ -132,12 +132,14 @@ def reopen_tree(context: TableContext, start: Head) -> None:
         context.coordination.barrier()  # somebody attaches it too, or it took effect: the commit that follows finds out
 
 
-def require_head(context: TableContext, *, ahead: bool = False) -> Head:
+def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
     """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
+
+    `published` as for `read_root_and_head`.
 
     Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
     """
-    root, head = context.read_root_and_head(ahead=ahead)
+    root, head = context.read_root_and_head(ahead=ahead, published=published)
     if root is None or head is None:  # or the server of a new session is behind
         root, head = context.up_to_date(context.read_root_and_head)
     if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:

@@ -208,15 +208,21 @@ class TableContext:
             location=self.tree.location,
         )
 
-    def read_root_and_head(self, *, ahead: bool = False) -> tuple[Node | None, Node | None]:
-        """The table's own node and its head, in one round trip; with `ahead` it is a look for the next commit, too (see `looked`)."""
-        if not ahead:
-            paths = [self.tree.root, self.tree.head, self.tree.published]
+    def read_root_and_head(self, *, ahead: bool = False, published: bool = True) -> tuple[Node | None, Node | None]:
+        """The table's own node and its head, in one round trip; with `ahead` it is a look for the next commit, too (see `looked`).
+
+        With `published` it also refreshes what `published_then` tells.
+        """
+        if ahead:
+            root, state = self._look([self.tree.root])
+            self._known.ahead, self._known.ahead_at_s = state, self.clock.monotonic_s()
+            return root, None if state is None else state.head_node
+        paths = [self.tree.root, self.tree.head, self.tree.published]
+        if not published:
+            root, head = self._alive(lambda session: session.read_many(paths[:2]))
+        else:
             root, head, self._known.published = self._alive(lambda session: session.read_many(paths))
-            return root, head
-        root, state = self._look()
-        self._known.ahead, self._known.ahead_at_s = state, self.clock.monotonic_s()
-        return root, None if state is None else state.head_node
+        return root, head
 
     @property
     def published_then(self) -> Node | None:
@@ -225,7 +231,7 @@ class TableContext:
 
     def look(self) -> TableState | None:
         """The table as it is now, in one round trip; None when it has no tree."""
-        return self._look()[1]
+        return self._look(())[1]
 
     def looked(self) -> TableState | None:
         """What was read ahead, once and while it is young: who commits on it loses to whoever came since. Else a look."""
@@ -233,12 +239,13 @@ class TableContext:
         young = self.clock.monotonic_s() - self._known.ahead_at_s <= self.limits.patience_s
         return state if state is not None and young else self.look()
 
-    def _look(self) -> tuple[Node | None, TableState | None]:
+    def _look(self, first: Sequence[str]) -> tuple[Node | None, TableState | None]:
+        """The node that is asked for `first`, if any, and the table's state."""
         tree, generation = self.tree, self._known.generation
-        paths = [tree.root, tree.head, tree.published]
-        (root, head_node, published_node), (slots, records) = self._alive(
-            lambda session: session.look(paths, [tree.slots(generation), tree.verdicts])
+        (*firsts, head_node, published_node), (slots, records) = self._alive(
+            lambda session: session.look([*first, tree.head, tree.published], [tree.slots(generation), tree.verdicts])
         )
+        root = firsts[0] if firsts else None
         if head_node is None or published_node is None:
             return root, None
         head, published = Head.decode(head_node.data), Published.decode(published_node.data)

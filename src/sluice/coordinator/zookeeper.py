@@ -42,7 +42,7 @@ from .zookeeper_errors import WHERE, is_refusal, no_answer, translate, unavailab
 from .zookeeper_loss import watch_for_loss
 from .zookeeper_trust import Discreet, Line, Trust, ready
 from .zookeeper_watches import Bell, Watch, Watches
-from .zookeeper_wire import below, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
+from .zookeeper_wire import below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
 
 __all__ = ["ZooKeeperStore"]
 
@@ -370,19 +370,19 @@ class ZooKeeperStore:
 
         def look(wait_s: float) -> _T | None:
             while True:
+                if bell is not None:
+                    self._watches.add(bell)  # before it can ring
                 try:
-                    found = get(wait_s)
+                    return get(wait_s)
                 except kazoo.NoNodeError:
-                    if watch is None:
+                    if bell is None or watch is None:
                         return None
+                    self._watches.answered(bell)
                     absent = Bell(self._watches, "data", path, watch)
+                    self._watches.add(absent)
                     if self._client.exists_async(self._full(path), watch=absent).get(timeout=wait_s) is None:
-                        self._watches.add(absent)
                         return None
-                else:
-                    if bell is not None:
-                        self._watches.add(bell)
-                    return found
+                    self._watches.answered(absent)
 
         return self._repeat(f"reading {path}", look)
 
@@ -426,6 +426,7 @@ def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | Non
     """The library's client, not started."""
     forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
     handler: Any = SequentialThreadingHandler()
+    handler.dispatch_callback = call_at_once
     if hasattr(select, "poll"):  # which Windows lacks
         handler.select = polled
     if line is not None:

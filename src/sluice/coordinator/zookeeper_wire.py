@@ -9,7 +9,7 @@ from typing import Any
 
 from .store import Check, Create, Delete, Node, Op, Write
 
-__all__ = ["below", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
+__all__ = ["below", "call_at_once", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
 
 log = logging.getLogger("sluice.zookeeper")
 log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
@@ -51,19 +51,21 @@ def polled(
     The library's own makes an epoll descriptor, and closes it, with each of some six looks per request: two thirds of its thread's time.
     """
     _ = errors
-    poll, wanted = select.poll(), dict[int, int]()
-    for each, event in (*((each, select.POLLIN) for each in readers), *((each, select.POLLOUT) for each in writers)):
-        number = each if isinstance(each, int) else each.fileno()
-        if number < 0:
-            raise ValueError(f"{each!r} is closed")
-        wanted[number] = wanted.get(number, 0) | event
-        poll.register(number, wanted[number])
-    found = dict(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
+    poll = select.poll()
+    for each in readers:
+        poll.register(each, select.POLLIN)
+    for each in writers:  # it never asks for both in one look
+        poll.register(each, select.POLLOUT)
+    found = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
+    if len(readers) + len(writers) == 1:  # as in five looks of six
+        return (list(readers), list(writers), []) if found else ([], [], [])
+    able = {number for number, _ in found}
+    return [each for each in readers if each.fileno() in able], [each for each in writers if each.fileno() in able], []
 
-    def able(each: Any, event: int) -> bool:
-        return bool(found.get(each if isinstance(each, int) else each.fileno(), 0) & (event | ~(select.POLLIN | select.POLLOUT)))
 
-    return [each for each in readers if able(each, select.POLLIN)], [each for each in writers if able(each, select.POLLOUT)], []
+def call_at_once(callback: Any) -> None:
+    """Call a watch in the library's own thread, as all that it does is to set a flag: its other thread would have to be woken for that."""
+    callback.func(*callback.args)
 
 
 def warn_if_open(path: str, acl: Sequence[Any]) -> None:

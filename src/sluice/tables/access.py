@@ -153,7 +153,7 @@ class Access:
 
         With `ahead` the same look serves a commit that follows soon, where that will not queue anyhow.
         """
-        self._head = require_head(self.ours.context, ahead=ahead and self.ours.tries_directly)
+        self._head = require_head(self.ours.context, ahead=ahead and self.ours.tries_directly, published=not ahead)
         return self._head
 
     def require_log(self) -> None:
