@@ -109,17 +109,6 @@ def test_a_phase_loads_what_it_needs(phase: str, loaded_in: dict[str, set[str]])
     assert not loaded & {*none_of, *OF_S3_AND_SQL}
 
 
-def test_the_classes_of_every_floor_are_made_by_the_decorator_that_starts_fast() -> None:
-    floors = [path for floor in ("storage", "coordinator", "tables", "spark_integration") for path in (FACE.parent / floor).rglob("*.py")]
-    standard = [
-        str(path.relative_to(FACE.parent))
-        for path in floors
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and any(name.name == "dataclass" for name in node.names)
-    ]
-    assert standard == ["storage/dataclass.py"]
-
-
 @pytest.mark.parametrize("package", ["sluice", "sluice.spark_integration"])
 def test_every_public_name_is_found_where_type_checkers_look_for_it(package: str) -> None:
     module = importlib.import_module(package)

@@ -95,6 +95,16 @@ def test_no_error_is_swallowed(path: Path) -> None:
     assert swallowed(tree(path)) == [], "say what is done instead (contextlib.suppress says it for a single call)"
 
 
+FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "coordinator", "tables", "spark_integration"))
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith(FLOORS)], ids=name)
+def test_classes_are_made_by_the_decorator_that_starts_fast(path: Path) -> None:
+    nodes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"]
+    standard = any(each.name == "dataclass" for node in nodes for each in node.names)
+    assert standard == (path.name == "dataclass.py"), "use storage.dataclass, which says why"
+
+
 def late_imports(module: ast.Module) -> list[tuple[int, str]]:
     """(line, top-level package) of each import inside a function; a module's `__getattr__` exists to import late."""
     found = []
