@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from sluice.storage.actions import (
 )
 from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, UnsupportedFeature
-from sluice.storage.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows
+from sluice.storage.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, rows_at
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import checkpoint_path, commit_path, compacted_path
 from sluice.storage.snapshot import Snapshot
@@ -346,3 +347,12 @@ def test_snapshots_travel_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(snapshot))
     assert (copy.version, state(copy)) == (3, state(snapshot))
     assert repr(copy).endswith("version=3)")
+
+
+def test_rows_are_picked_from_tables_whose_texts_are_larger_than_two_gib() -> None:
+    """The batches share one text, so that the table takes no room; `Table.take` fails, for it would join them first."""
+    batch = pa.array(["x" * 2000 + str(number) for number in range(1000)])
+    files = pa.table({"path": pa.chunked_array([batch] * 1200)})
+    with pytest.raises(pa.ArrowInvalid):
+        files.take(pa.array([5, 1_100_003]))
+    assert [path.lstrip("x") for path in rows_at(files, [1_100_003, 5, 7]).column("path").to_pylist()] == ["3", "5", "7"]

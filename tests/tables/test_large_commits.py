@@ -259,6 +259,24 @@ def test_a_removal_tells_no_more_than_readers_need(place: Place) -> None:
     assert table.changes(commit.version - 1).num_rows == 13
 
 
+@pytest.mark.parametrize("consistency", ["latest", "published"])
+def test_changes_of_such_a_version(place: Place, in_pieces: None, consistency: str) -> None:
+    """What a version removed or added is gone through; only files that it did both to are held."""
+    table = place.create(partition_by=[], properties={"delta.enableDeletionVectors": "true"})
+    table.append(flights(*(("JFK", 1, n) for n in range(30))))
+    table.append(flights(*(("EWR", 1, n) for n in range(30))))
+    with table.begin() as tx:
+        tx.delete("origin = 'JFK' AND delay < 3")
+        tx.append(flights(("LAX", 1, 1)))
+    table.overwrite(flights(("BOS", 1, 1)))
+    reader = place.open(consistency=consistency)
+    told = reader.changes(2)
+    counted = {(row["_commit_version"], row["_change_type"]): 0 for row in told.to_pylist()}
+    for row in told.to_pylist():
+        counted[row["_commit_version"], row["_change_type"]] += 1
+    assert counted == {(3, "delete"): 3, (3, "insert"): 1, (4, "delete"): 58, (4, "insert"): 1}
+
+
 def test_contents_are_kept_by_their_bytes(place: Place) -> None:
     log = place.create().access.ours.log
     for version in range(1, 11):

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
-from ..storage.actions import CommitInfo, decode_commit
+from ..storage.actions import CommitInfo, actions_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import ObjectNotFound
 from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.segment import list_versions
+from ..storage.texts import stored_text
 from .content import transactions_of
 
 __all__ = ["IncompleteJoint", "incomplete_joints"]
@@ -64,7 +65,7 @@ def incomplete_joints(stores: Mapping[str, ObjectStore], *, versions: int = _VER
 def _joints(store: ObjectStore, first: int, last: int) -> Iterable[tuple[str, Mapping[str, int]]]:
     for version in range(max(first, 0), last + 1):
         try:
-            actions = decode_commit(store.get(commit_path(version)), name=commit_path(version))
+            actions = actions_of(stored_text(store, commit_path(version)), name=commit_path(version))
         except ObjectNotFound:
             continue  # cleaned up
         info = next((action for action in actions if isinstance(action, CommitInfo)), None)

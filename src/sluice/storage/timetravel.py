@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from .codec import decode, decode_commit
+from .codec import actions_of, decode
 from .constants import ICT_ENABLEMENT_VERSION_KEY
 from .errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
 from .features import in_commit_timestamps
@@ -16,6 +16,7 @@ from .paths import commit_path
 from .records import CommitInfo
 from .replay import ReplayState
 from .segment import LogListing, list_segment, list_versions
+from .texts import Text, lines, stored_text
 
 __all__ = [
     "commit_info",
@@ -31,13 +32,13 @@ __all__ = [
 _FIRST_READ_BYTES = 64 * 1024
 
 
-def read_commit(store: ObjectStore, version: int) -> bytes:
-    """The commit file of a version.
+def read_commit(store: ObjectStore, version: int) -> Text:
+    """The commit file of a version; of a large one where it is.
 
     Raises VersionNotFound for a version beyond the latest or cleaned up, LogGap when commits before and after it are there.
     """
     try:
-        return store.get(commit_path(version))
+        return stored_text(store, commit_path(version))
     except ObjectNotFound as cause:
         commits = sorted(list_versions(store).commits)
         if commits and commits[0] < version < commits[-1]:
@@ -62,7 +63,7 @@ def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
     leading = leading_commit_info(store, version)
     if leading is not None:
         return leading
-    actions = decode_commit(read_commit(store, version), name=commit_path(version))
+    actions = actions_of(read_commit(store, version), name=commit_path(version))
     return next((action for action in actions if isinstance(action, CommitInfo)), None)
 
 
@@ -79,7 +80,7 @@ def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
         return None
     line, newline, _ = start.partition(b"\n")
     if not newline and len(start) == _FIRST_READ_BYTES:
-        line = read_commit(store, version).partition(b"\n")[0]
+        line = next(lines(read_commit(store, version)))
     action = decode(line)
     return action if isinstance(action, CommitInfo) else None
 

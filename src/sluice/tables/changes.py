@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ..coordinator.content import winner_of
 from ..coordinator.kinds import Kind
-from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, decode_commit
+from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
 from ..storage.filetable import add_rows
@@ -161,27 +161,41 @@ class _Piece:
 
 
 def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
-    """What a version changed: deleted rows first."""
-    told = [each for each in actions if isinstance(each, AddCDCFile)]
-    for each in told:
-        yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
+    """What a version changed: deleted rows first. Files that only came, or only went, are not held: there may be millions."""
+    added = removed = told = 0
+    for each in actions:
+        if isinstance(each, AddCDCFile):
+            told += 1
+            yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
+        added += isinstance(each, AddFile) and each.data_change
+        removed += isinstance(each, RemoveFile) and each.data_change
     if told:
         return
-    adds = {each.path: each for each in actions if isinstance(each, AddFile) and each.data_change}
-    removes = {each.path: each for each in actions if isinstance(each, RemoveFile) and each.data_change}
-    copies = not adds.keys() >= removes.keys() and not removes.keys() >= adds.keys() and _changes_rows(version, actions)
-    for path, gone in removes.items():
-        before, after = _as_added(gone, version), adds.get(path)
-        if after is None:
-            yield _Piece(version, time_ms, before, DELETE, copies=copies)
-        elif deleted := _listed(store, after) - _listed(store, gone):
-            yield _Piece(version, time_ms, before, DELETE, deleted, copies)
-    for path, added in adds.items():
-        earlier = removes.get(path)
-        if earlier is None:
-            yield _Piece(version, time_ms, added, INSERT, copies=copies)
-        elif back := _listed(store, earlier) - _listed(store, added):
-            yield _Piece(version, time_ms, added, INSERT, back, copies)
+    both = _paths_of_both(actions, fewer=AddFile if added <= removed else RemoveFile) if added and removed else frozenset[str]()
+    copies = len(both) < min(added, removed) and _changes_rows(version, actions)
+    after = {each.path: each for each in actions if isinstance(each, AddFile) and each.path in both} if both else {}
+    before = {each.path: each for each in actions if isinstance(each, RemoveFile) and each.path in both} if both else {}
+    for gone in actions if removed else ():
+        if not isinstance(gone, RemoveFile) or not gone.data_change:
+            continue
+        if gone.path not in both:
+            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, copies=copies)
+        elif deleted := _listed(store, after[gone.path]) - _listed(store, gone):
+            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, deleted, copies)
+    for new in actions if added else ():
+        if not isinstance(new, AddFile) or not new.data_change:
+            continue
+        if new.path not in both:
+            yield _Piece(version, time_ms, new, INSERT, copies=copies)
+        elif back := _listed(store, before[new.path]) - _listed(store, new):
+            yield _Piece(version, time_ms, new, INSERT, back, copies)
+
+
+def _paths_of_both(actions: Iterable[Action], *, fewer: type[AddFile | RemoveFile]) -> frozenset[str]:
+    """The files that were removed and added again; there are not more of them than of the kind of which there are `fewer`."""
+    paths = {each.path for each in actions if isinstance(each, fewer) and each.data_change}
+    other = RemoveFile if fewer is AddFile else AddFile
+    return frozenset(each.path for each in actions if isinstance(each, other) and each.data_change and each.path in paths)
 
 
 def _changes_rows(version: int, actions: Iterable[Action]) -> bool:
@@ -260,7 +274,7 @@ class _Query:
                 return committer.log.commits(versions)
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
             contents = list(pool.map(lambda version: read_commit(self.access.store, version), versions))
-        return [(v, decode_commit(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
+        return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
 
     def _pieces(self, version: int, actions: Iterable[Action]) -> Iterator[_Piece]:
         info = next((each for each in actions if isinstance(each, CommitInfo)), None)

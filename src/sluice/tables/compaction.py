@@ -51,7 +51,7 @@ _MODES: Final = ("minor", "major")
 _COMPRESSION: Final = "zstd"
 # Bins that are written at once; each holds a row group in memory.
 _WRITERS: Final = 2
-_FILES_PER_COMMIT: Final = 100_000
+_FILES_PER_COMMIT: Final = 50_000
 """What one commit of a compaction replaces at most. Who decides it, adapts it to others or is compared with it holds 1.5 KB for a file."""
 _LOOK_EVERY_S: Final = 2.0
 _PART_OF_TIME: Final = 20
@@ -146,8 +146,7 @@ class _Run:
     def work(self, commit_timeout_s: Timeout) -> Commit | None:
         """Do all of it; the last commit."""
         try:
-            snapshot = self._access.latest()
-            plan = _with_bins(self._checked(snapshot), None)
+            plan = _with_bins(self._checked(self._access.latest()), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
                 _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)

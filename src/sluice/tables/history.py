@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from ..storage.actions import CommitInfo, decode_commit
+from ..storage.actions import CommitInfo, actions_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import LogGap, ObjectNotFound
 from ..storage.paths import commit_path
+from ..storage.texts import stored_text
 from .access import Access
 
 __all__ = ["HistoryEntry", "history"]
@@ -64,7 +65,7 @@ def _info(access: Access, version: int) -> Mapping[str, Any] | None:
         except LogGap:
             return None
     try:
-        actions = decode_commit(access.store.get(commit_path(version)), name=commit_path(version))
+        actions = actions_of(stored_text(access.store, commit_path(version)), name=commit_path(version))
     except ObjectNotFound:
         return None
     return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})

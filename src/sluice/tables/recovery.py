@@ -40,7 +40,7 @@ from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.records import Head, Intent, Rendering, VersionPlan, digest
 from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from ..coordinator.whose import address_text, identity_of, reachable_from
-from ..storage.actions import decode_commit, encode_all
+from ..storage.actions import actions_of, encode_all
 from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
@@ -51,7 +51,7 @@ from ..storage.paths import commit_path
 from ..storage.row_tracking import row_id_high_water_mark
 from ..storage.segment import latest_version, list_versions
 from ..storage.snapshot import Snapshot
-from ..storage.texts import pieces
+from ..storage.texts import pieces, stored_text
 from .access import require_own_coordinator
 from .address import TableAddress
 from .creation import named_after_coordinator
@@ -377,7 +377,7 @@ def _transactions(store: ObjectStore, *, since_ms: int) -> Iterator[tuple[int, S
     """The versions whose commits were written since a time of the store's, and the transactions they list."""
     for version, file in sorted(list_versions(store).commits.items()):
         if file.modified_ms >= since_ms:
-            yield version, winner_of(version, decode_commit(store.get(file.key), name=file.key)).transactions
+            yield version, winner_of(version, actions_of(stored_text(store, file.key), name=file.key)).transactions
 
 
 def _half_done(context: TableContext, store: ObjectStore, last: int) -> Iterator[HalfDone]:
@@ -406,11 +406,11 @@ def _has(context: TableContext, location: str, version: object, transaction_id: 
     try:
         store = context.stores(location)
         try:
-            content = store.get(commit_path(version))
+            content = stored_text(store, commit_path(version))
         except ObjectNotFound:
             cleaned_up = version < min(list_versions(store).commits, default=version)
             return None if cleaned_up else False
-        return winner_of(version, decode_commit(content, name=commit_path(version))).ordinal_of(transaction_id) is not None
+        return winner_of(version, actions_of(content, name=commit_path(version))).ordinal_of(transaction_id) is not None
     except SluiceError as trouble:
         _log.warning("%s could not be looked at: %s", location, trouble)
         return None

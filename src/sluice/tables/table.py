@@ -198,7 +198,7 @@ class Table(TableWrites):
         `where` names partition columns only; files get `target_file_size` (bytes, or a text like "128mb"; the property
         delta.targetFileSize by default). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
 
-        One commit replaces up to 100,000 files, or the files of one partition that are z-ordered; for more there are several, each
+        One commit replaces up to 50,000 files, or the files of one partition that are z-ordered; for more there are several, each
         complete in itself, and the answer is the last of them (`Commit.commits`). With `timeout_s` the call ends in that time: with
         OutcomeUnknown when it was not enough, and whole commits at most. Without it only each commit is bounded, as others are.
         """
