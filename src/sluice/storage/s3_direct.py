@@ -1,4 +1,4 @@
-"""Small PUTs to S3 the short way: signed here, and sent over connections that are kept here.
+"""Small PUTs to S3 the short way: signed here, and sent by urllib3, which boto3 sends by, too.
 
 boto3 works out for every request what hardly ever changes: where the bucket is, which rules, checksums and signatures apply, what the
 headers are. That takes more processor time than all the rest of an append. So a PUT of the ordinary client that succeeded is looked
@@ -12,16 +12,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import select
-import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import HTTPError
 
 from .dataclass import dataclass
 
@@ -51,15 +51,9 @@ _AUTHORIZATION: Final = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)/s3/aws4_request, "
     r"SignedHeaders=(?P<names>[a-z0-9;-]+), Signature=[0-9a-f]{64}"
 )
-_STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3})[ \r]")
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+) *(?=\r\n)", re.IGNORECASE)
-_LAST: Final = re.compile(rb"\r\n(?:connection: *close|transfer-encoding:)", re.IGNORECASE)
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _ANSWER_TIMEOUT_S: Final = 60.0
-_IDLE_MAX_S: Final = 15.0
-"""How long a connection may have been idle to be used again; S3 closes those that are so for some 20 seconds."""
-_ANSWER_BYTES_MAX: Final = 64 << 10
 _CONNECTIONS_MAX: Final = 64
 
 
@@ -133,8 +127,8 @@ class Route:
         prefix = parts.path[: len(parts.path) - len(path)]
         return cls(tls, (parts.hostname, port), host, prefix, scope["region"], sent.get("user-agent", ""))
 
-    def request(self, key: str, data: bytes, credentials: Credentials, now_s: float, *, absent: bool) -> bytes:
-        """A PUT of the object, with `absent` one that replaces nothing, as it goes over the line."""
+    def request(self, key: str, data: bytes, credentials: Credentials, now_s: float, *, absent: bool) -> tuple[str, Mapping[str, str]]:
+        """Path and headers of a PUT of the object, with `absent` of one that replaces nothing."""
         headers = {
             "host": self.host,
             "x-amz-content-sha256": hashlib.sha256(data).hexdigest(),
@@ -147,8 +141,7 @@ class Route:
         path = self.prefix + quote(key, safe="/~")
         headers["authorization"] = signed(credentials, self.region, path, headers)
         headers["user-agent"], headers["content-length"] = self.user_agent, str(len(data))
-        lines = [f"PUT {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        return "\r\n".join(lines).encode("ascii") + data
+        return path, headers
 
 
 def _through_proxy(scheme: str, netloc: str) -> bool:
@@ -162,108 +155,40 @@ class DirectPuts:
         """`credentials` gives those of now, `trusted` says whose certificates count, as the ordinary client has them."""
         self._credentials = credentials
         self._trusted = trusted
-        self._context: ssl.SSLContext | None = None
-        self._routes: dict[str, Route | None] = {}
-        self._idle: dict[Route, deque[tuple[socket.socket, float]]] = {}
+        self._ways: dict[str, tuple[Route, HTTPConnectionPool] | None] = {}
 
     def knows(self, bucket: str) -> bool:
         """Whether it was found out how PUTs get to the bucket, or that they go the ordinary way only."""
-        return bucket in self._routes
+        return bucket in self._ways
 
     def learn(self, bucket: str, key: str, url: str, headers: Mapping[str, str | bytes]) -> None:
         """Take an ordinary PUT that stored the object of this key as the example for others to the bucket."""
         route = Route.of(url, headers, key, self._credentials())
-        if route is not None:
-            self._idle.setdefault(route, deque())
-        self._routes[bucket] = route
+        self._ways[bucket] = None if route is None else (route, self._connections(route))
 
     def unlearn(self, bucket: str) -> None:
         """Leave all PUTs to the bucket to the ordinary client, which did what was refused here."""
-        self._routes[bucket] = None
+        self._ways[bucket] = None
 
     def put(self, bucket: str, key: str, data: bytes, *, absent: bool) -> int | None:
         """The answer's status when it is final: STORED, or ALREADY with `absent`. Another one is to be heard from the ordinary client.
 
         None when there is no way, or no whole answer: the object may have been stored.
         """
-        route, credentials = self._routes.get(bucket), self._credentials()
-        if route is None or credentials is None or not (credentials.token or "x").isprintable():
+        way, credentials = self._ways.get(bucket), self._credentials()
+        if way is None or credentials is None or not (credentials.token or "x").isprintable():
             return None
-        line: socket.socket | None = None
+        route, connections = way
+        path, headers = route.request(key, data, credentials, time.time(), absent=absent)
         try:
-            request = route.request(key, data, credentials, time.time(), absent=absent)
-            line = self._line(route)
-            line.sendall(request)
-            status, reusable = _answer(line)
-        except (OSError, ValueError):  # ValueError: what no request can hold, and certificates that cannot be read
-            status, reusable = None, False
-        if line is not None:
-            if reusable and len(self._idle[route]) < _CONNECTIONS_MAX:
-                self._idle[route].append((line, time.monotonic()))
-            else:
-                line.close()
-        return status
+            answer = connections.urlopen("PUT", path, body=data, headers=headers, retries=False, redirect=False, assert_same_host=False)
+        except (HTTPError, OSError, ValueError):  # ValueError: what no request can hold
+            return None
+        return answer.status
 
-    def __del__(self) -> None:
-        """Close what is idle; in a process forked from this one that closes its own copies only."""
-        for idle in self._idle.values():
-            for line, _ in idle:
-                line.close()
-
-    def _line(self, route: Route) -> socket.socket:
-        idle = self._idle[route]
-        while idle:
-            try:
-                line, since_s = idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if time.monotonic() - since_s < _IDLE_MAX_S and not _heard(line):
-                return line
-            line.close()
-        return self._connected(route)
-
-    def _connected(self, route: Route) -> socket.socket:
-        line = socket.create_connection(route.address, _CONNECT_TIMEOUT_S)
-        try:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if route.tls:
-                self._context = self._context or self._trusted()
-                line = self._context.wrap_socket(line, server_hostname=route.address[0])
-            line.settimeout(_ANSWER_TIMEOUT_S)
-        except BaseException:
-            line.close()
-            raise
-        return line
-
-
-def _heard(line: socket.socket) -> bool:
-    """Whether an idle connection has anything to read: its end, or what nobody asked for."""
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(line, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([line], [], [], 0)[0])
-
-
-def _answer(line: socket.socket) -> tuple[int, bool]:
-    """The status, and whether the connection can be used again. Raises OSError or ValueError where no answer comes."""
-    data = b""
-    while (end := data.find(b"\r\n\r\n")) < 0:
-        data += _more(line, len(data))
-    head, body = data[: end + 2], len(data) - end - 4
-    status, lengths = _STATUS.match(head), _LENGTH.findall(head)
-    if status is None:
-        raise ValueError("this is no answer in HTTP/1.1")
-    if len(lengths) != 1 or _LAST.search(head):
-        return int(status[1]), False
-    while body < int(lengths[0]):
-        body += len(_more(line, body))
-    return int(status[1]), body == int(lengths[0]) and int(status[1]) >= STORED
-
-
-def _more(line: socket.socket, had: int) -> bytes:
-    piece = line.recv(_ANSWER_BYTES_MAX)
-    if not piece or had > _ANSWER_BYTES_MAX:
-        raise ConnectionError("the answer broke off, or does not end")
-    return piece
+    def _connections(self, route: Route) -> HTTPConnectionPool:
+        timeout = Timeout(connect=_CONNECT_TIMEOUT_S, read=_ANSWER_TIMEOUT_S)
+        name, port = route.address
+        if not route.tls:
+            return HTTPConnectionPool(name, port, timeout=timeout, maxsize=_CONNECTIONS_MAX)
+        return HTTPSConnectionPool(name, port, timeout=timeout, maxsize=_CONNECTIONS_MAX, ssl_context=self._trusted())
