@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from sluice.coordinator.conflicts import Finding
-from sluice.coordinator.content import Winner, winner_of
 from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.isolation import IsolationLevel
 from sluice.coordinator.kinds import Kind
 from sluice.coordinator.read_scope import ReadScope
 from sluice.coordinator.rebase import Attempt, meet, meet_all
+from sluice.coordinator.winner import Winner, winner_of
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
 from sluice.storage.memory import MemoryStore
 from sluice.storage.vectors import Rows, plan_vector, read_vector

@@ -10,11 +10,13 @@ from typing import Any
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.joint_records import Joint, JointTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.coordinator.records import Head, digest
 from sluice.coordinator.store import Create
 from sluice.storage.memory import MemoryStore
 

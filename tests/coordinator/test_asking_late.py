@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.coordinator.clock import Deadline, SystemClock, bounding
-from sluice.coordinator.content import Winner
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.identity import another_id, made_ms, new_client, new_id, new_plan_id, owner_of
 from sluice.coordinator.memory import Call
 from sluice.coordinator.presence import Presence
 from sluice.coordinator.ratified import RatifiedLog
+from sluice.coordinator.winner import Winner
 from sluice.storage.errors import Unavailable
 
 from .world import QUICK, Client, World, append_intent

@@ -21,9 +21,9 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     ProtocolChangedException,
 )
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Footprint
 from sluice.coordinator.store import Create
 from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailable
 from sluice.storage.paths import commit_path

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from sluice.coordinator.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
-from sluice.coordinator.content import Winner
 from sluice.coordinator.errors import ConcurrentModification
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.isolation import IsolationLevel, table_isolation
 from sluice.coordinator.kinds import Kind
-from sluice.coordinator.outcomes import refusal_error
-from sluice.coordinator.records import Footprint
+from sluice.coordinator.refusal import refusal_error
+from sluice.coordinator.winner import Winner
 from sluice.storage.actions import AddFile, Metadata, Protocol, RemoveFile
 from sluice.storage.errors import InvalidRequest
 

@@ -13,9 +13,10 @@ from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
 from sluice.coordinator.fields import MalformedRecord
 from sluice.coordinator.formats import INTENT_FORMAT, Release
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.layout import SlotName
-from sluice.coordinator.outcomes import withdrawal
-from sluice.coordinator.records import BatchRecord, Head, Intent, Published
+from sluice.coordinator.records import BatchRecord, Head, Published
+from sluice.coordinator.refusal import withdrawal
 from sluice.coordinator.store import ANY_VERSION
 
 from .world import DIRECT, QUICK, Client, World, append_intent, prune, rewrite_intent

@@ -9,7 +9,7 @@ import pytest
 from sluice.coordinator.claims import Claim, claim_slot, move_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.identity import new_client, new_id, owner_of
-from sluice.coordinator.records import Intent
+from sluice.coordinator.intent import Intent
 from sluice.tables import vacuum
 
 from .world import QUICK, Client, World, append_intent

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator.content import Member, Winner
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Footprint, Head, Intent
+from sluice.coordinator.records import Head
 from sluice.coordinator.resolve import Decision, Queued, groupable, resolve, window_start
+from sluice.coordinator.winner import Member, Winner
 from sluice.storage.actions import Metadata
 from sluice.storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, StorageUnavailable
 

@@ -15,13 +15,14 @@ import pytest
 from sluice.coordinator import resolve as resolving
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.content import Member
 from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import BatchRecord, Footprint, Head, Rendering, VersionPlan
+from sluice.coordinator.records import BatchRecord, Head, Rendering, VersionPlan
 from sluice.coordinator.resolve import Queued, resolve
+from sluice.coordinator.winner import Member
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.paths import commit_path
 

@@ -15,7 +15,6 @@ import pytest
 
 from sluice.coordinator import joint_resolve
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.content import Member
 from sluice.coordinator.errors import (
     ConcurrentDeleteReadException,
     ConcurrentModification,
@@ -25,14 +24,18 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     Refused,
 )
+from sluice.coordinator.fields import MalformedRecord
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.joint_decide import JointDecider, JointSlot
 from sluice.coordinator.joint_records import TABLES_MAX, Joint, JointTable
 from sluice.coordinator.joint_resolve import CLOSED, SIBLINGS
 from sluice.coordinator.memory import Call, Fault
 from sluice.coordinator.outcomes import Commit
-from sluice.coordinator.records import Footprint, Intent, MalformedRecord, digest
+from sluice.coordinator.records import digest
 from sluice.coordinator.resolve import Queued, resolve
 from sluice.coordinator.store import Create, Write
+from sluice.coordinator.winner import Member
 from sluice.storage.errors import InvariantBroken
 
 from .joint_world import JointClient, JointWorld, soon

@@ -11,9 +11,11 @@ import pytest
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.content import version_digest
 from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.outcomes import withdrawal
-from sluice.coordinator.records import BatchRecord, Footprint, Intent, digest
+from sluice.coordinator.records import BatchRecord, digest
+from sluice.coordinator.refusal import withdrawal
 from sluice.coordinator.store import Create, Write
 from sluice.coordinator.tree import Tree
 from sluice.storage.paths import commit_path

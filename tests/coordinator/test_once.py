@@ -10,10 +10,11 @@ import pytest
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import ConcurrentModification
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.records import BatchRecord, Intent, Rendering, Verdict
+from sluice.coordinator.records import BatchRecord, Rendering, Verdict
 from sluice.coordinator.store import Create
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.paths import commit_path

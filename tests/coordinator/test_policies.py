@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.content import Winner, winner_of
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.isolation import ConflictPolicy
-from sluice.coordinator.kinds import Kind
+from sluice.coordinator.kinds import Kind, class_of
 from sluice.coordinator.policies import (
     MATRICES,
     OK,
     REFUSED,
     REPLACES,
-    class_of,
     common_partition,
     conflicting_class,
     outcome,
@@ -28,7 +27,7 @@ from sluice.coordinator.policies import (
     refuses,
     word_of,
 )
-from sluice.coordinator.records import Footprint
+from sluice.coordinator.winner import Winner, winner_of
 from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 
 DOCUMENTED = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sluice.coordinator.conflicts import Encounter, check
-from sluice.coordinator.content import Winner
 from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.kinds import Kind
+from sluice.coordinator.winner import Winner
 
 from .world import add
 

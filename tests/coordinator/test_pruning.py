@@ -12,11 +12,12 @@ from sluice.coordinator import publisher
 from sluice.coordinator.bootstrap import make_tree
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import ConcurrentModification, NotCommitted, TreeReplaced, Withdrawn
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.layout import newest_first
 from sluice.coordinator.memory import Call, Fault, MemoryCoordination
-from sluice.coordinator.outcomes import withdrawal
 from sluice.coordinator.pruning import forget as forget_old
-from sluice.coordinator.records import Head, Intent
+from sluice.coordinator.records import Head
+from sluice.coordinator.refusal import withdrawal
 from sluice.coordinator.store import Delete, Write
 from sluice.coordinator.tree import Tree
 from sluice.storage.memory import MemoryStore

@@ -12,20 +12,13 @@ import pytest
 from sluice.coordinator.claims import Claim, claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.fields import MalformedRecord
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call
 from sluice.coordinator.outcomes import settle
-from sluice.coordinator.records import (
-    NO_SLOT,
-    BatchRecord,
-    Intent,
-    MalformedRecord,
-    Published,
-    Refusal,
-    Rendering,
-    Verdict,
-    VersionPlan,
-)
+from sluice.coordinator.records import NO_SLOT, BatchRecord, Published, Rendering, Verdict, VersionPlan
+from sluice.coordinator.refusal import Refusal
 from sluice.coordinator.store import Delete, Write
 from sluice.storage.errors import ObjectNotFound, Unavailable
 from sluice.storage.paths import commit_path, staged_path

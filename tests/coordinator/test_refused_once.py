@@ -9,7 +9,7 @@ import pytest
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.errors import Refused
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Refusal
+from sluice.coordinator.refusal import Refusal
 from sluice.coordinator.resolve import _Resolution
 
 from .joint_world import JointWorld

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.coordinator.content import Member, render
+from sluice.coordinator.content import render
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Footprint, Head, Intent, Rendering
+from sluice.coordinator.records import Head, Rendering
 from sluice.coordinator.resolve import Decision, Queued, resolve
+from sluice.coordinator.winner import Member
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
 from sluice.storage.row_tracking import ROW_TRACKING_DOMAIN
 from sluice.storage.texts import lines

@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 from sluice.coordinator.conflicts import Finding
-from sluice.coordinator.content import Winner, winner_of
 from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.isolation import IsolationLevel
 from sluice.coordinator.kinds import Kind
 from sluice.coordinator.rebase import Attempt, meet_all
+from sluice.coordinator.winner import Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
 from sluice.storage.errors import MissingObject
 from sluice.storage.lineage import Moved, with_moves

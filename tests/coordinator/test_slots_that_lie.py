@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.records import Intent
+from sluice.coordinator.intent import Intent
 from sluice.storage.actions import encode_all
 from sluice.storage.paths import staged_path
 

@@ -14,13 +14,15 @@ from sluice.coordinator.bootstrap import make_tree
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.formats import Release
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination, MemorySession
 from sluice.coordinator.outcomes import Commit
 from sluice.coordinator.pruning import spare
-from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.coordinator.records import Head, digest
 from sluice.coordinator.store import Delete
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
 from sluice.storage.memory import MemoryStore

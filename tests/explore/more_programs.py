@@ -8,14 +8,15 @@ from typing import Any
 from sluice.coordinator.clock import Deadline
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import ClientName
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.lease_queue import LeaseHome, Wanted
 from sluice.coordinator.lease_records import EXCLUSIVE, Place
 from sluice.coordinator.leases import acquire, paths_of
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.outcomes import withdrawal
 from sluice.coordinator.presence import Presence
-from sluice.coordinator.records import ClientName, Footprint
+from sluice.coordinator.refusal import withdrawal
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
 from sluice.tables.access import Access

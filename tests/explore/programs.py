@@ -10,10 +10,12 @@ from sluice.coordinator.clock import Deadline
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import ClientName, Intent
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import ClientName, Footprint, Head, Intent, digest
+from sluice.coordinator.records import Head, digest
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.errors import Unavailable
 

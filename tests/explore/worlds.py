@@ -14,11 +14,12 @@ from sluice.coordinator.bootstrap import make_tree
 from sluice.coordinator.clock import Deadline
 from sluice.coordinator.committer import Committer
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.lease_records import Place
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import MemoryCoordination
-from sluice.coordinator.records import Footprint, Head
+from sluice.coordinator.records import Head
 from sluice.storage.memory import MemoryStore
 from sluice.storage.objects import ObjectStore
 from sluice.tables import creation

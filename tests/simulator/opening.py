@@ -12,10 +12,10 @@ import sluice
 from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.formats import Release
+from sluice.coordinator.intent import ClientName
 from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.presence import Presence
-from sluice.coordinator.records import ClientName
 from sluice.storage.constants import COORDINATOR_KEY
 from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
 from sluice.storage.objects import ObjectStore

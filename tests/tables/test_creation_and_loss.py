@@ -18,9 +18,11 @@ from sluice.coordinator.bootstrap import check_tree, make_tree, remove_new_tree
 from sluice.coordinator.claims import claim_slot
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.context import TableContext
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.coordinator.records import Head, digest
 from sluice.coordinator.store import Delete, Op
 from sluice.storage.errors import SluiceError, StorageUnavailable
 from sluice.storage.memory import MemoryStore

@@ -17,10 +17,12 @@ from sluice import Table
 from sluice.coordinator.clock import Deadline, SystemClock
 from sluice.coordinator.connect import close_all, connect
 from sluice.coordinator.errors import NotCommitted
+from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.intent import Intent
 from sluice.coordinator.layout import SlotName, TableTree, VerdictName
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.outcomes import Outcome
-from sluice.coordinator.records import Footprint, Head, Intent, digest
+from sluice.coordinator.records import Head, digest
 from sluice.storage.actions import (
     Action,
     CommitInfo,

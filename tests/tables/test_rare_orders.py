@@ -19,7 +19,7 @@ from sluice.coordinator.joint_resolve import closed
 from sluice.coordinator.layout import RECOVERING, TableTree
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.outcomes import refusal_error
+from sluice.coordinator.refusal import refusal_error
 from sluice.coordinator.store import Delete
 from sluice.storage.memory import MemoryStore
 from sluice.storage.paths import commit_path

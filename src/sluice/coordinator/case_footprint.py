@@ -18,12 +18,12 @@ from ..storage.predicate import Predicate
 from ..storage.replay import ReplayState
 from ..storage.schema import StructField, StructType, schema_to_json, to_arrow
 from .cases import Case
-from .content import Winner, winner_of
 from .footprint import Footprint
 from .isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
-from .kinds import Kind
-from .policies import class_of, partition_key
+from .kinds import Kind, class_of
+from .policies import partition_key
 from .read_scope import ReadScope
+from .winner import Winner, winner_of
 
 __all__ = ["BACKFILLS", "CaseTable", "footprint_of_case", "named_operation", "winner_of_case"]
 

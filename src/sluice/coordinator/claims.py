@@ -13,8 +13,9 @@ from .context import TableContext
 from .errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
 from .faults import point
 from .formats import INTENT_FORMAT
+from .intent import Intent
 from .layout import SlotName, TableTree
-from .records import Head, Intent, Published
+from .records import Head, Published
 from .store import ApplyRefused, Create, Delete, ReplyLost, Write
 
 _PAUSE_S = 0.1

@@ -28,7 +28,9 @@ from .context import TableContext, TableState
 from .direct import ratify_directly
 from .errors import CoordinatorUnavailable, NotCommitted, TransactionExpired, UnknownFormat
 from .faults import point
+from .fields import MalformedRecord
 from .identity import another_id
+from .intent import Intent
 from .joint import Joints
 from .layout import VerdictName
 from .lease_guard import LeaseGuard
@@ -37,7 +39,8 @@ from .patience import Patience
 from .publisher import Publisher
 from .queued import batch_of, ratifying_ops, read_queue, record_name, with_winners
 from .ratified import RatifiedLog, store_objects
-from .records import BatchRecord, Head, Intent, MalformedRecord, Published, Refusal, is_batch, read_intent
+from .records import BatchRecord, Head, Published, is_batch, read_intent
+from .refusal import Refusal
 from .resolve import Queued, groupable, resolve
 from .store import ApplyRefused, Check, Node, ReplyLost
 

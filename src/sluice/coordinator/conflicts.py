@@ -22,14 +22,14 @@ from ..storage.errors import UnsupportedFeature
 from ..storage.features import check_writable
 from ..storage.metadata_change import is_harmless
 from ..storage.row_tracking import ROW_TRACKING_DOMAIN
-from .content import Winner
 from .footprint import Footprint
 from .isolation import ConflictPolicy, IsolationLevel
 from .kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
-from .records import Refusal
+from .refusal import Refusal
 from .times import text_of
+from .winner import Winner
 
 __all__ = [
     "APPENDED",

@@ -17,11 +17,12 @@ from .clock import Clock, SystemClock, require_time_left
 from .errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced
 from .formats import Release
 from .identity import another_id, owner_of
+from .intent import ClientName
 from .layout import TableTree
 from .limits import Limits
 from .presence import Presence
 from .protocol import require_protocol
-from .records import ClientName, Head, Published, Rendering
+from .records import Head, Published, Rendering
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
 
 __all__ = ["TableContext", "TableState", "is_closed"]

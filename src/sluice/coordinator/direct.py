@@ -14,15 +14,17 @@ from dataclasses import replace
 from ..storage.dataclass import dataclass
 from ..storage.texts import Text
 from .claims import undecided
-from .content import Member, render, version_digest
+from .content import render, version_digest
 from .context import TableContext, TableState
 from .faults import point
+from .intent import Intent
 from .layout import VerdictName
 from .lease_guard import LeaseGuard, LeaseView
 from .ratified import RatifiedLog, store_objects
-from .records import NO_SLOT, BatchRecord, Head, Intent, is_batch
+from .records import NO_SLOT, BatchRecord, Head, is_batch
 from .resolve import Queued, resolve, window_start
 from .store import ApplyRefused, Create, Op, ReplyLost, Write
+from .winner import Member
 
 __all__ = ["Direct", "ratify_directly"]
 

@@ -20,11 +20,11 @@ from .case_footprint import BACKFILLS, CaseTable, footprint_of_case, named_opera
 from .case_lineage import is_z_order, with_lineage
 from .cases import Case
 from .conflicts import Finding, effective_level, refusal
-from .content import Winner, winner_of
 from .footprint import Footprint
 from .isolation import IsolationLevel
 from .rebase import Attempt, meet
-from .records import Refusal
+from .refusal import Refusal
+from .winner import Winner, winner_of
 
 __all__ = ["Explanation", "explain"]
 

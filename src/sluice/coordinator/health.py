@@ -21,8 +21,9 @@ from .connect import connect, hosts_of
 from .ensemble import Server, ask_servers, await_sync
 from .errors import UnknownFormat
 from .fields import MalformedRecord
+from .intent import Intent
 from .layout import TABLES, TableTree, VerdictName
-from .records import BatchRecord, Head, Intent, Published
+from .records import BatchRecord, Head, Published
 from .store import CoordinationStore, Create, Delete
 from .zookeeper_trust import Trust
 

@@ -19,13 +19,15 @@ from .claims import Claim, admitting, find_slot, in_doubt, require_time, too_lat
 from .clock import Deadline, Event, bounded_s
 from .errors import CoordinatorUnavailable, NotCommitted, UnknownFormat
 from .faults import point
+from .intent import Intent
 from .joint_decide import JointDecider, JointSlot, Neighbours
 from .joint_records import Joint, JointTable
 from .joint_resolve import closed
 from .layout import SlotName
-from .outcomes import Commit, Outcome, forgotten, refusal_error, settle
+from .outcomes import Commit, Outcome, settle
 from .patience import Patience
-from .records import Head, Intent, Published, Refusal
+from .records import Head, Published
+from .refusal import Refusal, forgotten, refusal_error
 from .resolve import Queued
 from .store import ApplyRefused, Create, Op, ReplyLost
 

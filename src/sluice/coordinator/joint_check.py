@@ -17,7 +17,7 @@ from ..storage.objects import ObjectStore
 from ..storage.paths import commit_path
 from ..storage.segment import list_versions
 from ..storage.texts import stored_text
-from .content import transactions_of
+from .winner import transactions_of
 
 __all__ = ["IncompleteJoint", "incomplete_joints"]
 

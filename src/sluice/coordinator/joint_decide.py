@@ -25,12 +25,15 @@ from .claims import undecided
 from .clock import Deadline
 from .context import TableState
 from .faults import point
+from .fields import MalformedRecord
+from .intent import Intent
 from .joint_records import Joint, JointTable
 from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
 from .layout import SlotName, TableTree
 from .queued import WINDOW_VERSIONS_MAX, batch_of, queued_in, ratifying_ops, record_name, with_winners
 from .ratified import store_objects
-from .records import NO_SLOT, BatchRecord, Head, Intent, MalformedRecord, Refusal, Verdict, is_batch, read_intent
+from .records import NO_SLOT, BatchRecord, Head, Verdict, is_batch, read_intent
+from .refusal import Refusal
 from .resolve import Decision, Queued
 from .store import ApplyRefused, Node, Op, ReplyLost
 

@@ -14,12 +14,13 @@ from ..storage.actions import DeletionVector
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvariantBroken
 from ..storage.vectors import Rows
-from .content import Winner
 from .lease_guard import LeaseView
 from .limits import Limits
-from .records import Head, Refusal, Verdict
+from .records import Head, Verdict
+from .refusal import Refusal
 from .resolve import Decision, Queued, resolve
 from .rows import VectorLookup
+from .winner import Winner
 
 __all__ = ["CLOSED", "SIBLINGS", "Part", "closed", "lacks_siblings", "refused", "resolve_joint"]
 

@@ -14,10 +14,10 @@ from typing import Final
 from ..storage.dataclass import dataclass
 from ..storage.errors import NotATable, Unavailable
 from .context import TableContext
+from .intent import Intent
 from .lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
 from .lease_scopes import reads_in, scopes_meet, writes_in
-from .outcomes import refusal_error
-from .records import Intent, Refusal
+from .refusal import Refusal, refusal_error
 from .store import ANY_VERSION, ApplyRefused, Check, Node, NodeExists, NoNode, Op, ReplyLost
 from .times import text_of
 

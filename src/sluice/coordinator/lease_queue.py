@@ -27,10 +27,10 @@ from ..storage.errors import NotATable, Unavailable
 from .clock import Clock, Deadline, SystemClock, bounding
 from .deadlocks import find_cycle
 from .errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
+from .intent import ClientName
 from .lease_guard import breaker, held_facts, held_in_words
 from .lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from .lease_scopes import clash
-from .records import ClientName
 from .store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
 
 __all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]

@@ -18,8 +18,8 @@ import orjson
 
 from ..storage.dataclass import dataclass
 from .fields import MalformedRecord, load, strings, typed
+from .intent import ClientName
 from .lease_places import NAMES, LeaseName, Place
-from .records import ClientName
 
 __all__ = [
     "EXCLUSIVE",

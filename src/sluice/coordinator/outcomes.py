@@ -8,18 +8,17 @@ from typing import Final
 
 from ..storage.dataclass import dataclass
 from ..storage.errors import LogGap, SluiceError, Unavailable
-from . import errors as committing
 from .claims import Claim
 from .clock import Deadline, bounded_s, require_time_left
 from .context import TableContext
-from .errors import NotCommitted, Refused
 from .identity import made_ms
 from .layout import VerdictName
 from .pruning import find_put_away
 from .ratified import RatifiedLog
-from .records import BatchRecord, Published, Refusal, Verdict
+from .records import BatchRecord, Published, Verdict
+from .refusal import Refusal, forgotten, refusal_error
 
-__all__ = ["Commit", "Outcome", "Verdicts", "forgotten", "refusal_error", "settle", "withdrawal"]
+__all__ = ["Commit", "Outcome", "Verdicts", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +65,6 @@ class Outcome:
     def refused(error: SluiceError) -> Outcome:
         """Refused; `error` is what its owner was (or would have been) told."""
         return Outcome("refused", error=error)
-
-
-def withdrawal(transaction_id: str) -> Refusal:
-    """Why a transaction is refused that its owner takes back."""
-    return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
-
-
-def _winner(refusal: Refusal) -> dict[str, object]:
-    """Who made the commit that came first, as attributes of the error."""
-    winner = refusal.facts.get("winner")
-    if not isinstance(winner, Mapping):
-        return {}
-    return {f"winning_{name}": winner.get(name) for name in ("application", "host", "pid", "transaction_id", "time_ms")}
-
-
-def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
-    """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
-    cls = getattr(committing, refusal.error, Refused)
-    if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
-        cls = Refused
-    return cls(
-        refusal.message,
-        rule=refusal.rule,
-        winning_version=refusal.winning_version,
-        winning_operation=refusal.winning_operation,
-        **_winner(refusal),
-        transaction_id=transaction_id,
-        facts=dict(refusal.facts),
-        filed=filed,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +248,6 @@ class Verdicts:
                 return None  # a version is not older than its transactions, and these were claimed before this one was begun
             version -= 1
         return None
-
-
-def forgotten(transaction_id: str) -> Refusal:
-    """What is left of a refusal whose record was pruned."""
-    return Refusal("forgotten", "Refused", f"transaction {transaction_id} was refused; the reason is no longer kept")
 
 
 def _forgotten(claim: Claim) -> Verdict:

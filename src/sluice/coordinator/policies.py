@@ -7,27 +7,24 @@ matrices below are those of MaxCompute's documentation, cell by cell. Pure: no I
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
 from ..storage.actions import AddFile, RemoveFile
+from .footprint import Footprint
 from .isolation import ConflictPolicy
 from .kinds import Kind
-from .records import Footprint
-
-if TYPE_CHECKING:
-    from .content import Winner
+from .winner import Winner
 
 __all__ = [
     "MATRICES",
     "OK",
     "REFUSED",
     "REPLACES",
-    "class_of",
     "common_partition",
     "conflicting_class",
     "outcome",
@@ -84,10 +81,6 @@ _COMPACTIONS: Final[Mapping[ConflictPolicy, Mapping[Kind, str]]] = {
     ConflictPolicy.MAXCOMPUTE_DELTA: {Kind.MINOR: "MINOR_COMPACT", Kind.MAJOR: "MAJOR_COMPACT"},
 }
 
-# Operations of Delta's commitInfo that say more than the actions do; of others the actions tell what they did.
-_REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
-_CHANGING: Final = ("DELETE", "UPDATE", "MERGE")
-
 
 def word_of(policy: ConflictPolicy, kind: Kind) -> str | None:
     """What a policy's matrix calls a kind of operation; None for what no matrix speaks of."""
@@ -103,25 +96,6 @@ def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
 def refuses(policy: ConflictPolicy, earlier: Kind, later: Kind) -> bool:
     """Whether the later of two operations on one partition is refused."""
     return outcome(policy, earlier, later) == REFUSED
-
-
-def class_of(operation: str, adds: Collection[AddFile], removes: Collection[RemoveFile], *, mode: str = "") -> Kind:
-    """The kind of a commit that does not say it: by its operation, its write mode (as commitInfo names them) and its actions."""
-    name = operation.upper()
-    if name.startswith(_REPLACING):
-        return Kind.OVERWRITE
-    if not adds and not removes:
-        return Kind.OTHER
-    if not any(add.data_change for add in adds) and not any(remove.data_change for remove in removes):
-        return Kind.MAJOR if name.startswith("REORG") else Kind.MINOR
-    removed = {remove.path for remove in removes}
-    if name.startswith(_CHANGING) or any(add.path in removed for add in adds):
-        return Kind.CHANGE
-    if mode.lower() == "overwrite" or not adds:
-        return Kind.OVERWRITE
-    if not removes:
-        return Kind.APPEND
-    return Kind.OVERWRITE if name == "WRITE" else Kind.CHANGE
 
 
 def partition_key(values: Mapping[str, str | None]) -> str:

@@ -10,15 +10,17 @@ from typing import Final
 from ..storage.errors import BadChecksum, CorruptLogFile, LogGap, MissingObject
 from ..storage.texts import Text
 from .claims import undecided
-from .content import Member, Winner, render, version_digest
+from .content import render, version_digest
 from .context import TableContext, TableState
 from .errors import UnknownFormat
+from .fields import MalformedRecord
 from .layout import SlotName, VerdictName
 from .ratified import RatifiedLog, staged_actions
-from .records import NO_SLOT, BatchRecord, Head, MalformedRecord, Rendering, read_intent
+from .records import NO_SLOT, BatchRecord, Head, Rendering, read_intent
 from .resolve import Decision, Queued, window_start, windows_of
 from .soundness import require_readable, require_sound
 from .store import Create, Node, Op, Write
+from .winner import Member, Winner
 
 __all__ = ["WINDOW_VERSIONS_MAX", "batch_of", "queued_in", "ratifying_ops", "read_queue", "record_name", "with_winners"]
 

@@ -17,14 +17,17 @@ from ..storage.paths import commit_path
 from ..storage.texts import Text, put_text, stored_text
 from ..storage.vectors import Rows, read_vector
 from .clock import Deadline, bounded_s, within_this_call
-from .content import Member, Winner, render, version_digest, winner_of
+from .content import render, version_digest
 from .context import TableContext
 from .errors import UnknownFormat
+from .fields import MalformedRecord
 from .formats import require_number
+from .intent import Intent
 from .layout import SlotName, VerdictName
 from .limits import STAGED_BYTES_MAX
-from .records import NO_SLOT, BatchRecord, Intent, MalformedRecord, Rebased, VersionPlan, digest
+from .records import NO_SLOT, BatchRecord, Rebased, VersionPlan, digest
 from .removed_files import RemovedFiles
+from .winner import Member, Winner, winner_of
 
 __all__ = ["RatifiedLog", "staged_actions", "store_objects"]
 

@@ -21,14 +21,14 @@ from ..storage.lineage import moved_rows
 from ..storage.texts import Text, spooled
 from ..storage.vectors import Rows
 from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
-from .content import Member, Winner
 from .footprint import OWN_PARTITIONS, Footprint
+from .intent import Intent
 from .isolation import ConflictPolicy, IsolationLevel
 from .kinds import Kind
 from .policies import partition_key
 from .read_scope import ReadScope
-from .records import Intent
 from .rows import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
+from .winner import Member, Winner
 
 __all__ = ["Attempt", "meet", "meet_all"]
 

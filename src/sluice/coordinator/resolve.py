@@ -17,16 +17,19 @@ from ..storage.paths import staged_path
 from ..storage.texts import Text, pieces
 from ..storage.vectors import Rows
 from .conflicts import Finding, refusal, version_taken
-from .content import Member, Winner, render, winner_of
+from .content import render
+from .intent import Intent
 from .isolation import ConflictPolicy
 from .joint_records import Joint
 from .lease_guard import NO_LEASES, LeaseView
 from .limits import Limits
 from .rebase import Attempt, meet
-from .records import Head, Intent, Rebased, Refusal, Rendering, Verdict, VersionPlan, digest
+from .records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
+from .refusal import Refusal
 from .row_ids import RowCountMissing, rows_to_number
 from .rows import VectorLookup
 from .soundness import UNJUDGEABLE, brief
+from .winner import Member, Winner, winner_of
 
 __all__ = ["DETACHED", "Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
 

@@ -24,7 +24,7 @@ from ..storage.lineage import Moved, moved_from, moved_rows, with_base
 from ..storage.removals import removal
 from ..storage.vectors import Rows, from_text, plan_vector, to_text
 from ..storage.wide_stats import record_count, wide
-from .content import Winner
+from .winner import Winner
 
 __all__ = ["Merge", "VectorLookup", "lost_rows", "merge", "replace_all", "rows_moved", "united"]
 

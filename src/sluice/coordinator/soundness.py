@@ -42,9 +42,10 @@ from ..storage.vectors import inline_rows, vector_key
 from ..storage.wide_stats import record_count
 from .fields import MalformedRecord
 from .footprint import Footprint
+from .intent import Intent
 from .kinds import Kind
 from .policies import partition_key
-from .records import Intent, Refusal
+from .refusal import Refusal
 
 __all__ = ["INTENT_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
 

@@ -19,8 +19,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.content import winner_of
 from ..coordinator.kinds import Kind
+from ..coordinator.winner import winner_of
 from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..coordinator.connect import connect
 from ..coordinator.context import TableContext
+from ..coordinator.intent import ClientName
 from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
 from ..coordinator.presence import presence_of
-from ..coordinator.records import ClientName
 from ..storage.location import open_store
 from .address import TableAddress
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..coordinator.content import Winner
 from ..coordinator.errors import HalfCommitted
 from ..coordinator.outcomes import Commit
+from ..coordinator.winner import Winner
 from ..storage.errors import LogGap
 from ..storage.segment import list_versions
 from ..storage.snapshot import Snapshot

@@ -23,8 +23,7 @@ from typing import Final, Generic, TypeVar
 
 from ..coordinator.clock import Timeout
 from ..coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
-from ..coordinator.outcomes import refusal_error, withdrawal
-from ..coordinator.records import Refusal
+from ..coordinator.refusal import Refusal, refusal_error, withdrawal
 from ..storage.errors import InvalidRequest, Unavailable
 
 __all__ = ["OpenTransaction"]

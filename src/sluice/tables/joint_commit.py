@@ -10,11 +10,12 @@ from ..coordinator.address import Address
 from ..coordinator.clock import Deadline, Timeout, bounding
 from ..coordinator.committer import Committer
 from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, NotCommitted, Refused
+from ..coordinator.intent import Intent
 from ..coordinator.joint import naming
 from ..coordinator.joint_resolve import CLOSED
 from ..coordinator.outcomes import Commit
 from ..coordinator.rebase import Attempt
-from ..coordinator.records import Head, Intent
+from ..coordinator.records import Head
 from ..coordinator.turns import Turn
 from ..storage.errors import InvalidRequest
 from .access import Access

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..coordinator.content import Winner
+from ..coordinator.winner import Winner
 from ..storage.errors import SluiceError
 from ..storage.filetable import add_rows
 from ..storage.predicate import Predicate

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..coordinator.conflicts import Finding
-from ..coordinator.content import Winner
 from ..coordinator.errors import ConcurrentModification
 from ..coordinator.footprint import Footprint
 from ..coordinator.read_scope import ReadScope
 from ..coordinator.rebase import meet
+from ..coordinator.winner import Winner
 from ..storage.actions import AddFile
 from ..storage.errors import SluiceError
 from .access import Access

@@ -29,17 +29,19 @@ from ..coordinator.address import Address
 from ..coordinator.bootstrap import check_tree, make_tree, only_begun, remove_new_tree
 from ..coordinator.clock import Clock
 from ..coordinator.connect import visiting
-from ..coordinator.content import Member, render, winner_of
+from ..coordinator.content import render
 from ..coordinator.context import TableContext
 from ..coordinator.dropping import remove_closed_tree
 from ..coordinator.errors import CoordinatorUnavailable, SessionLost
 from ..coordinator.footprint import Footprint
 from ..coordinator.identity import id_in
+from ..coordinator.intent import Intent
 from ..coordinator.layout import RECOVERING
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..coordinator.records import Head, Intent, Rendering, VersionPlan, digest
+from ..coordinator.records import Head, Rendering, VersionPlan, digest
 from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from ..coordinator.whose import address_text, identity_of, reachable_from
+from ..coordinator.winner import Member, winner_of
 from ..storage.actions import actions_of, encode_all
 from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ..storage.dataclass import dataclass

@@ -16,7 +16,7 @@ from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.instants import version_beside, versions_together
 from ..coordinator.joint import naming
 from ..coordinator.outcomes import Commit
-from ..coordinator.records import Refusal
+from ..coordinator.refusal import Refusal
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.location import normalise

@@ -17,7 +17,7 @@ from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.isolation import stricter, table_isolation, table_policy
 from ..coordinator.kinds import Kind
 from ..coordinator.outcomes import Commit
-from ..coordinator.records import Refusal
+from ..coordinator.refusal import Refusal
 from ..storage.actions import Action, AddFile, Txn
 from ..storage.errors import InvalidRequest
 from ..storage.predicate import Predicate

@@ -8,19 +8,21 @@ from typing import Any
 
 from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..coordinator.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
-from ..coordinator.content import Winner
 from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, TransactionExpired
 from ..coordinator.faults import point
+from ..coordinator.intent import Intent
 from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
 from ..coordinator.kinds import Kind
 from ..coordinator.limits import Limits
-from ..coordinator.outcomes import Commit, refusal_error
+from ..coordinator.outcomes import Commit
 from ..coordinator.ratified import store_objects
 from ..coordinator.rebase import Attempt, meet
-from ..coordinator.records import Head, Intent, digest
+from ..coordinator.records import Head, digest
+from ..coordinator.refusal import refusal_error
 from ..coordinator.reserved import turns_of_thread
 from ..coordinator.resolve import DETACHED
 from ..coordinator.turns import Turn
+from ..coordinator.winner import Winner
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, Txn, encode
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, LogGap
