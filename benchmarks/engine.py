@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.engine --commits 10000 --files 10`` makes a history of that many commits, each with that many added files
 (every tenth removes one too), and lets several kinds of transaction meet it through the pure engine that decides every commit
-(`coordinator.rebase`). No coordinator, no store and no file of data has a part in it. The history's commits and the
+(`coordinator.rules.rebase`). No coordinator, no store and no file of data has a part in it. The history's commits and the
 transaction's conditions are parsed beforehand; what that took is told apart.
 
 Every verdict is compared with the one that the history was made for. One JSON object per measurement goes to standard
@@ -24,16 +24,16 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from sluice.coordinator.conflicts import Finding
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import IsolationLevel
-from sluice.coordinator.kinds import Kind
-from sluice.coordinator.read_scope import ReadScope
-from sluice.coordinator.rebase import Attempt, meet, meet_all
-from sluice.coordinator.winner import Winner, winner_of
+from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.read_scope import ReadScope
+from sluice.coordinator.rules.rebase import Attempt, meet, meet_all
+from sluice.coordinator.rules.winner import Winner, winner_of
 from sluice.storage.actions import AddFile, DeletionVector, RemoveFile, decode_commit, encode_all
-from sluice.storage.memory import MemoryStore
-from sluice.storage.vectors import Rows, plan_vector, read_vector
+from sluice.storage.data.vectors import Rows, plan_vector, read_vector
+from sluice.storage.stores.memory import MemoryStore
 
 from .report import percentile, warn_when_busy
 

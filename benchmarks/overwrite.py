@@ -36,10 +36,10 @@ import pyarrow as pa
 
 import sluice
 from sluice.storage.actions import Action, AddFile, CommitInfo, Metadata, Protocol, encode_all
-from sluice.storage.checkpoint_writer import write_checkpoint
-from sluice.storage.local import LocalStore
-from sluice.storage.paths import commit_path
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.local import LocalStore
 
 from .report import warn_when_busy
 

@@ -40,8 +40,8 @@ def _measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sluice_open(folder: str) -> dict[str, Any]:
-    from sluice.storage.location import open_store
-    from sluice.storage.snapshot import Snapshot
+    from sluice.storage.log.snapshot import Snapshot
+    from sluice.storage.stores.location import open_store
 
     def work() -> dict[str, Any]:
         snapshot = Snapshot.load(open_store(f"file://{folder}"))
@@ -53,8 +53,8 @@ def _sluice_open(folder: str) -> dict[str, Any]:
 def _sluice_list(folder: str) -> dict[str, Any]:
     import pyarrow.compute as pc
 
-    from sluice.storage.location import open_store
-    from sluice.storage.snapshot import Snapshot
+    from sluice.storage.log.snapshot import Snapshot
+    from sluice.storage.stores.location import open_store
 
     def work() -> dict[str, Any]:
         files = Snapshot.load(open_store(f"file://{folder}")).files
@@ -66,8 +66,8 @@ def _sluice_list(folder: str) -> dict[str, Any]:
 def _sluice_refresh(folder: str) -> dict[str, Any]:
     """One more commit on a list that is there: what it takes to have the next list."""
     from sluice.storage.actions import AddFile, RemoveFile
-    from sluice.storage.location import open_store
-    from sluice.storage.snapshot import Snapshot
+    from sluice.storage.log.snapshot import Snapshot
+    from sluice.storage.stores.location import open_store
 
     snapshot = Snapshot.load(open_store(f"file://{folder}"))
     path = snapshot.files["path"][snapshot.num_files // 2].as_py()
@@ -83,8 +83,8 @@ def _sluice_refresh(folder: str) -> dict[str, Any]:
 def _sluice_missing(folder: str) -> dict[str, Any]:
     """Reading rows of a table whose data files are gone: how soon one is named."""
     from sluice.storage.errors import MissingObject
-    from sluice.storage.location import open_store
-    from sluice.storage.snapshot import Snapshot
+    from sluice.storage.log.snapshot import Snapshot
+    from sluice.storage.stores.location import open_store
     from sluice.tables.views import TableSnapshot
 
     store = open_store(f"file://{folder}")

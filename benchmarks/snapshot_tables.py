@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.storage.checkpoint_writer import CHECKPOINT_SCHEMA
+from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA
 
 __all__ = ["APP_VERSION", "COMMITS", "Shape", "make"]
 

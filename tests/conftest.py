@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.connect import close_all
+from sluice.coordinator.service.connect import close_all
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 import sluice
-from sluice.coordinator.address import Address
-from sluice.coordinator.connect import close_all, connect
-from sluice.coordinator.zookeeper_trust import Trust
+from sluice.coordinator.service.address import Address
+from sluice.coordinator.service.connect import close_all, connect
+from sluice.coordinator.service.zookeeper.trust import Trust
 from sluice.dev.moto_server import ACCESS_KEY_ID
-from sluice.storage.location import open_store
-from sluice.storage.s3_options import S3Options
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.s3_options import S3Options
 
 ROWS = pa.table({"i": [1, 2, 3]})
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from sluice import Commit, Table, __version__
 from sluice.cli import main
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.storage.location import open_store
+from sluice.storage.stores.location import open_store
 from tests.tables.conftest import Place
 from tests.tables.elsewhere import lose_everything
 

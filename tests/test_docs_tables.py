@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator import address
-from sluice.coordinator.conflicts import RULES, Rule
-from sluice.coordinator.faults import FAILPOINTS
-from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.commit.failure_points import FAILPOINTS
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.policies import MATRICES
+from sluice.coordinator.rules.conflicts import RULES, Rule
+from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.policies import MATRICES
+from sluice.coordinator.service import address
 from sluice.storage.errors import SluiceError
-from sluice.storage.s3_options import S3Options
+from sluice.storage.stores.s3_options import S3Options
 from sluice.tables.property_rules import HANDED_ON, PROPERTIES
 from tests.mutations.catalogue import MUTATIONS
 

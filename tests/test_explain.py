@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli import main
-from sluice.coordinator import cases
-from sluice.coordinator.case_lineage import with_lineage
-from sluice.coordinator.cases import read_case
-from sluice.coordinator.explain import Explanation, explain
-from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.explain import cases
+from sluice.coordinator.rules.explain.cases import read_case
+from sluice.coordinator.rules.explain.decision import Explanation, explain
+from sluice.coordinator.rules.explain.lineage import with_lineage
+from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.storage.actions import AddFile, RemoveFile
+from sluice.storage.actions.lineage import Moved, moved_rows, with_moves
+from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.lineage import Moved, moved_rows, with_moves
-from sluice.storage.vectors import Rows, plan_vector
 from tests.explain_cases import ERRORS, TABLE, Json, add, case, info, metadata, protocol, reads, remove, unpartitioned
 from tests.test_docs_tables import DOCS, names, section
 

@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from typing import Any
 
-from sluice.coordinator.cases import read_case
-from sluice.coordinator.explain import explain
+from sluice.coordinator.rules.explain.cases import read_case
+from sluice.coordinator.rules.explain.decision import explain
 from tests.delta_model import delta_verdict
 from tests.explain_cases import DOMAINS, Json, add, domain, info, metadata, protocol, reads, remove, txn
 

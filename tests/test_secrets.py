@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli import main as sluice_command
-from sluice.coordinator.connect import close_all, connect
-from sluice.coordinator.store import CoordinationStore
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service.connect import close_all, connect
+from sluice.coordinator.service.store import CoordinationStore
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.dev.moto_server import S3DevServer
-from sluice.storage.location import open_store
+from sluice.storage.stores.location import open_store
 from tests.coordinator.secured import Secured, secured_server
 
 MARK = f"marked{uuid.uuid4().hex}"

@@ -80,11 +80,14 @@ OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
 MAY_LOAD = {
     "looking for data sources": (4, ("sluice.storage", "pyarrow.compute", "kazoo")),
     "plan a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
-    "write": (70, ("kazoo", "sluice.coordinator.records", "sluice.tables.access", "sluice.coordinator.connect")),
+    "write": (70, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.access", "sluice.coordinator.service.connect")),
     "plan and commit a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
     "schema": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
     "plan a read": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
-    "read": (40, ("kazoo", "sluice.coordinator", "sluice.tables.access", "sluice.storage.snapshot", "sluice.storage.predicate")),
+    "read": (
+        40,
+        ("kazoo", "sluice.coordinator", "sluice.tables.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
+    ),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow.fs import FileType, S3FileSystem
 
 import sluice
-from sluice.coordinator.connect import release
+from sluice.coordinator.service.connect import release
 
 from .base import SCHEMA, Append, Target
 from .delta_rs import read_ids

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .coordinator.clock import Deadline
+    from .coordinator.commit.outcomes import Commit, Outcome
     from .coordinator.errors import (
         ConcurrentAppendException,
         ConcurrentDeleteDeleteException,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         WrongCoordinator,
     )
     from .coordinator.health import Health, health
-    from .coordinator.leases import Lease
-    from .coordinator.outcomes import Commit, Outcome
+    from .coordinator.leases.lease import Lease
+    from .coordinator.service.clock import Deadline
     from .joining import transact, transaction
     from .spark_integration import configure, read, use_session
     from .storage.errors import (
@@ -169,7 +169,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "coordinator.clock": ("Deadline",),
+    "coordinator.service.clock": ("Deadline",),
     "coordinator.errors": (
         "ConcurrentAppendException",
         "ConcurrentDeleteDeleteException",
@@ -199,8 +199,8 @@ _HOMES: Final = {
         "Health",
         "health",
     ),
-    "coordinator.leases": ("Lease",),
-    "coordinator.outcomes": (
+    "coordinator.leases.lease": ("Lease",),
+    "coordinator.commit.outcomes": (
         "Commit",
         "Outcome",
     ),

@@ -26,10 +26,10 @@ from .cli_parts import print_grid as _print_grid
 from .cli_parts import print_json as _print_json
 from .cli_parts import storage_option as _storage
 from .cli_parts import time_text as _time
-from .coordinator.cases import read_case
-from .coordinator.connect import connect, release
-from .coordinator.explain import explain as explain_case
-from .coordinator.presence import list_clients
+from .coordinator.nodes.presence import list_clients
+from .coordinator.rules.explain.cases import read_case
+from .coordinator.rules.explain.decision import explain as explain_case
+from .coordinator.service.connect import connect, release
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer

@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
-from .coordinator.clock import Deadline, SystemClock, bounding
+from .coordinator.service.clock import Deadline, SystemClock, bounding
 from .coordinator.times import text_of as time_text
 
 __all__ = [

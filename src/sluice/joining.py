@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
+from .coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
 from .tables.clients import this_client
 from .tables.retrying import ATTEMPTS, repeated
 from .tables.several import JointTransaction

@@ -11,12 +11,12 @@ from typing import Final
 import click
 
 from .cli_parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
-from .coordinator.clock import SystemClock
-from .coordinator.connect import connect
-from .coordinator.layout import TableTree
-from .coordinator.lease_list import break_lease, list_broken, list_leases
-from .coordinator.lease_records import Broken, Place
-from .storage.location import normalise
+from .coordinator.leases.listing import break_lease, list_broken, list_leases
+from .coordinator.nodes.layout import TableTree
+from .coordinator.nodes.lease_records import Broken, Place
+from .coordinator.service.clock import SystemClock
+from .coordinator.service.connect import connect
+from .storage.stores.location import normalise
 
 __all__ = ["leases"]
 

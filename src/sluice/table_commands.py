@@ -6,8 +6,8 @@ import click
 
 from .cli_parts import on_table, pairs, print_json, timeout_option, within
 from .storage.errors import InvalidRequest
-from .storage.schema import StructType
-from .storage.sqltypes import parse_sql_type
+from .storage.schema.schema import StructType
+from .storage.schema.sqltypes import parse_sql_type
 from .tables.table import Table
 
 __all__ = ["compact_command", "create_command", "properties_command"]

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sluice.coordinator.embedded.servers import choose_ports, prepare
+from sluice.coordinator.service.embedded.servers import choose_ports, prepare
 
 __all__ = ["Ensemble"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import sluice
-from sluice.coordinator.outcomes import Commit
+from sluice.coordinator.commit.outcomes import Commit
 
 from .meaning import Step
 from .worker import Worker, perform

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 import sluice
-from sluice.coordinator.outcomes import Commit
+from sluice.coordinator.commit.outcomes import Commit
 
 from .history import Diary
 from .meaning import Step, digest, where

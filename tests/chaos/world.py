@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import sluice
-from sluice.coordinator.connect import release
+from sluice.coordinator.service.connect import release
 from sluice.dev.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from .ensemble import Ensemble

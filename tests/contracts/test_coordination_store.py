@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
-from sluice.coordinator.memory import Fault, MemoryCoordination, MemorySession
-from sluice.coordinator.store import (
+from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import (
     ANY_VERSION,
     ApplyRefused,
     BadVersion,
@@ -30,7 +30,7 @@ from sluice.coordinator.store import (
     StoreError,
     Write,
 )
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
 from tests.fixtures.zookeeper import Proxy
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sluice.storage.actions.texts import LongText, concatenated, sha256, stored_text, stream_of
 from sluice.storage.errors import InvalidRequest, ObjectNotFound, SluiceError
-from sluice.storage.location import open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.texts import LongText, concatenated, sha256, stored_text, stream_of
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 
 STORES = [
     "local",

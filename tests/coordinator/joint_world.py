@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.joint_records import Joint, JointTable
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination, MemorySession
-from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import Head, digest
-from sluice.coordinator.store import Create
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.joint_tables import Joint, JointTable
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Create
+from sluice.storage.stores.memory import MemoryStore
 
 from .world import QUICK, World, append_intent
 

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sluice.coordinator.embedded.java import find_jars, find_java
-from sluice.coordinator.embedded.servers import choose_ports
+from sluice.coordinator.service.embedded.java import find_jars, find_java
+from sluice.coordinator.service.embedded.servers import choose_ports
 
 SASL_USERS = {"loader": "marked-sasl-password", "other": "other-password"}
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.coordinator.clock import Deadline, SystemClock, bounding
+from sluice.coordinator.commit.ratified_log import RatifiedLog
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.identity import another_id, made_ms, new_client, new_id, new_plan_id, owner_of
-from sluice.coordinator.memory import Call
-from sluice.coordinator.presence import Presence
-from sluice.coordinator.ratified import RatifiedLog
-from sluice.coordinator.winner import Winner
+from sluice.coordinator.nodes.identity import another_id, made_ms, new_client, new_id, new_plan_id, owner_of
+from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.rules.winner import Winner
+from sluice.coordinator.service.clock import Deadline, SystemClock, bounding
+from sluice.coordinator.service.memory import Call
 from sluice.storage.errors import Unavailable
 
 from .world import QUICK, Client, World, append_intent

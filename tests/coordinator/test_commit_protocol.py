@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.claims import claim_slot
 from sluice.coordinator.errors import (
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
@@ -21,12 +20,13 @@ from sluice.coordinator.errors import (
     OutcomeUnknown,
     ProtocolChangedException,
 )
-from sluice.coordinator.footprint import Footprint
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.store import Create
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Create
 from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailable
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, rewrite_intent
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.coordinator.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import IsolationLevel, table_isolation
-from sluice.coordinator.kinds import Kind
-from sluice.coordinator.refusal import refusal_error
-from sluice.coordinator.winner import Winner
+from sluice.coordinator.rules.conflicts import RULES, Encounter, Finding, check, effective_level, refusal
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import IsolationLevel, table_isolation
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.refusal import refusal_error
+from sluice.coordinator.rules.winner import Winner
 from sluice.storage.actions import AddFile, Metadata, Protocol, RemoveFile
 from sluice.storage.errors import InvalidRequest
 

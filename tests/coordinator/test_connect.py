@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator import connect as sessions
-from sluice.coordinator.address import Address
-from sluice.coordinator.connect import close_all, connect, release
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
-from sluice.coordinator.memory import MemorySession
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service import connect as sessions
+from sluice.coordinator.service.address import Address
+from sluice.coordinator.service.connect import close_all, connect, release
+from sluice.coordinator.service.memory import MemorySession
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest, UnknownScheme
 
 

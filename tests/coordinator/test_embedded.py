@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from sluice.coordinator.embedded import default_directory, join, lifecycle
-from sluice.coordinator.embedded import servers as embedded_servers
-from sluice.coordinator.embedded.servers import choose_ports, mark_of
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service.embedded import default_directory, join, lifecycle
+from sluice.coordinator.service.embedded import servers as embedded_servers
+from sluice.coordinator.service.embedded.servers import choose_ports, mark_of
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
 
 pytestmark = pytest.mark.zookeeper

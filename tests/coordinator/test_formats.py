@@ -8,16 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.claims import claim_slot
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
 from sluice.coordinator.fields import MalformedRecord
 from sluice.coordinator.formats import INTENT_FORMAT, Release
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.layout import SlotName
-from sluice.coordinator.records import BatchRecord, Head, Published
-from sluice.coordinator.refusal import withdrawal
-from sluice.coordinator.store import ANY_VERSION
+from sluice.coordinator.nodes.layout import SlotName
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import withdrawal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.store import ANY_VERSION
 
 from .world import DIRECT, QUICK, Client, World, append_intent, prune, rewrite_intent
 
@@ -124,7 +124,7 @@ def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> Non
 
 def test_who_files_a_newer_format_says_so_in_the_head_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = world.client()
-    monkeypatch.setattr("sluice.coordinator.claims.INTENT_FORMAT", 2)
+    monkeypatch.setattr("sluice.coordinator.commit.claims.INTENT_FORMAT", 2)
     client.append()
     assert client.head().intents == 2
     monkeypatch.undo()

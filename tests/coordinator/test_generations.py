@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.coordinator.claims import Claim, claim_slot, move_slot
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.identity import new_client, new_id, owner_of
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.commit.claims import Claim, claim_slot, move_slot
+from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.tables import vacuum
 
 from .world import QUICK, Client, World, append_intent

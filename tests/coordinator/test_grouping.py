@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.commit.decision import Decision, Queued, groupable, resolve, window_start
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Head
-from sluice.coordinator.resolve import Decision, Queued, groupable, resolve, window_start
-from sluice.coordinator.winner import Member, Winner
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.winner import Member, Winner
 from sluice.storage.actions import Metadata
 from sluice.storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, StorageUnavailable
 
@@ -130,7 +130,7 @@ def test_who_cannot_read_what_it_takes_decides_nothing(trouble: Exception) -> No
 def test_what_cannot_be_judged_is_refused_and_stops_nobody(trouble: Exception) -> None:
     """Whatever an intent or a winner holds, the queue goes on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.coordinator.resolve._log.exception", lambda *_: None)
+        patch.setattr("sluice.coordinator.commit.decision._log.exception", lambda *_: None)
         decision = decided(HEAD, [OLD, append_intent(HEAD)], Troubled(trouble))
     assert rules(decision) == ["malformed", ""]
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator import publisher
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.connect import release
-from sluice.coordinator.ensemble import Server, _told
+from sluice.coordinator.commit import publisher
+from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.health import Health, judge_servers
+from sluice.coordinator.service.connect import release
+from sluice.coordinator.service.ensemble import Server, _told
 from sluice.storage.errors import InvalidRequest
 from tests.chaos.ensemble import Ensemble
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.consistent_cut import version_beside, versions_together
 from sluice.coordinator.errors import SessionLost
-from sluice.coordinator.instants import version_beside, versions_together
-from sluice.coordinator.layout import VerdictName
-from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.store import ANY_VERSION, Node
+from sluice.coordinator.nodes.layout import VerdictName
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
+from sluice.coordinator.service.store import ANY_VERSION, Node
 
 from .joint_world import JointClient, JointWorld, alone
 from .world import QUICK, append_intent

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator import resolve as resolving
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit import decision as resolving
+from sluice.coordinator.commit.claims import claim_slot
+from sluice.coordinator.commit.decision import Queued, resolve
 from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import BatchRecord, Head, Rendering, VersionPlan
-from sluice.coordinator.resolve import Queued, resolve
-from sluice.coordinator.winner import Member
+from sluice.coordinator.nodes.layout import SlotName, VerdictName
+from sluice.coordinator.nodes.records import BatchRecord, Head, Rendering, VersionPlan
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.winner import Member
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
 from sluice.storage.errors import InvariantBroken
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .world import DIRECT, QUICK, Client, World, append_intent, no_vectors, rewrite_intent
 

@@ -13,8 +13,11 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator import joint_resolve
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit import joint_resolve
+from sluice.coordinator.commit.decision import Queued, resolve
+from sluice.coordinator.commit.joint_decide import JointDecider, JointSlot
+from sluice.coordinator.commit.joint_resolve import CLOSED, SIBLINGS
+from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.errors import (
     ConcurrentDeleteReadException,
     ConcurrentModification,
@@ -25,17 +28,14 @@ from sluice.coordinator.errors import (
     Refused,
 )
 from sluice.coordinator.fields import MalformedRecord
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.joint_decide import JointDecider, JointSlot
-from sluice.coordinator.joint_records import TABLES_MAX, Joint, JointTable
-from sluice.coordinator.joint_resolve import CLOSED, SIBLINGS
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.outcomes import Commit
-from sluice.coordinator.records import digest
-from sluice.coordinator.resolve import Queued, resolve
-from sluice.coordinator.store import Create, Write
-from sluice.coordinator.winner import Member
+from sluice.coordinator.nodes.records import digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.joint_tables import TABLES_MAX, Joint, JointTable
+from sluice.coordinator.rules.winner import Member
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Create, Write
 from sluice.storage.errors import InvariantBroken
 
 from .joint_world import JointClient, JointWorld, soon

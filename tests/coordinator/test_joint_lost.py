@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.content import version_digest
+from sluice.coordinator.commit.claims import claim_slot
+from sluice.coordinator.commit.rendering import version_digest
 from sluice.coordinator.errors import OutcomeUnknown
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.records import BatchRecord, digest
-from sluice.coordinator.refusal import withdrawal
-from sluice.coordinator.store import Create, Write
-from sluice.coordinator.tree import Tree
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.records import BatchRecord, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import withdrawal
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
+from sluice.coordinator.service.store import Create, Write
+from sluice.coordinator.service.tree import Tree
+from sluice.storage.log.paths import commit_path
 
 from .joint_world import JointClient, JointWorld, alone, soon
 from .world import QUICK, append_intent, rewrite_intent

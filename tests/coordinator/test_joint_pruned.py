@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sluice.coordinator.background import Background
+from sluice.coordinator.commit.background import Background
+from sluice.coordinator.commit.joint_resolve import CLOSED
 from sluice.coordinator.errors import OutcomeUnknown, Refused
-from sluice.coordinator.joint_resolve import CLOSED
-from sluice.coordinator.layout import newest_first
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.store import Create
+from sluice.coordinator.nodes.layout import newest_first
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Create
 
 from .joint_world import JointClient, JointWorld, alone
 from .world import QUICK, append_intent, prune, rewrite_intent

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.errors import LeaseHeld, LeaseLost
-from sluice.coordinator.lease_queue import LeaseHome, Wanted
-from sluice.coordinator.lease_records import EXCLUSIVE, Place
-from sluice.coordinator.leases import Lease, acquire
-from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
-from sluice.coordinator.store import Delete, Write
+from sluice.coordinator.leases.lease import Lease, acquire
+from sluice.coordinator.leases.queue import LeaseHome, Wanted
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Delete, Write
 
 from .joint_world import JointWorld
 from .world import World, append_intent

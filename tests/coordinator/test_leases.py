@@ -10,21 +10,21 @@ from contextlib import contextmanager
 
 import pytest
 
-from sluice.coordinator import leases
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.deadlocks import find_cycle
 from sluice.coordinator.errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import ClientName, Intent
-from sluice.coordinator.lease_guard import LeaseView
-from sluice.coordinator.lease_queue import LeaseHome, LeaseRequest, Wanted
-from sluice.coordinator.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
-from sluice.coordinator.lease_scopes import scopes_meet
-from sluice.coordinator.leases import Lease, acquire, held_by_this_thread
+from sluice.coordinator.leases import lease as leases
+from sluice.coordinator.leases.deadlocks import find_cycle
+from sluice.coordinator.leases.guard import LeaseView
+from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
+from sluice.coordinator.leases.queue import LeaseHome, LeaseRequest, Wanted
+from sluice.coordinator.leases.scopes import scopes_meet
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Head
-from sluice.coordinator.store import Delete, Write
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import ClientName, Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Delete, Write
 
 from .world import DIRECT, QUICK, Client, World, add, append_intent, intent_of
 

@@ -8,19 +8,19 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.bootstrap import check_tree, make_tree, reopen_tree, require_head
-from sluice.coordinator.claims import Claim, claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.connect import connect, release
+from sluice.coordinator.commit.claims import Claim, claim_slot
+from sluice.coordinator.commit.outcomes import settle
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.joint_records import Joint, JointTable
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.memory import Fault, MemorySession
-from sluice.coordinator.outcomes import settle
-from sluice.coordinator.records import Head, Published
-from sluice.coordinator.store import Create
-from sluice.coordinator.tree import Tree
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.records import Head, Published
+from sluice.coordinator.rules.joint_tables import Joint, JointTable
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.connect import connect, release
+from sluice.coordinator.service.memory import Fault, MemorySession
+from sluice.coordinator.service.store import Create
+from sluice.coordinator.service.tree import Tree
+from sluice.storage.stores.memory import MemoryStore
 
 from .joint_world import JointWorld
 from .world import DIRECT, QUICK, Client, World, append_intent

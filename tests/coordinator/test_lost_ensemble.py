@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.connect import release
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost, TreeReplaced, WrongCoordinator
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service.connect import release
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import NotATable
 from tests.chaos.ensemble import Ensemble
 

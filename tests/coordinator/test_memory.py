@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from sluice.coordinator.errors import SessionLost
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
-from sluice.coordinator.store import ApplyRefused, BadVersion, Check, Create, Delete, ReplyLost, Write
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service.store import ApplyRefused, BadVersion, Check, Create, Delete, ReplyLost, Write
 
 
 def test_a_hook_sees_every_call_and_may_choose_a_fault() -> None:

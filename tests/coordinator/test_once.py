@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.claims import claim_slot
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.layout import SlotName, VerdictName
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemorySession
-from sluice.coordinator.records import BatchRecord, Rendering, Verdict
-from sluice.coordinator.store import Create
+from sluice.coordinator.nodes.layout import SlotName, VerdictName
+from sluice.coordinator.nodes.records import BatchRecord, Rendering, Verdict
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
+from sluice.coordinator.service.store import Create
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .world import DIRECT, QUICK, Client, World, append_intent, prune, rewrite_intent
 

@@ -8,16 +8,16 @@ from concurrent.futures import wait
 
 import pytest
 
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.content import version_digest
-from sluice.coordinator.layout import VerdictName
+from sluice.coordinator.commit.claims import claim_slot
+from sluice.coordinator.commit.rendering import version_digest
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import BatchRecord
-from sluice.coordinator.store import Write
+from sluice.coordinator.nodes.layout import VerdictName
+from sluice.coordinator.nodes.records import BatchRecord
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Write
 from sluice.storage.errors import InvariantBroken
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .world import DIRECT, QUICK, Client, World, append_intent, prune, rewrite_intent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sluice.coordinator.errors import TransactionExpired
-from sluice.coordinator.identity import new_id, new_plan_id, owner_of
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.identity import new_id, new_plan_id, owner_of
 
 from .joint_world import JointWorld
 from .world import DIRECT, QUICK, World, append_intent

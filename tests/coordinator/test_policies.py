@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import ConflictPolicy
-from sluice.coordinator.kinds import Kind, class_of
-from sluice.coordinator.policies import (
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import ConflictPolicy
+from sluice.coordinator.rules.operation_kinds import Kind, class_of
+from sluice.coordinator.rules.policies import (
     MATRICES,
     OK,
     REFUSED,
@@ -27,7 +27,7 @@ from sluice.coordinator.policies import (
     refuses,
     word_of,
 )
-from sluice.coordinator.winner import Winner, winner_of
+from sluice.coordinator.rules.winner import Winner, winner_of
 from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 
 DOCUMENTED = {

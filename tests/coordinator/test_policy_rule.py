@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.coordinator.conflicts import Encounter, check
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import ConflictPolicy, IsolationLevel
-from sluice.coordinator.kinds import Kind
-from sluice.coordinator.winner import Winner
+from sluice.coordinator.rules.conflicts import Encounter, check
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.winner import Winner
 
 from .world import add
 

@@ -9,11 +9,11 @@ import socket
 
 import pytest
 
-from sluice.coordinator.clock import SystemClock
-from sluice.coordinator.identity import TERM_MAX, Owner, another_id, id_in, new_client, new_id, new_plan_id, owner_of, term_of
-from sluice.coordinator.memory import Fault, MemoryCoordination, MemorySession
-from sluice.coordinator.presence import GRAVES_KEPT_MS, Client, Presence, bury, clear_graves, list_clients
-from sluice.coordinator.presence import oldest_term as oldest_term_of
+from sluice.coordinator.nodes.identity import TERM_MAX, Owner, another_id, id_in, new_client, new_id, new_plan_id, owner_of, term_of
+from sluice.coordinator.nodes.presence import GRAVES_KEPT_MS, Client, Presence, bury, clear_graves, list_clients
+from sluice.coordinator.nodes.presence import oldest_term as oldest_term_of
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
 from sluice.version import __version__
 
 

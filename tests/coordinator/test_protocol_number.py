@@ -7,12 +7,12 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from sluice.coordinator.bootstrap import check_tree, require_head
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline
+from sluice.coordinator.commit.claims import claim_slot
 from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL
-from sluice.coordinator.store import ANY_VERSION
+from sluice.coordinator.nodes.creation import check_tree, require_head
+from sluice.coordinator.service.clock import Deadline
+from sluice.coordinator.service.store import ANY_VERSION
 
 from .world import DIRECT, QUICK, Client, World, append_intent
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator import publisher
-from sluice.coordinator.bootstrap import make_tree
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit import publisher
+from sluice.coordinator.commit.pruning import forget as forget_old
 from sluice.coordinator.errors import ConcurrentModification, NotCommitted, TreeReplaced, Withdrawn
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.layout import newest_first
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
-from sluice.coordinator.pruning import forget as forget_old
-from sluice.coordinator.records import Head
-from sluice.coordinator.refusal import withdrawal
-from sluice.coordinator.store import Delete, Write
-from sluice.coordinator.tree import Tree
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.creation import make_tree
+from sluice.coordinator.nodes.layout import newest_first
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import withdrawal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service.store import Delete, Write
+from sluice.coordinator.service.tree import Tree
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 
 from .joint_world import JointWorld
 from .world import DIRECT, PARTITIONED, QUICK, Client, World, add, append_intent, intent_of, prune, rewrite_intent
@@ -283,7 +283,7 @@ def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) 
 
 
 def test_of_old_refusals_so_many_go_at_once(world: World, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.coordinator.pruning._FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr("sluice.coordinator.commit.pruning._FORGOTTEN_AT_ONCE", 2)
     refused = stale(client)
     for _ in range(5):
         refuse(client, refused())

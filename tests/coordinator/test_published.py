@@ -9,20 +9,20 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from sluice.coordinator.claims import Claim, claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.claims import Claim, claim_slot
+from sluice.coordinator.commit.outcomes import settle
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.fields import MalformedRecord
-from sluice.coordinator.intent import Intent
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call
-from sluice.coordinator.outcomes import settle
-from sluice.coordinator.records import NO_SLOT, BatchRecord, Published, Rendering, Verdict, VersionPlan
-from sluice.coordinator.refusal import Refusal
-from sluice.coordinator.store import Delete, Write
+from sluice.coordinator.nodes.records import NO_SLOT, BatchRecord, Published, Rendering, Verdict, VersionPlan
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import Refusal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call
+from sluice.coordinator.service.store import Delete, Write
+from sluice.storage.actions.texts import pieces
 from sluice.storage.errors import ObjectNotFound, Unavailable
-from sluice.storage.paths import commit_path, staged_path
-from sluice.storage.texts import pieces
+from sluice.storage.log.paths import commit_path, staged_path
 
 from .world import DIRECT, QUICK, World, append_intent, rewrite_intent
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.coordinator.read_scope import ReadScope
+from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.storage.actions import AddFile
 from sluice.storage.expressions.scalars import compile_row, of_arrow
-from sluice.storage.predicate import Predicate
-from sluice.storage.single_file import FileCheck, FileFacts
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.pruning.single_file import FileCheck, FileFacts
 
 from ..storage import conditions
 from ..storage.conditions import KINDS, PARTITIONS, SCHEMA, Condition, Row

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.coordinator.clock import Deadline, SystemClock
+from sluice.coordinator.commit.decision import _Resolution
 from sluice.coordinator.errors import Refused
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.refusal import Refusal
-from sluice.coordinator.resolve import _Resolution
+from sluice.coordinator.rules.refusal import Refusal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
 
 from .joint_world import JointWorld
 from .world import World, append_intent

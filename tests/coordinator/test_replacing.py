@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.conflicts import Finding
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import IsolationLevel
-from sluice.coordinator.kinds import Kind
-from sluice.coordinator.rebase import Attempt, meet_all
-from sluice.coordinator.winner import Winner, winner_of
+from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.winner import Winner, winner_of
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
-from sluice.storage.vectors import Rows, plan_vector
+from sluice.storage.data.vectors import Rows, plan_vector
 
 from .world import no_vectors
 

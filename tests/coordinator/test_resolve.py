@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.coordinator.content import render
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.commit.decision import Decision, Queued, resolve, window_start
+from sluice.coordinator.commit.rendering import render
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Head, Rendering
-from sluice.coordinator.resolve import Decision, Queued, resolve, window_start
-from sluice.coordinator.winner import Member, Winner, winner_of
+from sluice.coordinator.nodes.records import Head, Rendering
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.winner import Member, Winner, winner_of
 from sluice.storage.actions import decode_commit
 
 from .world import add, app_intent, append_intent, intent_of, no_vectors, remove

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.coordinator.content import render
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.commit.decision import Decision, Queued, resolve
+from sluice.coordinator.commit.rendering import render
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import Head, Rendering
-from sluice.coordinator.resolve import Decision, Queued, resolve
-from sluice.coordinator.winner import Member
+from sluice.coordinator.nodes.records import Head, Rendering
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.winner import Member
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
-from sluice.storage.row_tracking import ROW_TRACKING_DOMAIN
-from sluice.storage.texts import lines
+from sluice.storage.actions.row_tracking import ROW_TRACKING_DOMAIN
+from sluice.storage.actions.texts import lines
 
 from .world import add, append_intent, intent_of, no_vectors, remove
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pytest
 
-from sluice.coordinator.conflicts import Finding
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.isolation import IsolationLevel
-from sluice.coordinator.kinds import Kind
-from sluice.coordinator.rebase import Attempt, meet_all
-from sluice.coordinator.winner import Winner, winner_of
+from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.winner import Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
+from sluice.storage.actions.lineage import Moved, with_moves
+from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import MissingObject
-from sluice.storage.lineage import Moved, with_moves
-from sluice.storage.vectors import Rows, plan_vector
-from sluice.storage.wide_stats import wide
 
 WS = IsolationLevel.WRITE_SERIALIZABLE
 

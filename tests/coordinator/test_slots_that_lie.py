@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.storage.actions import encode_all
-from sluice.storage.paths import staged_path
+from sluice.storage.log.paths import staged_path
 
 from .world import World, add, append_intent
 

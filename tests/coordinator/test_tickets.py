@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import tickets
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.memory import Fault, MemoryCoordination
-from sluice.coordinator.tickets import Ticket, leave_ticket, take_ticket
+from sluice.coordinator.leases import tickets
+from sluice.coordinator.leases.tickets import Ticket, leave_ticket, take_ticket
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.service.memory import Fault, MemoryCoordination
 
 MINE = Ticket("nightly", "overwrite|k = 1|", "k = 1", 3.0)
 

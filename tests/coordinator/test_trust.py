@@ -17,13 +17,13 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import ACL, Id, make_digest_acl
 
 from sluice import Table
-from sluice.coordinator.address import Address
-from sluice.coordinator.connect import close_all, connect
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.store import ANY_VERSION, Create
-from sluice.coordinator.zookeeper import ZooKeeperStore
-from sluice.coordinator.zookeeper_trust import Secret, Tls, Trust
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service.address import Address
+from sluice.coordinator.service.connect import close_all, connect
+from sluice.coordinator.service.store import ANY_VERSION, Create
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
+from sluice.coordinator.service.zookeeper.trust import Secret, Tls, Trust
 from sluice.storage.errors import AccessDenied, InvalidRequest, NotATable
 from tests.coordinator.secured import SASL_USERS, Authority, Secured, secured_server
 

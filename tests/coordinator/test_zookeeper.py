@@ -20,9 +20,9 @@ from kazoo import exceptions as kazoo_exceptions
 from kazoo.client import KazooClient
 
 from sluice.coordinator.errors import CoordinatorUnavailable, SessionLost
-from sluice.coordinator.store import ANY_VERSION, Create, ReplyLost
-from sluice.coordinator.zookeeper import ZooKeeperStore
-from sluice.coordinator.zookeeper_errors import MEANING, translate
+from sluice.coordinator.service.store import ANY_VERSION, Create, ReplyLost
+from sluice.coordinator.service.zookeeper.errors import MEANING, translate
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
 from tests.fixtures.zookeeper import Proxy
 

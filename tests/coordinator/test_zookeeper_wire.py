@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sluice.coordinator.zookeeper_wire import polled
+from sluice.coordinator.service.zookeeper.wire import polled
 
 
 def test_sockets_that_can_be_read_and_written_are_told_apart() -> None:

@@ -10,25 +10,25 @@ from typing import Any
 
 import orjson
 
-from sluice.coordinator.bootstrap import make_tree
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.footprint import Footprint
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.outcomes import Commit
+from sluice.coordinator.commit.pruning import spare
 from sluice.coordinator.formats import Release
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination, MemorySession
-from sluice.coordinator.outcomes import Commit
-from sluice.coordinator.pruning import spare
-from sluice.coordinator.records import Head, digest
-from sluice.coordinator.store import Delete
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import make_tree
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Delete
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.paths import commit_path
-from sluice.storage.vectors import Rows
+from sluice.storage.data.vectors import Rows
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = QUICK.but(fast_path=True)

@@ -20,7 +20,7 @@ from moto.s3.models import S3Backend
 from sluice.dev import moto_server
 from sluice.dev.moto_server import S3DevServer
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.location import open_store
+from sluice.storage.stores.location import open_store
 
 AUTHORIZATION = f"AWS4-HMAC-SHA256 Credential={moto_server.ACCESS_KEY_ID}/20250101/us-east-1/s3/aws4_request"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sluice.coordinator.clock import Deadline
-from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import ClientName
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.lease_queue import LeaseHome, Wanted
-from sluice.coordinator.lease_records import EXCLUSIVE, Place
-from sluice.coordinator.leases import acquire, paths_of
+from sluice.coordinator.leases.lease import acquire, paths_of
+from sluice.coordinator.leases.queue import LeaseHome, Wanted
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.presence import Presence
-from sluice.coordinator.refusal import withdrawal
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE, Place
+from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import ClientName
+from sluice.coordinator.rules.refusal import withdrawal
+from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
 from sluice.tables.access import Access

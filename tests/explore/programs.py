@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sluice.coordinator.clock import Deadline
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import ClientName, Intent
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.outcomes import Commit, Outcome
-from sluice.coordinator.records import Head, digest
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import ClientName, Intent
+from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
 from sluice.storage.errors import Unavailable
 

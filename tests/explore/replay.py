@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from sluice.coordinator.store import Check, Create, Delete, Node, Op, Write
+from sluice.coordinator.service.store import Check, Create, Delete, Node, Op, Write
 
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, Request, Wait
 from .search import Move, Search, State

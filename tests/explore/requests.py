@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sluice.coordinator.store import Op
+from sluice.coordinator.service.store import Op
 from sluice.storage.errors import SluiceError
 
 __all__ = ["Answer", "Barrier", "Change", "Close", "Ended", "Look", "ObjectCall", "Request", "Wait", "told"]

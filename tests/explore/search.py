@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sluice.coordinator import tree as twin
+from sluice.coordinator.service import tree as twin
 
 from .actor import Actor, Life
 from .judge import Judge, Memory, NodeChange

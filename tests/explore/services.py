@@ -1,7 +1,7 @@
 """The two services as one value: the tree of the coordination service's twin, the objects, and what sessions have of them.
 
 A request makes another value and leaves this one as it is, so that the search can go on from any of them as often as it likes.
-What a request does to nodes is the twin's own code (`sluice.coordinator.tree`). Sessions, watches and faults are told here,
+What a request does to nodes is the twin's own code (`sluice.coordinator.service.tree`). Sessions, watches and faults are told here,
 as values, by the same contract that `memory.py` keeps for threads.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sluice.coordinator import tree as twin
 from sluice.coordinator.errors import SessionLost
-from sluice.coordinator.requests import parent_of
-from sluice.coordinator.store import ApplyRefused, Op, ReplyLost
-from sluice.coordinator.tree import Tree
+from sluice.coordinator.service import tree as twin
+from sluice.coordinator.service.requests import parent_of
+from sluice.coordinator.service.store import ApplyRefused, Op, ReplyLost
+from sluice.coordinator.service.tree import Tree
 from sluice.storage.errors import ObjectNotFound, StorageUnavailable
 
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, told

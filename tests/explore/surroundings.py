@@ -12,7 +12,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator import background, identity, leases
+from sluice.coordinator.commit import background
+from sluice.coordinator.leases import lease as leases
+from sluice.coordinator.nodes import identity
 
 from .actor import current_seat
 

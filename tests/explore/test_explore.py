@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator import queued
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.lease_guard import LeaseView
-from sluice.coordinator.memory import MemoryCoordination
-from sluice.coordinator.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
-from sluice.coordinator.tree import Tree
+from sluice.coordinator.commit import queue as queued
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.leases.guard import LeaseView
+from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.coordinator.service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
+from sluice.coordinator.service.tree import Tree
 
 from .actor import Actor, Unsteady
 from .programs import appender
@@ -178,7 +178,7 @@ def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -
         ops = honest(*arguments)  # type: ignore[arg-type]
         return [Write(op.path, op.data, ANY_VERSION) if isinstance(op, Write) else op for op in ops]
 
-    monkeypatch.setattr("sluice.coordinator.committer.ratifying_ops", careless)
+    monkeypatch.setattr("sluice.coordinator.commit.committer.ratifying_ops", careless)
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
 
 

@@ -10,18 +10,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from sluice.coordinator.bootstrap import make_tree
-from sluice.coordinator.clock import Deadline
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.lease_records import Place
+from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination
-from sluice.coordinator.records import Head
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import make_tree
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.lease_records import Place
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.service.clock import Deadline
+from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 from sluice.tables import creation
 from sluice.tables.address import TableAddress
 

@@ -18,19 +18,19 @@ _PRUNED = "tests/coordinator/test_joint_pruned.py::"
 _PUT_AWAY = "tests/coordinator/test_pruning.py::"
 _GROUPING = "tests/coordinator/test_grouping.py::"
 
-_COMMITTER = f"{COORDINATOR}committer.py"
-_CLAIMS = f"{COORDINATOR}claims.py"
-_DIRECT = f"{COORDINATOR}direct.py"
-_PUBLISHER = f"{COORDINATOR}publisher.py"
-_PRUNING = f"{COORDINATOR}pruning.py"
-_RESOLVE = f"{COORDINATOR}resolve.py"
+_COMMITTER = f"{COORDINATOR}commit/committer.py"
+_CLAIMS = f"{COORDINATOR}commit/claims.py"
+_DIRECT = f"{COORDINATOR}commit/fast_path.py"
+_PUBLISHER = f"{COORDINATOR}commit/publisher.py"
+_PRUNING = f"{COORDINATOR}commit/pruning.py"
+_RESOLVE = f"{COORDINATOR}commit/decision.py"
 
 _RATIFYING: Final = (
     Mutation(
         "head-is-compared",
         "I1",
         "a batch is recorded on whatever head there is by now",
-        edit(f"{COORDINATOR}queued.py", "Write(tree.head, after.encode(), before.version)", "Write(tree.head, after.encode(), -1)"),
+        edit(f"{COORDINATOR}commit/queue.py", "Write(tree.head, after.encode(), before.version)", "Write(tree.head, after.encode(), -1)"),
         tests=(
             f"{_INVARIANTS}test_i1_a_version_is_ratified_at_most_once[queue]",
             f"{_OVERTAKEN}test_the_head_never_goes_back_to_who_was_overtaken",
@@ -54,7 +54,7 @@ _RATIFYING: Final = (
         "I3",
         "what `published` says of a transaction is taken for every slot that bears its name",
         edit(
-            f"{COORDINATOR}outcomes.py",
+            f"{COORDINATOR}commit/outcomes.py",
             "if told is not None and (published.generation, told[0]) == (claim.generation, claim.slot):",
             "if told is not None:",
         ),
@@ -67,7 +67,7 @@ _RATIFYING: Final = (
         "I3",
         "`published` tells repetitions as commits of their own",
         edit(
-            f"{COORDINATOR}records.py",
+            f"{COORDINATOR}nodes/records.py",
             "v.refusal is None and not v.repeats and v.version in timestamps",
             "v.refusal is None and v.version in timestamps",
         ),
@@ -92,7 +92,7 @@ _RATIFYING: Final = (
         "I12",
         "a server that is behind tells what became of a request whose reply was lost",
         edit(
-            f"{COORDINATOR}context.py",
+            f"{COORDINATOR}nodes/context.py",
             "                self.coordination.barrier()\n                return look()",
             "                return look()",
         ),
@@ -146,7 +146,7 @@ _RATIFYING: Final = (
         "slots-that-vanish-stop-the-look",
         "I3",
         "of a queue in which a slot is not there any more, the others are decided",
-        edit(f"{COORDINATOR}queued.py", "            return ()\n        try:", "            continue\n        try:"),
+        edit(f"{COORDINATOR}commit/queue.py", "            return ()\n        try:", "            continue\n        try:"),
         accepted="a slot goes when it is published, so that the head has moved, and the comparison of the head stops the decision",
     ),
     Mutation(
@@ -265,7 +265,7 @@ _LOST: Final = (
         "applications-are-depended-on",
         "serial",
         "an application that wrote another number since is no conflict",
-        edit(f"{COORDINATOR}conflicts.py", " if theirs.get(app, number) != number}", " if False}"),
+        edit(f"{COORDINATOR}rules/conflicts.py", " if theirs.get(app, number) != number}", " if False}"),
         tests=(f"{_PROTOCOL}test_an_application_that_went_on_refuses_another_number",),
     ),
     Mutation(
@@ -339,7 +339,7 @@ _LOST: Final = (
         "refusals-stay",
         "I12",
         "who lost the reply to filing does not look for a refusal that was put away meanwhile, and files again",
-        edit(f"{COORDINATOR}outcomes.py", " if name.refusals)) or self._put_away(transaction_id)", " if name.refusals))"),
+        edit(f"{COORDINATOR}commit/outcomes.py", " if name.refusals)) or self._put_away(transaction_id)", " if name.refusals))"),
         tests=(f"{_PUT_AWAY}test_what_was_refused_stays_so_for_an_owner_that_slept",),
     ),
     Mutation(
@@ -347,7 +347,7 @@ _LOST: Final = (
         "I10",
         "who asks for an outcome looks among what was put away first, and then in the records, which go there meanwhile",
         edit(
-            f"{COORDINATOR}outcomes.py",
+            f"{COORDINATOR}commit/outcomes.py",
             "self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)",
             "self._put_away(transaction_id) or self._on_record(transaction_id, self._names())",
         ),
@@ -379,7 +379,7 @@ _LOST: Final = (
         "I12",
         "who makes the tree of a table and hears no answer takes it for made",
         edit(
-            f"{COORDINATOR}bootstrap.py",
+            f"{COORDINATOR}nodes/creation.py",
             "            coordination.barrier()  # it took effect or it did not: then it is done now\n            continue\n",
             "            coordination.barrier()\n",
         ),
@@ -390,7 +390,7 @@ _LOST: Final = (
         "I12",
         "a session that expired fails whoever reads",
         edit(
-            f"{COORDINATOR}context.py",
+            f"{COORDINATOR}nodes/context.py",
             "        except SessionLost:\n            return look(self.coordination)\n",
             "        except SessionLost:\n            raise\n",
         ),
@@ -403,7 +403,7 @@ _PUBLISHING: Final = (
         "content-has-its-digest",
         "I5",
         "what was tampered with after it was ratified is published",
-        edit(f"{COORDINATOR}ratified.py", 'invariant("I5", ', 'invariant("I5", True or '),
+        edit(f"{COORDINATOR}commit/ratified_log.py", 'invariant("I5", ', 'invariant("I5", True or '),
         tests=(f"{_INVARIANTS}test_i5_what_is_published_is_what_was_ratified",),
     ),
     Mutation(
@@ -528,7 +528,7 @@ _PUBLISHING: Final = (
         "I10",
         "who asks for a transaction that nobody knows reads the whole log",
         edit(
-            f"{COORDINATOR}outcomes.py",
+            f"{COORDINATOR}commit/outcomes.py",
             "            if made is not None and winner",
             "            if False and made is not None and winner",
         ),
@@ -538,7 +538,7 @@ _PUBLISHING: Final = (
         "clocks-may-differ",
         "I10",
         "a transaction whose id was made by a clock that is ahead is not found in the log",
-        edit(f"{COORDINATOR}outcomes.py", "winner.timestamp_ms < made - CLOCKS_DIFFER_MS", "winner.timestamp_ms < made"),
+        edit(f"{COORDINATOR}commit/outcomes.py", "winner.timestamp_ms < made - CLOCKS_DIFFER_MS", "winner.timestamp_ms < made"),
         tests=("tests/coordinator/test_asking_late.py::test_a_transaction_is_found_though_the_clock_that_made_its_id_was_ahead[20]",),
     ),
     Mutation(
@@ -560,7 +560,7 @@ _PUBLISHING: Final = (
         "I12",
         "a publisher who is late takes staged actions that were collected for lost ones",
         edit(
-            f"{COORDINATOR}ratified.py",
+            f"{COORDINATOR}commit/ratified_log.py",
             "            if state is not None and state[0].version >= plan.version:\n                return None\n",
             "",
         ),
@@ -593,7 +593,7 @@ _PUBLISHING: Final = (
         "patience-ends",
         "I8",
         "patience never ends",
-        edit(f"{COORDINATOR}patience.py", "return max(0.0,", "return max(1.0,"),
+        edit(f"{COORDINATOR}commit/patience.py", "return max(0.0,", "return max(1.0,"),
         tests=(f"{_INVARIANTS}test_i8_no_step_waits_for_another_client_to_be_alive",),
         seeds=SEEDS,
     ),
@@ -704,7 +704,11 @@ _WITHDRAWN: Final = (
         "verdicts-are-looked-for-again",
         "I12",
         "a verdict that a server does not show is taken for forgotten",
-        edit(f"{COORDINATOR}outcomes.py", "            self._context.barrier()\n            told = self._look(claim, hint, after)\n", ""),
+        edit(
+            f"{COORDINATOR}commit/outcomes.py",
+            "            self._context.barrier()\n            told = self._look(claim, hint, after)\n",
+            "",
+        ),
         tests=(f"{_ONCE}test_a_verdict_is_not_forgotten_because_the_next_server_is_behind",),
     ),
 )
@@ -721,7 +725,7 @@ _READING: Final = (
         "the-first-batch-of-a-number-made-it",
         "reads",
         "a version that waits to be published is looked for in the record of what was refused behind it",
-        edit(f"{COORDINATOR}ratified.py", "holding = min((n for n", "holding = max((n for n"),
+        edit(f"{COORDINATOR}commit/ratified_log.py", "holding = min((n for n", "holding = max((n for n"),
         tests=("tests/coordinator/test_published.py::test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it",),
     ),
     Mutation(
@@ -729,7 +733,7 @@ _READING: Final = (
         "reads",
         "a barrier of a session that is over counts for the next one, whose server is behind",
         edit(
-            f"{COORDINATOR}context.py",
+            f"{COORDINATOR}nodes/context.py",
             "            if self.coordination.session_id == session:\n                return found\n",
             "            return found\n",
         ),

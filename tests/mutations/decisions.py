@@ -17,8 +17,8 @@ _GROUPING = "tests/coordinator/test_grouping.py::"
 _READING = "tests/coordinator/test_reading_on.py::"
 _FOOTPRINT_TESTS = "tests/tables/test_footprints.py::"
 
-_RESOLVE = f"{COORDINATOR}resolve.py"
-_CONFLICTS = f"{COORDINATOR}conflicts.py"
+_RESOLVE = f"{COORDINATOR}commit/decision.py"
+_CONFLICTS = f"{COORDINATOR}rules/conflicts.py"
 
 
 def _silenced(rule: str, name: str, what: str, *tests: str, seeds: str = "") -> Mutation:
@@ -158,7 +158,7 @@ _WINDOW: Final = (
         "brought-in-again-when-attached",
         "serial",
         "a table that is about to be attached again is written before",
-        edit(f"{COORDINATOR}bootstrap.py", "slot=head.slot, detached=True, intents", "slot=head.slot, detached=False, intents"),
+        edit(f"{COORDINATOR}nodes/creation.py", "slot=head.slot, detached=True, intents", "slot=head.slot, detached=False, intents"),
         tests=("tests/coordinator/test_lost_and_late.py::test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again",),
     ),
     Mutation(
@@ -224,7 +224,7 @@ _RULES: Final = (
         "serial",
         "rows that were deleted after a transaction read them are no conflict",
         edit(
-            f"{COORDINATOR}rows.py",
+            f"{COORDINATOR}rules/row_changes.py",
             "        if count:\n            lost[path] = count",
             "        if count < 0:\n            lost[path] = count",
         ),
@@ -234,7 +234,7 @@ _RULES: Final = (
         "rows-that-were-read-are-followed",
         "serial",
         "rows that a transaction read do not count any more once they were compacted",
-        edit(f"{COORDINATOR}rebase.py", "for output, text in followed.items():", "for output, text in ():"),
+        edit(f"{COORDINATOR}rules/rebase.py", "for output, text in followed.items():", "for output, text in ():"),
         tests=(f"{_READING}test_rows_that_were_read_are_followed_through_compactions",),
     ),
     _silenced(
@@ -290,7 +290,7 @@ _RULES: Final = (
         "the-same-row-is-a-conflict",
         "serial",
         "two transactions that delete the same row both succeed",
-        edit(f"{COORDINATOR}rows.py", "        if both or base - self._rows(again", "        if base - self._rows(again"),
+        edit(f"{COORDINATOR}rules/row_changes.py", "        if both or base - self._rows(again", "        if base - self._rows(again"),
         tests=(f"{_ROWS}test_random_transactions_leave_exactly_the_rows_they_should",),
         seeds=SEEDS,
     ),
@@ -298,7 +298,7 @@ _RULES: Final = (
         "vectors-are-united",
         "serial",
         "of two transactions that delete rows of one file only the later one's rows are deleted",
-        edit(f"{COORDINATOR}rows.py", "base | theirs | deleted)", "base | deleted)"),
+        edit(f"{COORDINATOR}rules/row_changes.py", "base | theirs | deleted)", "base | deleted)"),
         tests=(f"{_ROWS}test_random_transactions_leave_exactly_the_rows_they_should",),
         seeds=SEEDS,
     ),
@@ -307,7 +307,7 @@ _RULES: Final = (
         "serial",
         "vectors that were made on different ones are united",
         edit(
-            f"{COORDINATOR}rows.py",
+            f"{COORDINATOR}rules/row_changes.py",
             "        if _id(mine.deletion_vector) != _id(theirs.deletion_vector):\n            raise _Irreconcilable\n",
             "",
         ),
@@ -318,7 +318,7 @@ _RULES: Final = (
         "serial",
         "a compaction brings back rows that were deleted meanwhile",
         edit(
-            f"{COORDINATOR}rows.py",
+            f"{COORDINATOR}rules/row_changes.py",
             "        output = self.adds.get(path)\n        if output is not None:\n",
             "        output = self.adds.get(path)\n        if False and output is not None:\n",
         ),
@@ -328,7 +328,7 @@ _RULES: Final = (
         "rows-are-followed-by-rank",
         "serial",
         "a deletion is carried over to a compacted file as if no row of the source had been dead",
-        edit(f"{COORDINATOR}rows.py", "live = row - base.rank(row)", "live = row"),
+        edit(f"{COORDINATOR}rules/row_changes.py", "live = row - base.rank(row)", "live = row"),
         tests=(f"{_ROWS}test_random_transactions_leave_exactly_the_rows_they_should",),
     ),
     Mutation(
@@ -342,14 +342,14 @@ _RULES: Final = (
         "replacing-replaces",
         "serial",
         "an overwrite under a policy of MaxCompute leaves what came meanwhile",
-        edit(f"{COORDINATOR}rebase.py", "    if replaces(mine):", "    if False and replaces(mine):"),
+        edit(f"{COORDINATOR}rules/rebase.py", "    if replaces(mine):", "    if False and replaces(mine):"),
         tests=("tests/coordinator/test_replacing.py::test_what_was_appended_meanwhile_goes_too",),
     ),
     Mutation(
         "what-was-read-follows-a-compaction",
         "serial",
         "who read a file that was compacted depends on nothing any more",
-        edit(f"{COORDINATOR}rebase.py", "    if not files and not rows:\n        return attempt\n", "    return attempt\n"),
+        edit(f"{COORDINATOR}rules/rebase.py", "    if not files and not rows:\n        return attempt\n", "    return attempt\n"),
         tests=(f"{_READING}test_who_read_a_file_depends_on_what_a_compaction_made_of_it",),
     ),
     Mutation(
@@ -406,7 +406,7 @@ _FOOTPRINTS: Final = (
         "coarse-footprints-are-made-exact",
         "serial",
         "what a footprint leaves out for its length is not looked up in the actions",
-        edit(f"{COORDINATOR}rebase.py", "    if not _is_coarse(attempt.footprint, winner):\n", "    if True:\n"),
+        edit(f"{COORDINATOR}rules/rebase.py", "    if not _is_coarse(attempt.footprint, winner):\n", "    if True:\n"),
         tests=(
             "tests/coordinator/test_replacing.py::test_an_insert_into_more_partitions_than_a_footprint_lists_is_compared_with_those_it_writes",
         ),
@@ -425,22 +425,22 @@ _BELIEVED: Final = (
         "intents-are-compared-with-their-actions",
         "I4",
         "an intent is believed, whatever its actions do",
-        edit(f"{COORDINATOR}queued.py", "        require_sound(intent, member.actions)\n", ""),
+        edit(f"{COORDINATOR}commit/queue.py", "        require_sound(intent, member.actions)\n", ""),
         tests=(f"{_HOSTILE}test_what_contradicts_its_own_actions_is_refused",),
     ),
     Mutation(
         "large-intents-are-not-read",
         "I8",
         "an intent of any size, and a staged name of any form, is looked up",
-        edit(f"{COORDINATOR}queued.py", "        require_readable(node.data)\n", "")
-        + edit(f"{COORDINATOR}queued.py", "        require_readable(node.data, intent)\n", ""),
+        edit(f"{COORDINATOR}commit/queue.py", "        require_readable(node.data)\n", "")
+        + edit(f"{COORDINATOR}commit/queue.py", "        require_readable(node.data, intent)\n", ""),
         tests=(f"{_HOSTILE}test_what_is_no_intent_is_refused",),
     ),
     Mutation(
         "slot-and-intent-are-of-one-id",
         "I10",
         "an intent may name another transaction than its slot",
-        edit(f"{COORDINATOR}queued.py", "        if intent.transaction_id != name.transaction_id:", "        if False:"),
+        edit(f"{COORDINATOR}commit/queue.py", "        if intent.transaction_id != name.transaction_id:", "        if False:"),
         tests=(f"{_LYING}test_an_intent_of_another_transaction_than_its_slot",),
     ),
     Mutation(
@@ -448,7 +448,7 @@ _BELIEVED: Final = (
         "I8",
         "an intent whose staged actions are missing stops the queue",
         edit(
-            f"{COORDINATOR}queued.py",
+            f"{COORDINATOR}commit/queue.py",
             "    except (MalformedRecord, MissingObject, BadChecksum,",
             "    except (MalformedRecord, BadChecksum,",
         ),
@@ -458,7 +458,7 @@ _BELIEVED: Final = (
         "actions-have-their-digest",
         "I5",
         "staged actions are taken as they are found",
-        edit(f"{COORDINATOR}ratified.py", "    if digest(actions) != seal:", "    if False:"),
+        edit(f"{COORDINATOR}commit/ratified_log.py", "    if digest(actions) != seal:", "    if False:"),
         tests=(
             f"{_LYING}test_staged_actions_that_were_changed",
             f"{_LYING}test_actions_that_are_not_those_of_the_digest",
@@ -476,7 +476,7 @@ _BELIEVED: Final = (
         "I12",
         "the verdict on a slot that somebody made up is told to the owner of another of the same number",
         edit(
-            f"{COORDINATOR}outcomes.py",
+            f"{COORDINATOR}commit/outcomes.py",
             "        if verdict is not None and verdict.transaction_id != claim.transaction_id:",
             "        if False:",
         ),
@@ -504,14 +504,14 @@ _POLICY: Final = (
         "databricks-compares-files-in-partitioned-tables",
         "serial",
         "under databricks, rows are compared in partitioned tables, too",
-        edit(f"{COORDINATOR}rebase.py", "    if _compares_files(attempt.footprint, winner):\n", "    if False:\n"),
+        edit(f"{COORDINATOR}rules/rebase.py", "    if _compares_files(attempt.footprint, winner):\n", "    if False:\n"),
         tests=(f"{_DATABRICKS}test_rows_are_compared_in_tables_without_partitions_only",),
     ),
     Mutation(
         "databricks-minds-z-orders",
         "serial",
         "under databricks, a compaction stands after a z-order of the same files",
-        edit(f"{COORDINATOR}rebase.py", " and _ordered_anew(mine, winner):", " and False:"),
+        edit(f"{COORDINATOR}rules/rebase.py", " and _ordered_anew(mine, winner):", " and False:"),
         tests=(f"{_DATABRICKS}test_a_cell",),
     ),
 )

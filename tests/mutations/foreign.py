@@ -8,7 +8,7 @@ from .mutation import Mutation, edit
 
 __all__ = ["MUTATIONS"]
 
-_FEATURES: Final = "src/sluice/storage/features.py"
+_FEATURES: Final = "src/sluice/storage/actions/features.py"
 _TEST_FEATURES: Final = "tests/storage/test_features.py::"
 _FOREIGN: Final = "tests/tables/test_foreign_tables.py::"
 
@@ -31,7 +31,7 @@ MUTATIONS: Final = (
         "compactions-are-reconciled",
         "reads",
         "a log compaction file that holds a key twice counts for the commits it covers",
-        edit("src/sluice/storage/deltas.py", "file.path.kind is LogKind.COMPACTED and not _is_reconciled(actions)", "False"),
+        edit("src/sluice/storage/log/deltas.py", "file.path.kind is LogKind.COMPACTED and not _is_reconciled(actions)", "False"),
         tests=("tests/storage/test_snapshot.py::test_a_compacted_file_with_one_key_twice_counts_for_nothing",),
     ),
     Mutation(
@@ -39,7 +39,7 @@ MUTATIONS: Final = (
         "reads",
         "a file that was removed under another spelling of its path is still read",
         edit(
-            "src/sluice/storage/replay.py",
+            "src/sluice/storage/log/replay.py",
             "                            changed[spelled, action.key[1]] = None\n",
             "                            pass\n",
         ),

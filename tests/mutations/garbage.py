@@ -8,7 +8,7 @@ from .mutation import COORDINATOR, TABLES, Mutation, edit
 
 __all__ = ["MUTATIONS"]
 
-DROPPING = f"{COORDINATOR}dropping.py"
+DROPPING = f"{COORDINATOR}nodes/removal.py"
 _OVERWRITTEN_LOG = "tests/tables/test_overwritten_log.py::"
 _FOREIGN_FILES = "tests/tables/test_foreign_files.py::"
 _CHECKPOINTS = "tests/tables/test_checkpoints.py::"
@@ -25,28 +25,28 @@ _LISTED: Final = (
         "hidden-commits-are-looked-for",
         "reads",
         "a version is missing when a listing does not show it",
-        edit("src/sluice/storage/segment.py", "    _add_hidden(store, listing, start)\n", ""),
+        edit("src/sluice/storage/log/segment.py", "    _add_hidden(store, listing, start)\n", ""),
         tests=("tests/storage/test_listings.py::test_a_commit_that_a_listing_hides_is_found_by_its_name[hidden0]",),
     ),
     Mutation(
         "two-listings-agree",
         "reads",
         "one listing is enough to refuse a log that a clean-up is changing",
-        edit("src/sluice/storage/segment.py", "            if str(refusal) == doubt:\n", "            if str(refusal):\n"),
+        edit("src/sluice/storage/log/segment.py", "            if str(refusal) == doubt:\n", "            if str(refusal):\n"),
         tests=("tests/storage/test_listings.py::test_a_clean_up_during_a_listing_makes_no_gap",),
     ),
     Mutation(
         "ranges-are-of-one-version",
         "reads",
         "the footer of a checkpoint is read from one object, and its columns from the one that replaced it",
-        edit("src/sluice/storage/s3.py", '            parameters["IfMatch"] = version\n', "            pass\n"),
+        edit("src/sluice/storage/stores/s3.py", '            parameters["IfMatch"] = version\n', "            pass\n"),
         tests=("tests/storage/test_state_and_files.py::test_a_checkpoint_that_is_replaced_between_two_ranges_is_read_anew",),
     ),
     Mutation(
         "lists-are-of-the-checkpoint-of-the-state",
         "reads",
         "the files of another table's checkpoint of the same name and size go with the state of the first",
-        edit("src/sluice/storage/checkpoint_part.py", "        if self._version not in (None, found):\n", "        if False:\n"),
+        edit("src/sluice/storage/log/checkpoint_part.py", "        if self._version not in (None, found):\n", "        if False:\n"),
         tests=("tests/storage/test_state_and_files.py::test_nor_does_one_of_the_same_size_go_with_the_state_of_another",),
     ),
 )
@@ -56,7 +56,7 @@ _LOST: Final = (
         "lost-data-are-noticed",
         "liveness",
         "a living client goes on asking an ensemble that lost its data for its former session",
-        edit(f"{COORDINATOR}zookeeper_loss.py", "if found is not None and found < seen:", "if False:"),
+        edit(f"{COORDINATOR}service/zookeeper/loss.py", "if found is not None and found < seen:", "if False:"),
         tests=("tests/coordinator/test_lost_ensemble.py::test_a_session_ends_with_the_data_it_was_opened_on",),
     ),
 )
@@ -66,14 +66,14 @@ _OVERWRITTEN: Final = (
         "timestamps-grow",
         "order",
         "a reader takes a log file that holds another version's copy",
-        edit("src/sluice/storage/replay.py", "                _require_later(info, former)\n", "                pass\n"),
+        edit("src/sluice/storage/log/replay.py", "                _require_later(info, former)\n", "                pass\n"),
         tests=(f"{_OVERWRITTEN_LOG}test_a_copy_over_another_version_is_refused_by_readers[3-5]",),
     ),
     Mutation(
         "damage-stops-writers",
         "I5",
         "a writer goes on behind a log file that is not what was ratified",
-        edit(f"{COORDINATOR}committer.py", "        self.publisher.neighbourhood.require_sound()\n", ""),
+        edit(f"{COORDINATOR}commit/committer.py", "        self.publisher.neighbourhood.require_sound()\n", ""),
         tests=(f"{_OVERWRITTEN_LOG}test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored[an older one]",),
     ),
 )
@@ -83,14 +83,16 @@ _BURIED: Final = (
         "filed-while-the-owner-stands",
         "I7",
         "a transaction is filed though its client was buried",
-        edit(f"{COORDINATOR}claims.py", "[*context.standing(intent.transaction_id), create]", "[*context.standing(), create]"),
+        edit(f"{COORDINATOR}commit/claims.py", "[*context.standing(intent.transaction_id), create]", "[*context.standing(), create]"),
         tests=("tests/coordinator/test_owners.py::test_a_transaction_of_nobody_is_not_filed[client-queue]",),
     ),
     Mutation(
         "filed-while-the-owner-stands-on-the-fast-path",
         "I7",
         "the same for a transaction without a slot",
-        edit(f"{COORDINATOR}direct.py", "    ops += context.standing(intent.transaction_id)\n", "    ops += context.standing()\n"),
+        edit(
+            f"{COORDINATOR}commit/fast_path.py", "    ops += context.standing(intent.transaction_id)\n", "    ops += context.standing()\n"
+        ),
         tests=("tests/coordinator/test_owners.py::test_a_transaction_of_nobody_is_not_filed[client-fast path]",),
     ),
     Mutation(
@@ -98,7 +100,7 @@ _BURIED: Final = (
         "I7",
         "a client that was buried comes back",
         edit(
-            f"{COORDINATOR}presence.py",
+            f"{COORDINATOR}nodes/presence.py",
             "    ops: list[Op] = [Create(grave), Delete(grave), Create(path, body, ephemeral=True)]\n",
             "    ops: list[Op] = [Create(path, body, ephemeral=True)]\n",
         ),
@@ -109,7 +111,7 @@ _BURIED: Final = (
         "I7",
         "a client that is there is buried",
         edit(
-            f"{COORDINATOR}presence.py",
+            f"{COORDINATOR}nodes/presence.py",
             "session.apply([Create(owner.path), Delete(owner.path), Create(grave, body)])",
             "session.apply([Create(grave, body)])",
         ),
@@ -120,7 +122,7 @@ _BURIED: Final = (
         "I7",
         "a client comes back after its grave may have been cleared",
         edit(
-            f"{COORDINATOR}presence.py",
+            f"{COORDINATOR}nodes/presence.py",
             "        if self._now_ms() - life.seen_ms > _AWAY_MAX_MS and life.session is not None:\n            return False\n",
             "",
         ),
@@ -130,7 +132,9 @@ _BURIED: Final = (
         "terms-are-held",
         "I7",
         "a client gives up terms of which transactions are still held",
-        edit(f"{COORDINATOR}presence.py", "            if self.held[term] or term == self.term:", "            if term == self.term:"),
+        edit(
+            f"{COORDINATOR}nodes/presence.py", "            if self.held[term] or term == self.term:", "            if term == self.term:"
+        ),
         tests=(f"{_PRESENCE}test_a_term_is_given_up_when_the_last_transaction_begun_in_it_is_forgotten",),
     ),
 )
@@ -250,7 +254,7 @@ _COLLECTED: Final = (
         "unreadable-pins-keep-everything",
         "I7",
         "a pin that cannot be read keeps nothing",
-        edit(f"{COORDINATOR}pins.py", "        return EVERYTHING\n", "        return 2**62\n"),
+        edit(f"{COORDINATOR}leases/pins.py", "        return EVERYTHING\n", "        return 2**62\n"),
         tests=("tests/tables/test_collecting_order.py::test_a_pin_that_cannot_be_read_keeps_everything",),
     ),
     Mutation(
@@ -296,7 +300,7 @@ _COLLECTED: Final = (
         "a-table-has-one-coordinator",
         "I1",
         "a client of another coordinator opens the table, and two coordinators give out its versions",
-        edit("src/sluice/coordinator/whose.py", "    if found == owner:\n", "    if True or found == owner:\n"),
+        edit("src/sluice/coordinator/nodes/coordinator_id.py", "    if found == owner:\n", "    if True or found == owner:\n"),
         tests=("tests/tables/test_whose.py::test_clients_of_another_coordinator_are_refused_with_both_names",),
     ),
     Mutation(
@@ -327,7 +331,11 @@ _COLLECTED: Final = (
         "a-drop-deletes-its-own-table",
         "I7",
         "who was paused in a drop goes on with the table that was made in the place",
-        edit(f"{COORDINATOR}deleting.py", "if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:", "if grave is None:"),
+        edit(
+            f"{COORDINATOR}nodes/deletion_claim.py",
+            "if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:",
+            "if grave is None:",
+        ),
         tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[read_tombstone]",),
     ),
     Mutation(
@@ -359,7 +367,7 @@ _COLLECTED: Final = (
         "I5",
         "writers take a version that a clean-up of the log removed for damage, and stop",
         edit(
-            f"{COORDINATOR}neighbourhood.py",
+            f"{COORDINATOR}commit/neighbourhood.py",
             "return bool(list_versions(self._context.objects, sealed.version).checkpoints)",
             "return False",
         ),
@@ -369,7 +377,7 @@ _COLLECTED: Final = (
         "no-version-without-the-one-before",
         "I6",
         "a version is put into a folder that was deleted",
-        edit("src/sluice/coordinator/publisher.py", "        self.log_presence.require(version - 1)\n", ""),
+        edit("src/sluice/coordinator/commit/publisher.py", "        self.log_presence.require(version - 1)\n", ""),
         tests=("tests/tables/test_dropping.py::test_nor_does_one_that_was_about_to_publish",),
     ),
     Mutation(
@@ -416,7 +424,7 @@ _REBUILT: Final = (
         "former-trees-are-noticed",
         "I1",
         "a client of a tree that was lost goes on with the one that was rebuilt",
-        edit(f"{COORDINATOR}context.py", "        if known and found and found != known:", "        if False:"),
+        edit(f"{COORDINATOR}nodes/context.py", "        if known and found and found != known:", "        if False:"),
         tests=(f"{_RECOVERY}test_a_client_of_the_former_tree_is_told_to_open_the_table_again",),
     ),
     Mutation(
@@ -424,7 +432,7 @@ _REBUILT: Final = (
         "I1",
         "what was decided on a tree that was lost is recorded in the one that was rebuilt",
         edit(
-            f"{COORDINATOR}context.py",
+            f"{COORDINATOR}nodes/context.py",
             "            ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))\n",
             "            pass\n",
         ),
@@ -435,7 +443,7 @@ _REBUILT: Final = (
         "I4",
         "a client goes on though the table is kept by another node protocol by now",
         edit(
-            f"{COORDINATOR}context.py",
+            f"{COORDINATOR}nodes/context.py",
             "            ops.append(Check(self.tree.root, self._known.version))\n",
             "            pass\n",
         ),
@@ -481,7 +489,7 @@ _CREATED: Final = (
         "liveness",
         "a server that left its ensemble with its old data is taken for the ensemble, which has lost its data",
         edit(
-            f"{COORDINATOR}zookeeper.py",
+            f"{COORDINATOR}service/zookeeper/session.py",
             "return max(found) if 2 * len(found) > len(hosts) else None",
             "return max(found, default=None)",
         ),
@@ -498,7 +506,7 @@ _CREATED: Final = (
         "the-node-for-refusals-is-made-again",
         "I10",
         "where somebody removed the node for refusals, they are forgotten, or stop publication",
-        edit(f"{COORDINATOR}pruning.py", "if known is None]\n    ops +=", "if known is None][-1:]\n    ops +="),
+        edit(f"{COORDINATOR}commit/pruning.py", "if known is None]\n    ops +=", "if known is None][-1:]\n    ops +="),
         tests=("tests/coordinator/test_pruning.py::test_refusals_are_put_away_although_somebody_removed_the_node_for_them",),
     ),
     Mutation(
@@ -527,7 +535,7 @@ _CREATED: Final = (
         "work",
         "everybody who sees that a checkpoint is due writes it",
         edit(
-            f"{COORDINATOR}checkpointing.py",
+            f"{COORDINATOR}nodes/checkpoint_claim.py",
             "    if attempt is not None and attempt.counts(version, last, interval, now_ms):\n        return False\n",
             "",
         ),
@@ -537,7 +545,7 @@ _CREATED: Final = (
         "the-claim-of-a-checkpoint-is-compared",
         "work",
         "of several who see at once that a checkpoint is due all write it",
-        edit(f"{COORDINATOR}checkpointing.py", "Write(path, data, node.version)", "Write(path, data, -1)"),
+        edit(f"{COORDINATOR}nodes/checkpoint_claim.py", "Write(path, data, node.version)", "Write(path, data, -1)"),
         tests=(f"{_CHECKPOINTS}test_of_two_who_see_at_once_that_one_is_due_one_writes_it",),
     ),
 )

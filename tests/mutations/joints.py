@@ -11,9 +11,9 @@ __all__ = ["MUTATIONS"]
 _TESTS = "tests/coordinator/test_joint.py::"
 _LOST = "tests/coordinator/test_joint_lost.py::"
 _PRUNED = "tests/coordinator/test_joint_pruned.py::"
-_DECIDE = f"{COORDINATOR}joint_decide.py"
-_JOINT = f"{COORDINATOR}joint.py"
-_COMMITTER = f"{COORDINATOR}committer.py"
+_DECIDE = f"{COORDINATOR}commit/joint_decide.py"
+_JOINT = f"{COORDINATOR}commit/joint.py"
+_COMMITTER = f"{COORDINATOR}commit/committer.py"
 
 MUTATIONS: Final = (
     Mutation(
@@ -40,7 +40,7 @@ MUTATIONS: Final = (
         "never-with-one-table-alone",
         "I11",
         "a slot of a transaction over several tables is decided with one of them",
-        edit(f"{COORDINATOR}resolve.py", 'invariant("I11", jointly', 'invariant("I11", True or jointly'),
+        edit(f"{COORDINATOR}commit/decision.py", 'invariant("I11", jointly', 'invariant("I11", True or jointly'),
         tests=(f"{_TESTS}test_i11_a_joint_slot_is_never_decided_with_one_table",),
     ),
     Mutation(
@@ -59,7 +59,7 @@ MUTATIONS: Final = (
         "refused-in-one-refused-in-all",
         "I11",
         "what one table refuses is committed in the others",
-        edit(f"{COORDINATOR}joint_resolve.py", "        if refusal is not None:\n", "        if False:\n"),
+        edit(f"{COORDINATOR}commit/joint_resolve.py", "        if refusal is not None:\n", "        if False:\n"),
         tests=(f"{_TESTS}test_refused_in_one_table_is_refused_in_all_and_names_it",),
         seeds=SEEDS,
     ),
@@ -67,7 +67,7 @@ MUTATIONS: Final = (
         "repeated-in-one-is-said",
         "I12",
         "an application number that one table has already is committed in the others",
-        edit(f"{COORDINATOR}joint_resolve.py", "    if repeated and len(repeated) < len(decisions):", "    if False:"),
+        edit(f"{COORDINATOR}commit/joint_resolve.py", "    if repeated and len(repeated) < len(decisions):", "    if False:"),
         tests=(f"{_TESTS}test_an_application_number_that_one_table_has_already",),
     ),
     Mutation(
@@ -81,7 +81,7 @@ MUTATIONS: Final = (
         "joint-committed-before",
         "I10",
         "one that was committed before is refused for the sake of a table that it only read",
-        edit(f"{COORDINATOR}joint_resolve.py", "    if _was_committed(parts, decisions):", "    if False:"),
+        edit(f"{COORDINATOR}commit/joint_resolve.py", "    if _was_committed(parts, decisions):", "    if False:"),
         tests=(f"{_LOST}test_what_was_only_read_may_have_changed_since_it_was_committed",),
     ),
     Mutation(

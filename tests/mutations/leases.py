@@ -10,8 +10,8 @@ __all__ = ["MUTATIONS"]
 
 _TESTS = "tests/coordinator/test_leases.py::"
 _TURNS = "tests/tables/test_turns.py::"
-_GUARD = f"{COORDINATOR}lease_guard.py"
-_QUEUE = f"{COORDINATOR}lease_queue.py"
+_GUARD = f"{COORDINATOR}leases/guard.py"
+_QUEUE = f"{COORDINATOR}leases/queue.py"
 
 MUTATIONS: Final = (
     Mutation(
@@ -41,14 +41,14 @@ MUTATIONS: Final = (
         "leases-are-checked-on-the-fast-path",
         "I9",
         "the fast path checks no leases",
-        edit(f"{COORDINATOR}direct.py", "    ops += leases.checks((intent,), ())\n", ""),
+        edit(f"{COORDINATOR}commit/fast_path.py", "    ops += leases.checks((intent,), ())\n", ""),
         tests=(f"{_TESTS}test_i9_a_lease_that_is_lost_between_decision_and_ratification[fast path]",),
     ),
     Mutation(
         "leases-are-checked-over-several-tables",
         "I9",
         "the multi over several heads checks no leases",
-        edit(f"{COORDINATOR}joint_decide.py", "        ops += checks\n", ""),
+        edit(f"{COORDINATOR}commit/joint_decide.py", "        ops += checks\n", ""),
         tests=("tests/coordinator/test_lease_checks.py::test_i9_a_lease_that_is_lost_before_several_heads_move",),
     ),
     Mutation(
@@ -70,7 +70,7 @@ MUTATIONS: Final = (
         "others-leases-object",
         "lease",
         "a lease of somebody else stops nobody",
-        edit(f"{COORDINATOR}resolve.py", "        return self.leases.objection(intent)\n", "        return None\n"),
+        edit(f"{COORDINATOR}commit/decision.py", "        return self.leases.objection(intent)\n", "        return None\n"),
         tests=(f"{_TESTS}test_a_grant_between_decision_and_ratification_stops_the_commit",),
         worlds=("lease",),
         seeds=SEEDS,
@@ -139,7 +139,7 @@ MUTATIONS: Final = (
         "the-youngest-gives-in",
         "liveness",
         "everybody in a circle is told, and nobody gets through",
-        edit(f"{COORDINATOR}deadlocks.py", "                if youngest < born:", "                if True:"),
+        edit(f"{COORDINATOR}leases/deadlocks.py", "                if youngest < born:", "                if True:"),
         tests=(f"{_TESTS}test_of_a_circle_only_the_youngest_has_to_give_in",),
     ),
     Mutation(
@@ -147,7 +147,7 @@ MUTATIONS: Final = (
         "lease",
         "an exclusive lease is granted beside a shared one",
         edit(
-            f"{COORDINATOR}lease_scopes.py",
+            f"{COORDINATOR}leases/scopes.py",
             "    return scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)\n",
             "    return SHARED not in (mine.mode, theirs.mode)\n",
         ),
@@ -158,7 +158,7 @@ MUTATIONS: Final = (
         "lease",
         "conditions that cannot be told apart are taken for different partitions",
         edit(
-            f"{COORDINATOR}lease_scopes.py",
+            f"{COORDINATOR}leases/scopes.py",
             "        return True  # the table is partitioned otherwise by now\n    return _meet",
             "        return False  # the table is partitioned otherwise by now\n    return _meet",
         ),
@@ -168,14 +168,14 @@ MUTATIONS: Final = (
         "loss-is-told-at-the-end",
         "lease",
         "a block whose lease was lost ends as if nothing had happened",
-        edit(f"{COORDINATOR}leases.py", "lost = self.counts and (self.lost.is_set() or self._certainly_lost())", "lost = False"),
+        edit(f"{COORDINATOR}leases/lease.py", "lost = self.counts and (self.lost.is_set() or self._certainly_lost())", "lost = False"),
         tests=(f"{_TESTS}test_an_expired_holder_is_told_and_the_next_one_gets_it",),
     ),
     Mutation(
         "one-moment-of-several-heads",
         "reads",
         "of several tables the newest version is read that each shows",
-        edit(f"{COORDINATOR}instants.py", " if zxid <= moment]", "]"),
+        edit(f"{COORDINATOR}commit/consistent_cut.py", " if zxid <= moment]", "]"),
         tests=("tests/coordinator/test_instants.py::test_versions_of_two_tables_are_those_of_one_moment_however_busy_they_are",),
         seeds=SEEDS,
     ),
@@ -183,14 +183,18 @@ MUTATIONS: Final = (
         "a-moment-before-all-ends",
         "reads",
         "of tables that are read later, a version is shown that came after the others had moved on",
-        edit(f"{COORDINATOR}instants.py", "node.created_zxid < min(known)", "node.created_zxid <= max(known)"),
+        edit(f"{COORDINATOR}commit/consistent_cut.py", "node.created_zxid < min(known)", "node.created_zxid <= max(known)"),
         tests=("tests/coordinator/test_instants.py::test_a_version_beside_others_is_one_that_stood_with_all_of_them",),
     ),
     Mutation(
         "a-moment-that-is-known",
         "reads",
         "the moment at which a table went on is taken from a later commit, where the record of the next one was pruned",
-        edit(f"{COORDINATOR}instants.py", "None if node is None or _first_version(node) != version + 1 else", "None if node is None else"),
+        edit(
+            f"{COORDINATOR}commit/consistent_cut.py",
+            "None if node is None or _first_version(node) != version + 1 else",
+            "None if node is None else",
+        ),
         tests=("tests/coordinator/test_instants.py::test_a_moment_whose_records_were_pruned_is_not_guessed",),
     ),
     Mutation(
@@ -222,7 +226,7 @@ MUTATIONS: Final = (
         "turns-end",
         "liveness",
         "a turn lasts as long as its attempt, though that may never end",
-        edit(f"{COORDINATOR}reserved.py", "while turn() is not None and not ends.over:", "while turn() is not None:"),
+        edit(f"{COORDINATOR}leases/reserved_turns.py", "while turn() is not None and not ends.over:", "while turn() is not None:"),
         tests=(f"{_TURNS}test_a_turn_ends_though_its_attempt_does_not",),
     ),
 )

@@ -9,14 +9,14 @@ from .mutation import COORDINATOR, SEEDS, Mutation, edit
 __all__ = ["MUTATIONS"]
 
 _FORMATS = "tests/coordinator/test_formats.py::"
-_QUEUED = f"{COORDINATOR}queued.py"
+_QUEUED = f"{COORDINATOR}commit/queue.py"
 
 MUTATIONS: Final = (
     Mutation(
         "engine-is-recorded",
         "I5",
         "whoever publishes signs a version with the name of its own release, not with the recorded one",
-        edit(f"{COORDINATOR}content.py", '"engineInfo": by.engine,', '"engineInfo": Rendering(0).engine,'),
+        edit(f"{COORDINATOR}commit/rendering.py", '"engineInfo": by.engine,', '"engineInfo": Rendering(0).engine,'),
         tests=(f"{_FORMATS}test_whoever_publishes_signs_with_the_name_of_who_ratified",),
         seeds=SEEDS,
     ),
@@ -25,7 +25,7 @@ MUTATIONS: Final = (
         "I5",
         "a release renders versions by a number that it does not know",
         edit(
-            f"{COORDINATOR}ratified.py",
+            f"{COORDINATOR}commit/ratified_log.py",
             '        require_number(by.number, context.release.rendering, f"the rendering of version {plan.version} by {by.engine}")\n',
             "",
         ),
@@ -53,14 +53,14 @@ MUTATIONS: Final = (
         "formats-are-admitted",
         "I8",
         "a made-up format of an intent stops the queue for ever",
-        edit(f"{COORDINATOR}records.py", "        if unknown.found <= head.intents:\n            raise\n", "        raise\n"),
+        edit(f"{COORDINATOR}nodes/records.py", "        if unknown.found <= head.intents:\n            raise\n", "        raise\n"),
         tests=(f"{_FORMATS}test_an_intent_of_a_format_that_nobody_files_is_refused",),
     ),
     Mutation(
         "formats-are-admitted-first",
         "I8",
         "an intent of a newer format is filed although the head does not say so, and is refused by older releases",
-        edit(f"{COORDINATOR}claims.py", "            head = admitting(context, head)\n", ""),
+        edit(f"{COORDINATOR}commit/claims.py", "            head = admitting(context, head)\n", ""),
         tests=(f"{_FORMATS}test_who_files_a_newer_format_says_so_in_the_head_first",),
     ),
 )

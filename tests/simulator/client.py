@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sluice
-from sluice.coordinator.clock import Deadline
+from sluice.coordinator.commit.joint_check import incomplete_joints
+from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.errors import OutcomeUnknown, TreeReplaced
-from sluice.coordinator.joint_check import incomplete_joints
-from sluice.coordinator.outcomes import Commit, Outcome
+from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import AddFile
 from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table

@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.storage import scan_file
 from sluice.storage.actions import Action
-from sluice.storage.checkpoint_part import CheckpointPart, FileColumn
+from sluice.storage.data import scan_file
+from sluice.storage.log.checkpoint_part import CheckpointPart, FileColumn
 
 from .scheduler import current
 

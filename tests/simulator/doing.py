@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import pyarrow as pa
 
 import sluice
+from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
-from sluice.coordinator.outcomes import Commit
 from sluice.storage.errors import Unavailable
 from sluice.tables import creation
 from sluice.tables.several import JointTransaction

@@ -29,9 +29,13 @@ from unittest.mock import patch
 import sluice.coordinator
 import sluice.storage
 import sluice.tables
-from sluice.coordinator import background, identity, leases, presence, publisher, reserved
-from sluice.coordinator.background import Background
-from sluice.storage import checkpoint_writer, file_writer, vectors
+from sluice.coordinator.commit import background, publisher
+from sluice.coordinator.commit.background import Background
+from sluice.coordinator.leases import lease as leases
+from sluice.coordinator.leases import reserved_turns as reserved
+from sluice.coordinator.nodes import identity, presence
+from sluice.storage.data import file_writer, vectors
+from sluice.storage.log import checkpoint_writer
 from sluice.tables import recovery
 from sluice.tables.address import TableAddress
 from sluice.tables.maintenance import Checkpointer

@@ -16,11 +16,11 @@ from itertools import islice
 from typing import BinaryIO, TypeVar
 
 from sluice.coordinator.formats import Release
-from sluice.coordinator.memory import Fault, MemorySession
-from sluice.coordinator.presence import Presence
+from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.service.memory import Fault, MemorySession
 from sluice.storage.errors import StorageUnavailable
-from sluice.storage.memory import MemoryStore, Objects, listed_meanwhile
-from sluice.storage.objects import ObjectInfo, check_folder, check_key
+from sluice.storage.stores.memory import MemoryStore, Objects, listed_meanwhile
+from sluice.storage.stores.objects import ObjectInfo, check_folder, check_key
 from sluice.version import ENGINE
 
 from .dice import Dice

@@ -9,17 +9,17 @@ from typing import cast
 import pyarrow as pa
 
 import sluice
-from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.formats import Release
-from sluice.coordinator.intent import ClientName
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.presence import Presence
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.rules.intent import ClientName
 from sluice.storage.constants import COORDINATOR_KEY
 from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
-from sluice.storage.objects import ObjectStore
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.objects import ObjectStore
 from sluice.tables import creation
 from sluice.tables.access import Access
 from sluice.tables.address import TableAddress

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from sluice.coordinator.memory import MemoryCoordination
-from sluice.coordinator.tree import Change, Tree
+from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.coordinator.service.tree import Change, Tree
 
 from .history import History, LeaseTold, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
 from .machine import Machine

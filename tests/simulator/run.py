@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from sluice.coordinator.memory import MemorySession
-from sluice.storage.memory import MemoryDisk, MemoryStore
+from sluice.coordinator.service.memory import MemorySession
+from sluice.storage.stores.memory import MemoryDisk, MemoryStore
 
 from .client import Program, ask, collect
 from .dice import Dice

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import sluice
-from sluice.coordinator.connect import release
-from sluice.storage.conform import adapt
-from sluice.storage.schema import StructType
+from sluice.coordinator.service.connect import release
+from sluice.storage.schema.conform import adapt
+from sluice.storage.schema.schema import StructType
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 import sluice
 from sluice.spark_integration import original
-from sluice.storage.schema import from_arrow
+from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow

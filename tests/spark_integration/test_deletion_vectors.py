@@ -15,11 +15,11 @@ import pytest
 import sluice
 from sluice.spark_integration import deletions
 from sluice.storage.actions import Action, AddFile
-from sluice.storage.filetable import add_rows
-from sluice.storage.memory import MemoryStore
-from sluice.storage.removals import removal
-from sluice.storage.schema import from_arrow
-from sluice.storage.vectors import Rows, plan_vector, vector_key
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.actions.removals import removal
+from sluice.storage.data.vectors import Rows, plan_vector, vector_key
+from sluice.storage.schema.schema import from_arrow
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.access import Access
 from sluice.tables.transactions import Change, Reads, commit_change
 from tests.storage.strategies import rows_of

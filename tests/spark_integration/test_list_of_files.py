@@ -18,8 +18,8 @@ import sluice
 from sluice.spark_integration.reader import SluiceReader
 from sluice.spark_integration.source import SluiceDataSource
 from sluice.spark_integration.writer import SluiceWriter
-from sluice.storage.checkpoint_part import CheckpointPart
 from sluice.storage.errors import CorruptLogFile
+from sluice.storage.log.checkpoint_part import CheckpointPart
 
 from .conftest import Place
 

@@ -22,7 +22,7 @@ from sluice.spark_integration.options import ReadOptions
 from sluice.spark_integration.read_plan import balanced
 from sluice.spark_integration.reader import FilesPartition, SluiceReader
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
-from sluice.storage.schema import from_arrow
+from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native

@@ -10,8 +10,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from sluice.storage.conform import adapt
-from sluice.storage.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, to_arrow
+from sluice.storage.schema.conform import adapt
+from sluice.storage.schema.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, to_arrow
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native

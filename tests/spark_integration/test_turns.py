@@ -18,8 +18,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 import sluice
-from sluice.coordinator.lease_records import TURN, LeaseNode
-from sluice.coordinator.lease_records import Place as LeasePlace
+from sluice.coordinator.nodes.lease_records import TURN, LeaseNode
+from sluice.coordinator.nodes.lease_records import Place as LeasePlace
 from sluice.spark_integration.errors import original
 from sluice.spark_integration.turns import Asked, kept
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from sluice.storage.schema import PrimitiveType, StructField, StructType, to_arrow
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 
 Row: TypeAlias = Mapping[str, Any]
 

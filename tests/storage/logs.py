@@ -23,8 +23,8 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
 PROTOCOL = Protocol(1, 2)

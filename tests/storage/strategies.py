@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, to_arrow
+from sluice.storage.schema.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, to_arrow
 
 UTC = dt.timezone.utc
 

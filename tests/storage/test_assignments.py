@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.storage.assignments import Assignments
+from sluice.storage.data.assignments import Assignments
 from sluice.storage.errors import InvalidRequest, PredicateError, SchemaMismatch
 from sluice.storage.expressions.parse import parse
 from sluice.storage.expressions.render import to_sql
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import ArrayType, PrimitiveType, StructField, StructType, to_arrow
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import ArrayType, PrimitiveType, StructField, StructType, to_arrow
 
 from .test_predicate_spark import COLUMNS
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.storage.assignments import Assignments
+from sluice.storage.data.assignments import Assignments
 from sluice.storage.errors import PredicateError, SchemaMismatch
 from sluice.storage.expressions.evaluate import run
 from sluice.storage.expressions.parse import parse
-from sluice.storage.schema import StructField, StructType, from_arrow
+from sluice.storage.schema.schema import StructField, StructType, from_arrow
 
 from .test_predicate_spark import rows, table
 

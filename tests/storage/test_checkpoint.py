@@ -22,16 +22,16 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
-from sluice.storage.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
+from sluice.storage.actions.filetable import FILES_SCHEMA, LayeredTable, add_rows
+from sluice.storage.actions.removals import Removals
+from sluice.storage.actions.structjson import struct_to_json
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, MissingObject, StorageUnavailable, VersionNotFound
-from sluice.storage.filetable import FILES_SCHEMA, LayeredTable, add_rows
 from sluice.storage.intervals import interval_ms
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import LAST_CHECKPOINT, checkpoint_part_path, checkpoint_path, commit_path, sidecar_path, version_prefix
-from sluice.storage.removals import Removals
-from sluice.storage.replay import ReplayState
-from sluice.storage.snapshot import Snapshot
-from sluice.storage.structjson import struct_to_json
+from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
+from sluice.storage.log.paths import LAST_CHECKPOINT, checkpoint_part_path, checkpoint_path, commit_path, sidecar_path, version_prefix
+from sluice.storage.log.replay import ReplayState
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import METADATA, PROTOCOL, START, add, counted, parquet, paths, put_commit, remove, store_of
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -414,7 +414,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_a_big_table_is_written_in_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.storage.checkpoint_writer._ROW_GROUP_ROWS", 1000)
+    monkeypatch.setattr("sluice.storage.log.checkpoint_writer._ROW_GROUP_ROWS", 1000)
     rows = add_rows([add(f"f{number}", partition_values={"p": str(number % 7)}, stats="{}") for number in range(3500)])
     store = store_of([list(START)])
     chunked = pa.concat_tables([rows.slice(start, 700) for start in range(0, 3500, 700)])

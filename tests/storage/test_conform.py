@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.conform import adapt
 from sluice.storage.errors import SchemaMismatch
-from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow_type, conform, to_arrow
+from sluice.storage.schema.conform import adapt
+from sluice.storage.schema.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, arrow_type, conform, to_arrow
 from tests.storage.strategies import data_types, naive, rows_of, schemas, tables, unhurried, values
 
 LONG = PrimitiveType("long")

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.storage.actions import Metadata
-from sluice.storage.constraints import Constraints
+from sluice.storage.data.constraints import Constraints
 from sluice.storage.errors import ConstraintViolated, UnsupportedFeature
-from sluice.storage.schema import ArrayType, PrimitiveType, StructField, StructType, schema_to_json
+from sluice.storage.schema.schema import ArrayType, PrimitiveType, StructField, StructType, schema_to_json
 
 LONG, TEXT = PrimitiveType("long"), PrimitiveType("string")
 

@@ -7,8 +7,8 @@ import pytest
 
 from sluice.storage.errors import PredicateError
 from sluice.storage.expressions.parse import parse, parse_widely
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import from_arrow
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import from_arrow
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

@@ -14,8 +14,8 @@ from sluice.storage.expressions import direct
 from sluice.storage.expressions.evaluate import run, run_plan
 from sluice.storage.expressions.nodes import Node
 from sluice.storage.expressions.parse import parse
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import to_arrow
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import to_arrow
 
 from . import conditions
 from .conditions import SCHEMA, Condition, Row

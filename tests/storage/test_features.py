@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sluice.storage.actions import DomainMetadata, Metadata, Protocol
-from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
-from sluice.storage.features import (
+from sluice.storage.actions.features import (
     SLUICE_FEATURE,
     asked_features,
     check_asked_features,
@@ -21,7 +20,8 @@ from sluice.storage.features import (
     upgrade_for_attach,
     with_features,
 )
-from sluice.storage.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
+from sluice.storage.schema.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 ALWAYS = ["appendOnly", "checkConstraints", "domainMetadata", "inCommitTimestamp", "invariants", "sluice"]
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.storage.actions import AddFile
-from sluice.storage.datafiles import read_files, write_files
-from sluice.storage.filetable import add_rows
-from sluice.storage.local import LocalStore
-from sluice.storage.location import normalise
-from sluice.storage.schema import StructType, from_arrow, parse_schema, schema_to_json, to_arrow
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.data.datafiles import read_files, write_files
+from sluice.storage.schema.schema import StructType, from_arrow, parse_schema, schema_to_json, to_arrow
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.location import normalise
 from tests.storage.strategies import comparable, naive
 
 UTC = dt.timezone.utc

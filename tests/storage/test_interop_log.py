@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from sluice.storage.actions import Action, CommitInfo, DomainMetadata, Protocol, Txn, decode, encode_all
-from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.errors import VersionNotFound
-from sluice.storage.local import LocalStore
-from sluice.storage.paths import checkpoint_path, commit_path
-from sluice.storage.segment import list_segment
-from sluice.storage.snapshot import Snapshot
-from sluice.storage.timetravel import commit_info
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.paths import checkpoint_path, commit_path
+from sluice.storage.log.segment import list_segment
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.log.timetravel import commit_info
+from sluice.storage.stores.local import LocalStore
 
 deltalake = pytest.importorskip("deltalake")
 polars = pytest.importorskip("polars")

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 from sluice.storage.actions import Action, CommitInfo, DeletionVector, Metadata, RemoveFile, encode_all
-from sluice.storage.checkpoint_writer import write_checkpoint
-from sluice.storage.datafiles import write_files
-from sluice.storage.features import new_protocol
-from sluice.storage.local import LocalStore
-from sluice.storage.paths import commit_path
-from sluice.storage.predicate import Predicate
-from sluice.storage.scan import read_files
-from sluice.storage.schema import PrimitiveType, StructField, StructType, schema_to_json
-from sluice.storage.snapshot import Snapshot
-from sluice.storage.vectors import Rows, plan_vector, vector_key
-from sluice.storage.wide_stats import wide
+from sluice.storage.actions.features import new_protocol
+from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.data.datafiles import write_files
+from sluice.storage.data.scan import read_files
+from sluice.storage.data.vectors import Rows, plan_vector, vector_key
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, schema_to_json
+from sluice.storage.stores.local import LocalStore
 
 deltalake = pytest.importorskip("deltalake")
 polars = pytest.importorskip("polars")

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from sluice.storage.errors import LogGap, VersionNotFound
-from sluice.storage.location import open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import checkpoint_path, commit_path
-from sluice.storage.segment import latest_version, list_segment, list_versions
-from sluice.storage.snapshot import Snapshot
-from sluice.storage.timetravel import file_times, read_commit
+from sluice.storage.log.paths import checkpoint_path, commit_path
+from sluice.storage.log.segment import latest_version, list_segment, list_versions
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.log.timetravel import file_times, read_commit
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import add, counted, paths, put_commit
 
 WRITER = """

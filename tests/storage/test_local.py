@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluice.storage import local
 from sluice.storage.errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from sluice.storage.local import LocalStore
-from sluice.storage.location import open_store
+from sluice.storage.stores import local
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.location import open_store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

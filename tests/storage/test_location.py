@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sluice.storage.errors import InvalidRequest, UnknownScheme
-from sluice.storage.local import LocalStore
-from sluice.storage.location import normalise, open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.s3 import S3Store
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.s3 import S3Store
 
 
 @pytest.mark.parametrize(

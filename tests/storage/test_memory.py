@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.storage.errors import StorageFull, StorageUnavailable
-from sluice.storage.location import open_store
-from sluice.storage.memory import Fault, MemoryStore
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.memory import Fault, MemoryStore
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from sluice.storage.actions import Metadata, Protocol
-from sluice.storage.metadata_change import describe, describe_protocol, is_harmless
+from sluice.storage.actions.metadata_change import describe, describe_protocol, is_harmless
 
 MODE = "delta.columnMapping.mode"
 MAX_ID = "delta.columnMapping.maxColumnId"

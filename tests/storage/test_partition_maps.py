@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage import partitions, scan
-from sluice.storage.datatypes import PrimitiveType, StructField, StructType
+from sluice.storage.actions.filetable import TEXT_MAP, add_rows
+from sluice.storage.data import scan
+from sluice.storage.data.scan import iter_files, read_files
 from sluice.storage.errors import MissingObject
-from sluice.storage.filetable import TEXT_MAP, add_rows
-from sluice.storage.partition_maps import partition_texts
-from sluice.storage.scan import iter_files, read_files
+from sluice.storage.pruning.partition_maps import partition_texts
+from sluice.storage.schema import partitions
+from sluice.storage.schema.datatypes import PrimitiveType, StructField, StructType
 from tests.storage.logs import add, new_store
 
 NAMES = ["a", "b", "c", "d"]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.arrow_schema import arrow_type
 from sluice.storage.errors import Corrupt, SchemaMismatch
-from sluice.storage.partitions import decode_column, decode_value, encode_value, folder, path_to_uri, uri_to_path
-from sluice.storage.schema import PrimitiveType
+from sluice.storage.schema.arrow_schema import arrow_type
+from sluice.storage.schema.partitions import decode_column, decode_value, encode_value, folder, path_to_uri, uri_to_path
+from sluice.storage.schema.schema import PrimitiveType
 from tests.storage.strategies import TEXT, comparable, naive, primitive_types, primitive_values, unhurried
 
 UTC = dt.timezone.utc

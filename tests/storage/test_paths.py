@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.paths import (
+from sluice.storage.log.paths import (
     LogKind,
     LogPath,
     checkpoint_part_path,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sqlglot.dialects.spark import Spark
 
 from sluice.storage.errors import PredicateError
-from sluice.storage.partitions import decode_column
-from sluice.storage.predicate import Filter, Predicate
-from sluice.storage.schema import PrimitiveType, StructField, StructType, from_arrow
+from sluice.storage.pruning.predicate import Filter, Predicate
+from sluice.storage.schema.partitions import decode_column
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
 
 from . import conditions
 from .conditions import PARTITIONS, SCHEMA, Condition, Row

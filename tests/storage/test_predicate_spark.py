@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.storage.errors import PredicateError
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import from_arrow
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import from_arrow
 
 pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sluice.storage.location import open_store
-from sluice.storage.redacting import redact_logs
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.redacting import redact_logs
 
 SECRET = "marked7c9e6679"
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sluice.storage.actions import DomainMetadata, Metadata, Protocol
+from sluice.storage.actions.row_tracking import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from sluice.storage.errors import CorruptLogFile
-from sluice.storage.row_tracking import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 
 TRACKING = Protocol(1, 7, None, ("domainMetadata", "rowTracking"))
 PLAIN = Protocol(1, 7, None, ("domainMetadata",))

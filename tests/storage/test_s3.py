@@ -19,13 +19,13 @@ import pytest
 
 from sluice.dev.http_server import HttpServer, Reply
 from sluice.dev.moto_server import S3DevServer
-from sluice.storage import s3, s3_streams
+from sluice.storage.actions.texts import LongText, stream_of
 from sluice.storage.errors import AccessDenied, BadChecksum, InvalidRequest, NoSuchBucket, ObjectNotFound, StorageFull, StorageUnavailable
-from sluice.storage.location import open_store
-from sluice.storage.objects import ObjectStore
-from sluice.storage.s3_errors import meaning
-from sluice.storage.s3_options import S3Options
-from sluice.storage.texts import LongText, stream_of
+from sluice.storage.stores import s3, s3_streams
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.objects import ObjectStore
+from sluice.storage.stores.s3_errors import meaning
+from sluice.storage.stores.s3_options import S3Options
 
 MIB = 1 << 20
 

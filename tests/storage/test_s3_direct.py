@@ -20,11 +20,11 @@ from botocore.credentials import Credentials as BotoCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage import s3
 from sluice.storage.errors import AccessDenied, StorageUnavailable
-from sluice.storage.location import open_store
-from sluice.storage.objects import ObjectStore
-from sluice.storage.s3_direct import Credentials, Route
+from sluice.storage.stores import s3
+from sluice.storage.stores.location import open_store
+from sluice.storage.stores.objects import ObjectStore
+from sluice.storage.stores.s3_direct import Credentials, Route
 from tests.coordinator.secured import Authority
 
 STORED = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

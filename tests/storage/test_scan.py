@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
-from sluice.storage.datafiles import iter_files, read_files, write_files
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.data.datafiles import iter_files, read_files, write_files
 from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, PredicateError, UnsupportedFeature
-from sluice.storage.filetable import add_rows
-from sluice.storage.local import LocalStore
-from sluice.storage.location import normalise
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.partitions import uri_to_path
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow, to_arrow
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.partitions import uri_to_path
+from sluice.storage.schema.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow, to_arrow
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.location import normalise
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 from tests.storage.strategies import comparable, rows_of, schemas, tables, unhurried
 
 LONG = PrimitiveType("long")

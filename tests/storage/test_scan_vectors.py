@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage import scan_file
 from sluice.storage.actions import AddFile, DeletionVector
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.data import scan_file
+from sluice.storage.data.scan import iter_files, read_files, read_positions
+from sluice.storage.data.statistics import collect
+from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
-from sluice.storage.filetable import add_rows
-from sluice.storage.memory import MemoryStore
-from sluice.storage.predicate import Predicate
-from sluice.storage.scan import iter_files, read_files, read_positions
-from sluice.storage.schema import PrimitiveType, StructField, StructType, to_arrow
-from sluice.storage.stats import collect
-from sluice.storage.vectors import Rows, plan_vector
-from sluice.storage.wide_stats import wide
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import new_store
 from tests.storage.strategies import unhurried
 

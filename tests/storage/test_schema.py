@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.errors import Corrupt, InvalidRequest, NotATable, SchemaMismatch, UnsupportedFeature
-from sluice.storage.schema import (
+from sluice.storage.schema.schema import (
     ArrayType,
     DataType,
     MapType,

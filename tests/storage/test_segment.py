@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.storage.errors import LogGap, NotATable, TableNotFound, VersionNotFound
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import (
+from sluice.storage.log.paths import (
     LAST_CHECKPOINT,
     LogKind,
     checkpoint_part_path,
@@ -14,7 +13,8 @@ from sluice.storage.paths import (
     crc_path,
     version_prefix,
 )
-from sluice.storage.segment import LogSegment, earliest_version, latest_version, list_segment
+from sluice.storage.log.segment import LogSegment, earliest_version, latest_version, list_segment
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import counted, new_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"

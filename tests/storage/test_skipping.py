@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.storage import file_stats
-from sluice.storage.predicate import Predicate
-from sluice.storage.schema import PrimitiveType, StructField, StructType, from_arrow
-from sluice.storage.stats import collect
+from sluice.storage.data.statistics import collect
+from sluice.storage.pruning import statistics as file_stats
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
 
 from . import conditions
 from .conditions import KINDS, PARTITIONS, SCHEMA, Condition, Row

@@ -21,12 +21,12 @@ from sluice.storage.actions import (
     UnknownAction,
     encode_all,
 )
-from sluice.storage.checkpoint_writer import write_checkpoint
+from sluice.storage.actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, rows_at
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, UnsupportedFeature
-from sluice.storage.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, rows_at
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import checkpoint_path, commit_path, compacted_path
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.paths import checkpoint_path, commit_path, compacted_path
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import (
     EXTRA,
     METADATA,
@@ -224,8 +224,8 @@ def test_the_commit_info_is_that_of_the_last_commit() -> None:
 
 
 def test_many_small_changes_are_merged_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.storage.filetable._PENDING_MAX", 10)
-    monkeypatch.setattr("sluice.storage.filetable._CHUNK_ROWS_MAX", 8)
+    monkeypatch.setattr("sluice.storage.actions.filetable._PENDING_MAX", 10)
+    monkeypatch.setattr("sluice.storage.actions.filetable._CHUNK_ROWS_MAX", 8)
     changes: list[list[Action]] = [[add(f"f{number}"), *([remove(f"f{number - 7}")] if number >= 7 else [])] for number in range(60)]
     history = [list(START), *changes]
     snapshot = Snapshot.load(store_of(history[:1])).advance(list(enumerate(history))[1:])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.storage.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from sluice.storage.errors import SchemaMismatch
-from sluice.storage.sqltypes import parse_sql_type
+from sluice.storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from sluice.storage.schema.sqltypes import parse_sql_type
 
 INT, TEXT = PrimitiveType("integer"), PrimitiveType("string")
 

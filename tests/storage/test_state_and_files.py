@@ -12,16 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.storage import checkpoint, codec, s3, texts
-from sluice.storage.actions import AddFile, CommitInfo, DomainMetadata, Txn, encode_all
-from sluice.storage.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
+from sluice.storage.actions import AddFile, CommitInfo, DomainMetadata, Txn, codec, encode_all, texts
+from sluice.storage.actions.filetable import LayeredTable, add_rows
 from sluice.storage.errors import CorruptLogFile, MissingObject
-from sluice.storage.filetable import LayeredTable, add_rows
 from sluice.storage.jsontext import loads
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.paths import checkpoint_path, commit_path, sidecar_path
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log import checkpoint
+from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
+from sluice.storage.log.paths import checkpoint_path, commit_path, sidecar_path
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores import s3
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 from tests.storage.logs import METADATA, PROTOCOL, START, add, paths, put_commit, remove, store_of
 
 FILES = 20_000
@@ -114,7 +115,7 @@ def test_the_files_are_read_without_the_tombstones() -> None:
 
 
 def test_many_changes_do_not_make_the_files_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.storage.filetable._PENDING_MAX", 10)
+    monkeypatch.setattr("sluice.storage.actions.filetable._PENDING_MAX", 10)
     store, size = big()
     snapshot = Snapshot.load(store)
     for version in range(1, 60):

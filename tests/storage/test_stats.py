@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.schema import PrimitiveType, StructType, from_arrow
-from sluice.storage.stats import StatsCollector, collect
+from sluice.storage.data.statistics import StatsCollector, collect
+from sluice.storage.schema.schema import PrimitiveType, StructType, from_arrow
 from tests.storage.strategies import schemas, tables, unhurried
 
 UTC = dt.timezone.utc

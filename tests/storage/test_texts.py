@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage import texts
+from sluice.storage.actions import texts
+from sluice.storage.actions.texts import LongText, concatenated, lines, pieces, put_text, sha256, stored_text, stream_of
 from sluice.storage.errors import BadChecksum
-from sluice.storage.texts import LongText, concatenated, lines, pieces, put_text, sha256, stored_text, stream_of
 
 from .logs import new_store
 

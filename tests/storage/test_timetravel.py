@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from sluice.storage.actions import CommitInfo, Protocol
-from sluice.storage.checkpoint_writer import write_checkpoint
 from sluice.storage.errors import CorruptLogFile, LogGap, TableNotFound, VersionNotFound
-from sluice.storage.examine import Finding, examine_log
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import checkpoint_path, commit_path
-from sluice.storage.snapshot import Snapshot, version_at
-from sluice.storage.timetravel import commit_info, read_commit
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.examination import Finding, examine_log
+from sluice.storage.log.paths import checkpoint_path, commit_path
+from sluice.storage.log.snapshot import Snapshot, version_at
+from sluice.storage.log.timetravel import commit_info, read_commit
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import METADATA, START, add, counted, new_store, put_commit
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice.storage.actions.uris import key_inside, object_at, spellings
 from sluice.storage.errors import UnsupportedFeature
-from sluice.storage.local import LocalStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.replay import ReplayState
-from sluice.storage.s3 import S3Store
-from sluice.storage.s3_options import S3Options
-from sluice.storage.uris import key_inside, object_at, spellings
+from sluice.storage.log.replay import ReplayState
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.objects import ObjectStore
+from sluice.storage.stores.s3 import S3Store
+from sluice.storage.stores.s3_options import S3Options
 from tests.storage.logs import add, remove
 
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from sluice.storage.actions import DeletionVector
-from sluice.storage.errors import BadChecksum, Corrupt, MissingObject, UnsupportedFeature
-from sluice.storage.memory import MemoryStore
-from sluice.storage.vectors import (
+from sluice.storage.data.vectors import (
     INLINE_BYTES_MAX,
     Rows,
     decode_payload,
@@ -24,6 +22,8 @@ from sluice.storage.vectors import (
     rows_at,
     vector_key,
 )
+from sluice.storage.errors import BadChecksum, Corrupt, MissingObject, UnsupportedFeature
+from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import new_store
 from tests.storage.strategies import unhurried
 

@@ -8,9 +8,9 @@ import time
 from unittest import mock
 
 import sluice
-from sluice.storage.checkpoint_writer import write_checkpoint
-from sluice.storage.objects import ObjectStore
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.objects import ObjectStore
 
 from .conftest import flights
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 import orjson
 
 import sluice
-from sluice.coordinator.clock import Clock, SystemClock
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.layout import TableTree
+from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination, MemorySession
-from sluice.coordinator.presence import Presence
-from sluice.coordinator.tree import Tree
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.service.clock import Clock, SystemClock
+from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
+from sluice.coordinator.service.tree import Tree
 from sluice.storage.constants import COORDINATOR_KEY
-from sluice.storage.location import normalise, open_store
-from sluice.storage.memory import MemoryDisk, MemoryStore
-from sluice.storage.segment import latest_version
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.segment import latest_version
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryDisk, MemoryStore
 from sluice.tables.access import Access
 from sluice.tables.address import TableAddress
 

@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 import sluice
-from sluice.coordinator import committer, direct
+from sluice.coordinator.commit import committer
+from sluice.coordinator.commit import fast_path as direct
 
 from .conftest import flights
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import committer
-from sluice.coordinator.claims import Claim, claim_slot
+from sluice.coordinator.commit import committer
+from sluice.coordinator.commit.claims import Claim, claim_slot
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.layout import newest_first
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import BatchRecord
+from sluice.coordinator.nodes.layout import newest_first
+from sluice.coordinator.nodes.records import BatchRecord
 from sluice.tables.compaction import stage_compaction
 
 from .conftest import Place

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.memory import MemoryCoordination
-from sluice.storage.objects import ObjectStore
+from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.storage.stores.objects import ObjectStore
 
 SHARED = ("/clients", "/graves", "/open", "/tables")
 """What every client of a coordinator makes when it first needs it."""

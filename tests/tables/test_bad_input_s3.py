@@ -12,7 +12,7 @@ import pytest
 
 import sluice
 from sluice.dev.moto_server import S3DevServer
-from sluice.storage.location import open_store
+from sluice.storage.stores.location import open_store
 
 from .conftest import FLIGHTS, flights, rows_of
 from .pictures import nodes_of, objects_of, refused
@@ -90,7 +90,7 @@ def test_a_place_where_nothing_may_be_written_is_refused_before_anything_is_deci
     def denied(*arguments: object) -> None:
         raise sluice.AccessDenied(f"{s3_location}: check the credentials and what they allow (AccessDenied)")
 
-    monkeypatch.setattr("sluice.storage.s3.S3Store.put", denied)
+    monkeypatch.setattr("sluice.storage.stores.s3.S3Store.put", denied)
     with refused(sluice.AccessDenied, s3_location, "check the credentials", leaves=lambda: {**objects_of(right), **nodes_of(coordinator)}):
         sluice.Table.create(s3_location, FLIGHTS, coordinator=coordinator, storage_options=s3_options)
     monkeypatch.undo()

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.storage.errors import InvalidRequest, SchemaMismatch
-from sluice.storage.local import LocalStore
-from sluice.storage.schema import from_arrow
+from sluice.storage.schema.schema import from_arrow
+from sluice.storage.stores.local import LocalStore
 from sluice.tables import change_data
 from sluice.tables.change_data import ChangeDataWriter
 from tests.tables.conftest import FLIGHTS, flights, rows_of

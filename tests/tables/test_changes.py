@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sluice
-from sluice.coordinator import connect
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemorySession
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, encode_all
-from sluice.storage.paths import commit_path
-from sluice.storage.schema import from_arrow, schema_to_json
-from sluice.storage.vectors import Rows, plan_vector
+from sluice.storage.data.vectors import Rows, plan_vector
+from sluice.storage.log.paths import commit_path
+from sluice.storage.schema.schema import from_arrow, schema_to_json
 from sluice.tables import changes as incremental
 from sluice.tables.net_changes import without_copies
 

@@ -17,9 +17,9 @@ from typing import Any, cast
 import pytest
 
 import sluice
-from sluice.coordinator.checkpointing import claim_checkpoint
-from sluice.storage.checkpoint_writer import write_checkpoint
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.nodes.checkpoint_claim import claim_checkpoint
+from sluice.storage.log.checkpoint_writer import write_checkpoint
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights
 from .elsewhere import Writer
@@ -180,7 +180,7 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_lacks(monkeypatch: pyt
     for number in range(3):
         table.append(flights(("JFK", 1, number)))
     table.checkpoint()
-    monkeypatch.setattr("sluice.storage.checkpoint._WHOLE_BYTES", 0)
+    monkeypatch.setattr("sluice.storage.log.checkpoint._WHOLE_BYTES", 0)
     other = place.open()
     context = multiprocessing.get_context("fork")
     results = context.Queue()

@@ -10,16 +10,16 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.bootstrap import make_tree
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.layout import GRAVES, TableTree
+from sluice.coordinator.leases.pins import pinned_versions, pins_of
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
-from sluice.coordinator.pins import pinned_versions, pins_of
-from sluice.coordinator.records import Head
-from sluice.coordinator.store import Create, Op
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import staged_path
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import make_tree
+from sluice.coordinator.nodes.layout import GRAVES, TableTree
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Create, Op
+from sluice.storage.log.paths import staged_path
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import vacuum
 
 from .conftest import FLIGHTS, Place, flights, rows_of

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
-from sluice.storage.file_writer import OpenFile
-from sluice.storage.filetable import add_rows
-from sluice.storage.lineage import moved_rows
-from sluice.storage.paths import commit_path
-from sluice.storage.records import DeletionVector
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.actions.lineage import moved_rows
+from sluice.storage.actions.records import DeletionVector
+from sluice.storage.data.file_writer import OpenFile
+from sluice.storage.log.paths import commit_path
 from sluice.tables import rewriting
 from sluice.tables.access import Access
 from sluice.tables.bins import Bin, plan_bins
@@ -318,7 +318,7 @@ def test_the_target_size_says_how_large_files_become(place: Place) -> None:
 
 def test_large_sources_are_streamed_and_files_may_have_many_row_groups(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "_SMALL_BYTES", 0)
-    monkeypatch.setattr("sluice.storage.scan_file._BATCH_ROWS", 1000)
+    monkeypatch.setattr("sluice.storage.data.scan_file._BATCH_ROWS", 1000)
     table = place.create(partition_by=[])
     for n in range(3):
         table.append(some_rows(30_000, seed=n))

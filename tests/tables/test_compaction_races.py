@@ -21,10 +21,10 @@ import pytest
 
 import sluice
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.kinds import Kind
+from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
-from sluice.storage.removals import removal
-from sluice.storage.vectors import Rows, plan_vector, read_vector
+from sluice.storage.actions.removals import removal
+from sluice.storage.data.vectors import Rows, plan_vector, read_vector
 from sluice.tables import compaction
 from sluice.tables.rewriting import Rewriter
 from sluice.tables.transactions import Change, Reads, commit_change, new_transaction_id
@@ -504,7 +504,7 @@ def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan
 def test_writers_of_all_sorts_at_once(place: Place, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
     """Real concurrency: deleters of rows of their own, appenders, and two compactors, each with its own client."""
     if stored:
-        monkeypatch.setattr("sluice.storage.vectors.INLINE_BYTES_MAX", 0)
+        monkeypatch.setattr("sluice.storage.data.vectors.INLINE_BYTES_MAX", 0)
     table, ids = create(place, 6, 40)
     doomed = [{number for number in ids if number % 5 == share} for share in range(3)]
     errors: list[BaseException] = []

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator import connect
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.layout import TableTree
+from sluice.coordinator.commit.committer import Committer
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination, MemorySession
-from sluice.coordinator.store import Create
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Create
+from sluice.storage.log.paths import commit_path
 from sluice.tables.access import CONSISTENCIES, Access
 from sluice.tables.address import TableAddress
 

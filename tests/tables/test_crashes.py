@@ -1,7 +1,7 @@
 """Writers that die by SIGKILL at every step of the commit protocol, on a real ZooKeeper and real disks.
 
 Goal: nothing is half visible, the others go on, and the outcome can be asked for by anybody. Method: a process of its own
-kills itself at a named failure point (coordinator/faults.py); then this process writes, asks and reads.
+kills itself at a named failure point (coordinator/commit/failure_points.py); then this process writes, asks and reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.faults import FAILPOINTS
+from sluice.coordinator.commit.failure_points import FAILPOINTS
 from sluice.coordinator.limits import Limits
 
 pytestmark = pytest.mark.zookeeper

@@ -14,21 +14,21 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.bootstrap import check_tree, make_tree, remove_new_tree
-from sluice.coordinator.claims import claim_slot
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
+from sluice.coordinator.commit.claims import claim_slot
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.records import Head, digest
-from sluice.coordinator.store import Delete, Op
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
+from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Delete, Op
 from sluice.storage.errors import SluiceError, StorageUnavailable
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import ObjectStore
-from sluice.storage.paths import commit_path
-from sluice.storage.segment import latest_version
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.segment import latest_version
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import ObjectStore
 from sluice.tables import creation, recovery
 
 from .conftest import Place, flights, rows_of

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.memory import Call, MemoryCoordination
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.service.memory import Call, MemoryCoordination
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place, flights
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.paths import checkpoint_path, commit_path
+from sluice.storage.log.paths import checkpoint_path, commit_path
 
 from .conftest import Place, flights, rows_of
 from .pictures import files_below, nodes_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.coordinator import connect
-from sluice.coordinator.clock import SystemClock, bounded_s, bounding
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.clock import SystemClock, bounded_s, bounding
 from tests.fixtures.zookeeper import Proxy
 
 from .conftest import FLIGHTS, Place, flights, rows_of

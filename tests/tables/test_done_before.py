@@ -11,8 +11,8 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import joint_commit
 from sluice.tables.access import Access
 

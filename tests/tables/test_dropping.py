@@ -15,15 +15,15 @@ from click.testing import CliRunner, Result
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator import dropping as nodes
-from sluice.coordinator.deleting import Deletion
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Fault
-from sluice.coordinator.store import CoordinationStore
-from sluice.storage.location import normalise
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes import removal as nodes
+from sluice.coordinator.nodes.deletion_claim import Deletion
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service.memory import Fault
+from sluice.coordinator.service.store import CoordinationStore
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.location import normalise
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import dropping
 from sluice.tables.address import TableAddress
 
@@ -476,8 +476,8 @@ def test_a_table_that_was_moved_goes_on_at_its_new_place(local: Place) -> None:
 
 
 def test_nodes_of_a_creation_that_came_to_nothing_are_forgotten(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluice.coordinator.bootstrap import make_tree
-    from sluice.coordinator.records import Head
+    from sluice.coordinator.nodes.creation import make_tree
+    from sluice.coordinator.nodes.records import Head
 
     make_tree(Writer(place).access.ours.context, Head())
     assert sluice.forget(place.location, coordinator=place.coordinator) == -1

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import sluice
-from sluice.coordinator.layout import TableTree
-from sluice.coordinator.memory import Fault
-from sluice.storage.location import normalise
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service.memory import Fault
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.location import normalise
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import dropping
 from sluice.tables.address import TableAddress
 

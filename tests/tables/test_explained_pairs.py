@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator.cases import read_case
-from sluice.coordinator.explain import explain
+from sluice.coordinator.rules.explain.cases import read_case
+from sluice.coordinator.rules.explain.decision import explain
 from sluice.storage.actions import encode_all
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place
 from .matrices import COMPACTIONS, FIRST, OPERATIONS, SECOND, create

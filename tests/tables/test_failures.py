@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator import connect
-from sluice.coordinator.clock import SystemClock
 from sluice.coordinator.limits import Limits
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.clock import SystemClock
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything

@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.kinds import Kind
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
-from sluice.storage.schema import parse_schema
-from sluice.storage.vectors import Rows
+from sluice.storage.data.vectors import Rows
+from sluice.storage.schema.schema import parse_schema
 from sluice.tables.footprints import bounded, footprint_of
 from sluice.tables.transactions import Change, Reads
 

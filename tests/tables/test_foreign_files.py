@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.memory import MemoryStore
-from sluice.storage.objects import Unfinished
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.objects import Unfinished
 from sluice.tables.address import TableAddress
 from sluice.tables.commits import commit_creation, plan_creation
 from sluice.tables.garbage import Reason

@@ -17,10 +17,10 @@ import pytest
 import sluice
 from sluice.dev.moto_server import S3DevServer
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode, encode_all
-from sluice.storage.datafiles import read_files
-from sluice.storage.filetable import add_rows
-from sluice.storage.location import open_store
-from sluice.storage.schema import parse_schema
+from sluice.storage.actions.filetable import add_rows
+from sluice.storage.data.datafiles import read_files
+from sluice.storage.schema.schema import parse_schema
+from sluice.storage.stores.location import open_store
 
 from .conftest import rows_of
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import committer as committer_module
-from sluice.coordinator import direct, publisher
-from sluice.coordinator.connect import release
+from sluice.coordinator.commit import committer as committer_module
+from sluice.coordinator.commit import fast_path as direct
+from sluice.coordinator.commit import publisher
 from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
+from sluice.coordinator.service.connect import release
 from sluice.storage.errors import Unavailable
 from sluice.tables.bins import Bin
 from sluice.tables.rewriting import Output, Rewriter

@@ -7,7 +7,7 @@ from typing import Any
 
 import sluice
 from sluice.storage.actions import CommitInfo, encode_all
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .conftest import Place, flights
 from .test_changes import Made

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from sluice import Table
-from sluice.coordinator.clock import Deadline, SystemClock
-from sluice.coordinator.connect import close_all, connect
+from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.errors import NotCommitted
-from sluice.coordinator.footprint import Footprint
-from sluice.coordinator.intent import Intent
-from sluice.coordinator.layout import SlotName, TableTree, VerdictName
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.outcomes import Outcome
-from sluice.coordinator.records import Head, digest
+from sluice.coordinator.nodes.layout import SlotName, TableTree, VerdictName
+from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.connect import close_all, connect
 from sluice.storage.actions import (
     Action,
     CommitInfo,
@@ -32,7 +32,7 @@ from sluice.storage.actions import (
     Txn,
     encode_all,
 )
-from sluice.storage.vectors import Rows, plan_vector
+from sluice.storage.data.vectors import Rows, plan_vector
 from tests.coordinator.world import add, append_intent, intent_of, remove
 
 SCHEMA = pa.schema([("p", pa.string()), ("i", pa.int64())])

@@ -14,8 +14,8 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
-from sluice.storage import texts
-from sluice.storage.paths import commit_path
+from sluice.storage.actions import texts
+from sluice.storage.log.paths import commit_path
 from sluice.tables import access, compaction
 from sluice.tables.transactions import commit_change
 

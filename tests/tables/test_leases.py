@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import pytest
 
 import sluice
-from sluice.coordinator import leases as of_coordinator
-from sluice.coordinator.connect import connect
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.lease_list import list_leases
-from sluice.coordinator.lease_records import Place as LeasedPlace
-from sluice.coordinator.memory import MemorySession
-from sluice.coordinator.pins import EVERYTHING, pinned_versions, pins_of
+from sluice.coordinator.leases import lease as of_coordinator
+from sluice.coordinator.leases.listing import list_leases
+from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions, pins_of
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.lease_records import Place as LeasedPlace
+from sluice.coordinator.service.connect import connect
+from sluice.coordinator.service.memory import MemorySession
 from sluice.tables.scopes import scope_of_reads
 from sluice.tables.transactions import Reads
 

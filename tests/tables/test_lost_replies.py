@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import connect
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from tests.fixtures.zookeeper import Proxy
 
 from .conftest import Place, flights, rows_of

@@ -15,7 +15,7 @@ import sluice
 from sluice.cli import main
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.storage.errors import Unavailable
-from sluice.storage.local import LocalStore
+from sluice.storage.stores.local import LocalStore
 from sluice.tables import compaction
 
 from .conftest import Place, flights, rows_of

@@ -18,7 +18,7 @@ import pytest
 
 from sluice.coordinator import errors
 from sluice.storage.actions import RemoveFile
-from sluice.storage.memory import MemoryStore
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.compaction import stage_compaction
 
 from .conftest import Place

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from sluice.coordinator.isolation import ConflictPolicy
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.rules.isolation import ConflictPolicy
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place
 from .matrices import COMPACTIONS, FIRST, MATRICES, OPERATIONS, OTHER_PARTITION, SECOND, meet, queue

@@ -22,7 +22,7 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage.errors import StorageUnavailable
-from sluice.storage.memory import MemoryStore
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place
 from .matrices import SCHEMA, Rows, read, table_of

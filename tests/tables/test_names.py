@@ -16,9 +16,9 @@ from click.testing import CliRunner
 import sluice
 from sluice import Table
 from sluice.cli import main as sluice_command
-from sluice.coordinator.connect import close_all, connect
 from sluice.coordinator.errors import LeaseHeld
-from sluice.coordinator.layout import TABLES, TableTree
+from sluice.coordinator.nodes.layout import TABLES, TableTree
+from sluice.coordinator.service.connect import close_all, connect
 from sluice.storage.errors import InvalidRequest
 
 SCHEMA = pa.schema([("p", pa.string()), ("i", pa.int64())])

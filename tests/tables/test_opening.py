@@ -9,14 +9,14 @@ from contextlib import contextmanager
 import pytest
 
 import sluice
-from sluice.coordinator.connect import connect
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination, MemorySession
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
-from sluice.storage.segment import latest_version
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service.connect import connect
+from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.segment import latest_version
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import creation
 from sluice.tables.address import TableAddress
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator import connect
 from sluice.coordinator.formats import NODE_PROTOCOL
-from sluice.coordinator.layout import TableTree
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import MemoryCoordination
-from sluice.coordinator.store import ANY_VERSION
-from sluice.storage.location import normalise, open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.memory import MemoryCoordination
+from sluice.coordinator.service.store import ANY_VERSION
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryStore
 from tests.fixtures.zookeeper import Proxy
 
 from .conftest import FLIGHTS, Place, flights, rows_of

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import neighbourhood
+from sluice.coordinator.commit import neighbourhood
 from sluice.storage.errors import Corrupt, CorruptLogFile
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

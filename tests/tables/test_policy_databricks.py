@@ -15,10 +15,10 @@ import orjson
 import pytest
 
 import sluice
-from sluice.coordinator.cases import read_case
-from sluice.coordinator.explain import explain
 from sluice.coordinator.limits import Limits
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.rules.explain.cases import read_case
+from sluice.coordinator.rules.explain.decision import explain
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place
 from .matrices import CHANGES, FIRST, OTHER_PARTITION, SAME_ROWS, SECOND, Side, create, meet, table_of

@@ -14,10 +14,10 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, DomainMetadata, Metadata, Protocol
-from sluice.storage.codec import decode_commit
+from sluice.storage.actions.codec import decode_commit
+from sluice.storage.actions.row_tracking import row_id_high_water_mark
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.row_tracking import row_id_high_water_mark
-from sluice.storage.schema import from_arrow
+from sluice.storage.schema.schema import from_arrow
 from sluice.tables import properties as operations
 from sluice.tables import transactions
 from sluice.tables.property_rules import HANDED_ON, PROPERTIES, check_settings, primary_key_of

@@ -18,9 +18,9 @@ import pytest
 import sluice
 from sluice.coordinator.errors import ConcurrentDeleteDeleteException, ConcurrentModification, PolicyConflictException
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.records import BatchRecord, Rebased
-from sluice.storage.local import LocalStore
-from sluice.storage.vectors import vector_key
+from sluice.coordinator.nodes.records import BatchRecord, Rebased
+from sluice.storage.data.vectors import vector_key
+from sluice.storage.stores.local import LocalStore
 from sluice.tables.compaction import stage_compaction
 
 from .conftest import Place

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.clock import SystemClock
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.joint import Joints
-from sluice.coordinator.joint_check import incomplete_joints
-from sluice.coordinator.joint_resolve import closed
-from sluice.coordinator.layout import RECOVERING, TableTree
+from sluice.coordinator.commit.joint import Joints
+from sluice.coordinator.commit.joint_check import incomplete_joints
+from sluice.coordinator.commit.joint_resolve import closed
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault
-from sluice.coordinator.refusal import refusal_error
-from sluice.coordinator.store import Delete
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import RECOVERING, TableTree
+from sluice.coordinator.rules.refusal import refusal_error
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Delete
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import recovery
 
 from .conftest import FLIGHTS, Place, flights

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.clock import SystemClock
-from sluice.storage.location import normalise, open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.coordinator.service.clock import SystemClock
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import recovering
 from sluice.tables.recovering import tables_below
 

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.clock import SystemClock
-from sluice.coordinator.connect import connect, release
-from sluice.coordinator.joint_check import incomplete_joints
-from sluice.coordinator.layout import RECOVERING, TableTree
+from sluice.coordinator.commit.joint_check import incomplete_joints
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, MemoryCoordination, MemorySession
-from sluice.storage.location import normalise, open_store
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
-from sluice.storage.segment import latest_version
-from sluice.storage.texts import pieces
+from sluice.coordinator.nodes.layout import RECOVERING, TableTree
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.connect import connect, release
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.storage.actions.texts import pieces
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.segment import latest_version
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import creation, recovery
 from sluice.tables.recovery import HalfDone
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.zookeeper
 SCHEMA = pa.schema([pa.field("part", pa.string(), nullable=False), pa.field("value", pa.int64())])
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5, publication_wait_s=1.0)
 _BY_NUMBER = edit(
-    f"{COORDINATOR}content.py",
+    f"{COORDINATOR}commit/rendering.py",
     '    return orjson.dumps({"commitInfo": info}) + b"\\n"',
     '    return orjson.dumps({"commitInfo": {**info, **({"shape": "new"} if by.number > 1 else {})}}) + b"\\n"',
 )

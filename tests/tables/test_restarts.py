@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.faults import FAILPOINTS
+from sluice.coordinator.commit.failure_points import FAILPOINTS
 from sluice.coordinator.limits import Limits
 
 from .conftest import Place, flights, rows_of

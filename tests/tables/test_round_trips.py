@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator import connect
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.service import connect
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import Place, flights
 

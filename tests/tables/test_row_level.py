@@ -17,8 +17,8 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, RemoveFile
-from sluice.storage.codec import decode_commit
-from sluice.storage.vectors import read_vector
+from sluice.storage.actions.codec import decode_commit
+from sluice.storage.data.vectors import read_vector
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

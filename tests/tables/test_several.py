@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.connect import connect
-from sluice.coordinator.joint_check import incomplete_joints
+from sluice.coordinator.commit.joint_check import incomplete_joints
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service.connect import connect
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.storage.errors import StorageUnavailable
-from sluice.storage.location import open_store
+from sluice.storage.stores.location import open_store
 
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.faults import FAILPOINTS
+from sluice.coordinator.commit.failure_points import FAILPOINTS
 from sluice.coordinator.limits import Limits
 
 pytestmark = pytest.mark.zookeeper

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.memory import MemoryStore
+from sluice.storage.stores.memory import MemoryStore
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sluice
-from sluice.coordinator.committer import Committer
+from sluice.coordinator.commit.committer import Committer
 from sluice.storage.actions import AddFile, RemoveFile
-from sluice.storage.codec import decode_commit
-from sluice.storage.memory import MemoryStore
+from sluice.storage.actions.codec import decode_commit
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import transaction as module
 from tests.storage.strategies import unhurried
 

@@ -9,7 +9,7 @@ import pytest
 
 import sluice
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
 
 from .conftest import Place, flights, rows_of
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 import sluice
-from sluice.coordinator.clock import Timeout
-from sluice.coordinator.reserved import losses_of_thread
+from sluice.coordinator.leases.reserved_turns import losses_of_thread
+from sluice.coordinator.service.clock import Timeout
 from sluice.tables import chances
 
 from .conftest import FLIGHTS, Place, flights, rows_of

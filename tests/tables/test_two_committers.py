@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.context import TableContext
+from sluice.coordinator.commit.outcomes import Outcome
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.outcomes import Outcome
-from sluice.coordinator.tickets import take_ticket
-from sluice.storage.memory import MemoryStore
+from sluice.coordinator.leases.tickets import take_ticket
+from sluice.coordinator.nodes.context import TableContext
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import commits
 from sluice.tables.address import TableAddress
 from sluice.tables.commits import commit_creation, commit_write, plan_creation

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.committer import Committer
-from sluice.coordinator.context import TableContext
-from sluice.coordinator.joint import Joints
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.joint import Joints
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call, Fault, MemoryCoordination
-from sluice.coordinator.store import Write
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service.store import Write
 
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.2, fast_path=False)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.schema import from_arrow
+from sluice.storage.schema.schema import from_arrow
 from sluice.tables.upserting import Keys, newest_rows
 
 from .conftest import FLIGHTS, Place, flights, rows_of

@@ -20,20 +20,20 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator import connect
-from sluice.coordinator.clock import SystemClock
+from sluice.coordinator.commit.neighbourhood import Neighbourhood
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.identity import id_in, owner_of
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.memory import Call
-from sluice.coordinator.memory import Fault as CoordinatorFault
-from sluice.coordinator.neighbourhood import Neighbourhood
-from sluice.coordinator.store import Create
+from sluice.coordinator.nodes.identity import id_in, owner_of
+from sluice.coordinator.service import connect
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.memory import Call
+from sluice.coordinator.service.memory import Fault as CoordinatorFault
+from sluice.coordinator.service.store import Create
 from sluice.storage.constants import PROBE_PREFIX
-from sluice.storage.memory import Fault, MemoryStore
-from sluice.storage.objects import KeepsUnfinished, Unfinished
-from sluice.storage.paths import commit_path
-from sluice.storage.snapshot import Snapshot
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.memory import Fault, MemoryStore
+from sluice.storage.stores.objects import KeepsUnfinished, Unfinished
 from sluice.tables.address import TableAddress
 from sluice.tables.commits import abandon_plan, commit_creation, plan_creation
 from sluice.tables.garbage import Reason
@@ -338,7 +338,7 @@ def test_a_clients_terms_end_and_what_they_left_goes_while_it_lives(place: Place
     forgotten.append(flights(("LGA", 1, 9)))
     kept = writer.table.begin()
     kept.append(flights(("LGA", 1, 8)))
-    monkeypatch.setattr("sluice.coordinator.presence._TERM_S", -1.0)
+    monkeypatch.setattr("sluice.coordinator.nodes.presence._TERM_S", -1.0)
     writer.table.begin()
     assert table.vacuum().garbage == ()
     del forgotten

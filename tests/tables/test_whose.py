@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.coordinator.context import TableContext
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.memory import Fault, MemoryCoordination
-from sluice.coordinator.records import Head
-from sluice.coordinator.whose import address_text, identity_of, reachable_from, stamp
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, reachable_from, stamp
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.service.memory import Fault, MemoryCoordination
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY
-from sluice.storage.memory import MemoryStore
-from sluice.storage.paths import commit_path
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import creation, recovery
 from sluice.tables.address import TableAddress
 from sluice.tables.commits import commit_creation, plan_creation

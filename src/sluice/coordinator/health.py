@@ -14,18 +14,18 @@ from urllib.parse import unquote
 
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
-from .address import Address
-from .claims import undecided
-from .clock import Clock, SystemClock, bounding
-from .connect import connect, hosts_of
-from .ensemble import Server, ask_servers, await_sync
+from .commit.claims import undecided
 from .errors import UnknownFormat
 from .fields import MalformedRecord
-from .intent import Intent
-from .layout import TABLES, TableTree, VerdictName
-from .records import BatchRecord, Head, Published
-from .store import CoordinationStore, Create, Delete
-from .zookeeper_trust import Trust
+from .nodes.layout import TABLES, TableTree, VerdictName
+from .nodes.records import BatchRecord, Head, Published
+from .rules.intent import Intent
+from .service.address import Address
+from .service.clock import Clock, SystemClock, bounding
+from .service.connect import connect, hosts_of
+from .service.ensemble import Server, ask_servers, await_sync
+from .service.store import CoordinationStore, Create, Delete
+from .service.zookeeper.trust import Trust
 
 __all__ = ["DEFAULT_BOUND_S", "Check", "Health", "health"]
 

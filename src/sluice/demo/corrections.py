@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from ..coordinator.outcomes import Commit
+from ..coordinator.commit.outcomes import Commit
 from ..tables.table import Table
 from .flights import NEEDS_CORRECTION, PARTITION_BY, correct
 from .job import Job, run

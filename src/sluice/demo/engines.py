@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..storage.errors import InvalidRequest
-from ..storage.s3_options import S3Options
+from ..storage.stores.s3_options import S3Options
 
 __all__ = ["ENGINES", "require_engines"]
 

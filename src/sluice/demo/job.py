@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification
-from ..coordinator.outcomes import Commit
 from ..tables.table import Table
 
 __all__ = ["FINISH", "GO", "Assignment", "Input", "Job", "run"]

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..storage.location import open_store
+from ..storage.stores.location import open_store
 from ..tables.history import HistoryEntry
 from ..tables.table import Table
 from .engines import ENGINES

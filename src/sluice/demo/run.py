@@ -26,7 +26,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from ..coordinator.outcomes import Commit
+from ..coordinator.commit.outcomes import Commit
 from ..tables.table import Table
 from .bookings import book
 from .engines import require_engines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from ..coordinator.outcomes import Commit
+from ..coordinator.commit.outcomes import Commit
 from ..tables.table import Table
 from .flights import WITHDRAWN
 from .workspace import Workspace

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from ..coordinator.connect import release
+from ..coordinator.service.connect import release
 from ..dev.moto_server import S3DevServer
 from ..storage.errors import InvalidRequest
-from ..storage.location import normalise, open_store
+from ..storage.stores.location import normalise, open_store
 
 __all__ = ["DemoOptions", "Workspace", "workspace"]
 

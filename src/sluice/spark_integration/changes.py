@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.conform import adapt
 from ..storage.errors import InvalidRequest
-from ..storage.predicate import Predicate
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.conform import adapt
 from ..tables.changes import ChangesPart, split_changes
 from .options import ReadOptions
 from .read_plan import access_for

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.actions import AddFile, Metadata, decode_commit, encode_all
-from ..storage.paths import staged_path
-from ..storage.schema import conform, to_arrow
+from ..storage.log.paths import staged_path
+from ..storage.schema.schema import conform, to_arrow
 from ..tables.address import TableAddress
 from ..tables.writing import WritePlan
 from .schemas import from_spark

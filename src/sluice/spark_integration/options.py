@@ -5,7 +5,7 @@ both ways
 ``path``                        the table's location; what `load` and `save` are given
 ``coordinator``                 `zk://...` or `embedded://`; without it SLUICE_COORDINATOR, then `embedded://`
 ``application``                 how the job is called in the table's history; without it SLUICE_APPLICATION, then `pyspark`
-``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.s3_options`); what is not
+``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.stores.s3_options`); what is not
                                 given comes from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
 reading
 ``versionAsOf``                 read the version of that number
@@ -39,7 +39,7 @@ writing
 ``commitTimeout``               seconds that the commit may take
 ==============================  ============================================================================================
 
-Names are compared without case, for Spark loses it. Conditions are SQL as `storage.predicate` understands it, with UTC as
+Names are compared without case, for Spark loses it. Conditions are SQL as `storage.pruning.predicate` understands it, with UTC as
 the time zone.
 """
 
@@ -53,12 +53,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S
-from ..coordinator.lease_places import Place
+from ..coordinator.nodes.lease_places import Place
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
-from ..storage.s3_options import S3Options
+from ..storage.stores.s3_options import S3Options
 from ..tables.address import TableAddress
 from ..tables.once import application_transaction
 

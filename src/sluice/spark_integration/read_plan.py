@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S
-from ..storage.timetravel import version_at
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S
+from ..storage.log.timetravel import version_at
 from ..tables.access import Access
 from ..tables.views import TableSnapshot
 from .options import ReadOptions

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.conform import adapt
-from ..storage.scan import iter_files
+from ..storage.data.scan import iter_files
+from ..storage.schema.conform import adapt
 from .schemas import requested
 
 if TYPE_CHECKING:

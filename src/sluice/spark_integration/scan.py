@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import InvalidRequest, MissingObject
 from ..storage.expressions.nodes import walk
-from ..storage.location import open_store
-from ..storage.predicate import Predicate
-from ..storage.s3_options import S3Options
-from ..storage.schema import PrimitiveType, StructField, StructType, void_columns
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
+from ..storage.stores.location import open_store
+from ..storage.stores.s3_options import S3Options
 from ..tables.table import Table
 from ..tables.views import TableSnapshot
 from .deletions import deleted_rows, without_deleted

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.datatypes import as_nullable
 from ..storage.errors import Corrupt, SchemaMismatch
-from ..storage.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
+from ..storage.schema.datatypes import as_nullable
+from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
 __all__ = ["for_new_table", "from_spark", "requested", "to_spark"]
 

@@ -19,11 +19,11 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ..coordinator.address import Address
-from ..coordinator.connect import start_embedded
+from ..coordinator.service.address import Address
+from ..coordinator.service.connect import start_embedded
 from ..storage.errors import InvalidRequest
-from ..storage.redacting import redact_logs
-from ..storage.s3_options import S3Options
+from ..storage.stores.redacting import redact_logs
+from ..storage.stores.s3_options import S3Options
 from .options import STORAGE_OPTIONS_VARIABLE
 
 __all__ = ["configure", "use_session"]

@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from ..coordinator.clock import Deadline
 from ..coordinator.errors import SessionLost
+from ..coordinator.service.clock import Deadline
 from ..storage.errors import SluiceError, Unavailable
 from ..tables.access import Access
 from ..tables.locking import reserve

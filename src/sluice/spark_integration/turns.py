@@ -16,7 +16,7 @@ import threading
 from dataclasses import asdict
 from typing import Final
 
-from ..coordinator.tickets import take_ticket
+from ..coordinator.leases.tickets import take_ticket
 from ..storage.dataclass import dataclass
 from ..tables.address import TableAddress
 from ..tables.chances import lasting_s, named_after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ..coordinator.outcomes import Commit
+from ..coordinator.commit.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import TableNotFound
 from ..tables.commits import abandon_plan, commit_creation

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..coordinator.errors import ConcurrentModification
-from ..coordinator.isolation import stricter, table_isolation
+from ..coordinator.rules.isolation import stricter, table_isolation
+from ..storage.actions.features import FEATURE_PREFIX, writer_features
 from ..storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
-from ..storage.features import FEATURE_PREFIX, writer_features
-from ..storage.schema import StructType, conform, to_arrow
+from ..storage.schema.schema import StructType, conform, to_arrow
 from ..tables.commits import note_loss, plan_creation
 from ..tables.table import Table
 from ..tables.writing import WritePlan

@@ -6,16 +6,18 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-from ..coordinator.behind import refuse_old_data
-from ..coordinator.bootstrap import check_tree, require_head, require_history
-from ..coordinator.clock import Timeout, bounding
-from ..coordinator.committer import Committer
-from ..coordinator.context import TableContext
+from ..coordinator.commit.committer import Committer
+from ..coordinator.commit.outdated_data import refuse_old_data
 from ..coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from ..coordinator.limits import Limits
-from ..coordinator.records import Head
-from ..coordinator.whose import require_own
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.coordinator_id import require_own
+from ..coordinator.nodes.creation import check_tree, require_head, require_history
+from ..coordinator.nodes.records import Head
+from ..coordinator.service.clock import Timeout, bounding
 from ..storage.actions import Action, actions_of
+from ..storage.actions.features import is_managed
+from ..storage.actions.texts import stored_text
 from ..storage.errors import (
     CorruptLogFile,
     ForeignCommit,
@@ -27,12 +29,10 @@ from ..storage.errors import (
     Unavailable,
     VersionNotFound,
 )
-from ..storage.features import is_managed
-from ..storage.objects import ObjectStore
-from ..storage.paths import commit_path
-from ..storage.segment import latest_version
-from ..storage.snapshot import Snapshot
-from ..storage.texts import stored_text
+from ..storage.log.paths import commit_path
+from ..storage.log.segment import latest_version
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import ObjectStore
 from .address import TableAddress
 from .opening import all_published, first_published
 

@@ -8,12 +8,12 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ..storage.dataclass import dataclass
-from ..storage.location import normalise, open_store
-from ..storage.objects import ObjectStore
+from ..storage.stores.location import normalise, open_store
+from ..storage.stores.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from ..coordinator.context import TableContext
     from ..coordinator.limits import Limits
+    from ..coordinator.nodes.context import TableContext
 
 __all__ = ["TableAddress"]
 

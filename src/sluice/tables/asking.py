@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
-from ..coordinator.clock import SystemClock, Timeout, bounding
-from ..coordinator.committer import Committer
-from ..coordinator.connect import connect
-from ..coordinator.layout import TABLES
-from ..coordinator.outcomes import Commit, Outcome
+from ..coordinator.commit.committer import Committer
+from ..coordinator.commit.outcomes import Commit, Outcome
+from ..coordinator.nodes.layout import TABLES
+from ..coordinator.service.clock import SystemClock, Timeout, bounding
+from ..coordinator.service.connect import connect
 from ..storage.errors import InvalidRequest, UnknownScheme
 from .address import TableAddress
 

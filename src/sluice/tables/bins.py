@@ -10,9 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..storage.actions.wide_statistics import record_count
+from ..storage.data.partition_split import PartitionKey
 from ..storage.dataclass import dataclass
-from ..storage.partition_split import PartitionKey
-from ..storage.wide_stats import record_count
 
 __all__ = ["Bin", "plan_bins"]
 

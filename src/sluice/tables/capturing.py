@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import AddCDCFile
-from ..storage.filetable import add_rows
-from ..storage.scan import read_positions
-from ..storage.vectors import positions_of
+from ..storage.actions.filetable import add_rows
+from ..storage.data.scan import read_positions
+from ..storage.data.vectors import positions_of
 from .change_data import ChangeDataWriter
 from .draft import Draft
 from .writing import file_size_of

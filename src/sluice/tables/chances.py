@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..coordinator.clock import Clock, Deadline
 from ..coordinator.errors import NotCommitted
-from ..coordinator.reserved import Loss, ReservedTurn, losses_of_thread, turns_of_thread
+from ..coordinator.leases.reserved_turns import Loss, ReservedTurn, losses_of_thread, turns_of_thread
+from ..coordinator.service.clock import Clock, Deadline
 from ..storage.errors import Unavailable
 from .access import Access
 from .locking import key_of, reserve

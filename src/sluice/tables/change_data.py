@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ..storage.actions import AddCDCFile
 from ..storage.constants import CHANGE_DATA_FOLDER
-from ..storage.datafiles import TARGET_FILE_BYTES, write_files
-from ..storage.datatypes import as_nullable
+from ..storage.data.datafiles import TARGET_FILE_BYTES, write_files
 from ..storage.errors import InvalidRequest
-from ..storage.objects import ObjectStore
-from ..storage.partitions import uri_to_path
-from ..storage.schema import PrimitiveType, StructField, StructType
+from ..storage.schema.datatypes import as_nullable
+from ..storage.schema.partitions import uri_to_path
+from ..storage.schema.schema import PrimitiveType, StructField, StructType
+from ..storage.stores.objects import ObjectStore
 
 __all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE_POSTIMAGE", "UPDATE_PREIMAGE", "ChangeDataWriter"]
 

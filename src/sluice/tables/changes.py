@@ -19,20 +19,20 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.kinds import Kind
-from ..coordinator.winner import winner_of
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.winner import winner_of
 from ..storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
+from ..storage.actions.filetable import add_rows
+from ..storage.actions.uris import key_inside
+from ..storage.data.scan import read_positions
+from ..storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
-from ..storage.filetable import add_rows
-from ..storage.objects import ObjectStore
-from ..storage.paths import commit_path
-from ..storage.predicate import Predicate
-from ..storage.scan import read_positions
-from ..storage.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
-from ..storage.timetravel import read_commit
-from ..storage.uris import key_inside
-from ..storage.vectors import Rows, positions_of, read_vector, vector_key
+from ..storage.log.paths import commit_path
+from ..storage.log.timetravel import read_commit
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
+from ..storage.stores.objects import ObjectStore
 from .access import Access
 from .address import TableAddress
 from .change_data import CHANGE_TYPE, DELETE, INSERT

@@ -8,15 +8,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.kinds import Kind
 from ..coordinator.limits import Limits
+from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import AddFile
-from ..storage.assignments import Assignments
+from ..storage.actions.filetable import picked
+from ..storage.actions.removals import Removals
+from ..storage.data.assignments import Assignments
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..storage.filetable import picked
-from ..storage.predicate import Predicate
-from ..storage.removals import Removals
+from ..storage.pruning.predicate import Predicate
 from .draft import Draft
 from .property_rules import primary_key_of
 from .steps import Step, written

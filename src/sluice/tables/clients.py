@@ -8,13 +8,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ..coordinator.connect import connect
-from ..coordinator.context import TableContext
-from ..coordinator.intent import ClientName
-from ..coordinator.layout import TableTree
 from ..coordinator.limits import Limits
-from ..coordinator.presence import presence_of
-from ..storage.location import open_store
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.layout import TableTree
+from ..coordinator.nodes.presence import presence_of
+from ..coordinator.rules.intent import ClientName
+from ..coordinator.service.connect import connect
+from ..storage.stores.location import open_store
 from .address import TableAddress
 
 __all__ = ["context_of", "this_client"]

@@ -10,18 +10,18 @@ from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.clock import InParts, Timeout, bounding
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
-from ..coordinator.identity import another_id
-from ..coordinator.outcomes import Commit
-from ..coordinator.plans import close_plan, open_plan
-from ..coordinator.reserved import release_nodes
-from ..coordinator.tickets import Ticket, leave_ticket
+from ..coordinator.leases.reserved_turns import release_nodes
+from ..coordinator.leases.tickets import Ticket, leave_ticket
+from ..coordinator.nodes.identity import another_id
+from ..coordinator.nodes.plans import close_plan, open_plan
+from ..coordinator.service.clock import InParts, Timeout, bounding
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
-from ..storage.predicate import Predicate
-from ..storage.schema import StructType, parse_schema
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
 from .address import TableAddress
 from .chances import Chance, advice

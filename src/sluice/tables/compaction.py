@@ -19,22 +19,22 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, Timeout, within_this_call
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import NotCommitted, OutcomeUnknown
-from ..coordinator.kinds import Kind
-from ..coordinator.outcomes import Commit
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, Timeout, within_this_call
 from ..storage.actions import Action, AddFile
+from ..storage.actions.features import check_writable, deletion_vectors
+from ..storage.actions.filetable import rows_at
+from ..storage.actions.lineage import Moved
+from ..storage.actions.removals import Actions, Removals
+from ..storage.actions.wide_statistics import record_count
+from ..storage.data.file_writer import FileFormat
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, Unavailable
-from ..storage.features import check_writable, deletion_vectors
-from ..storage.file_writer import FileFormat
-from ..storage.filetable import rows_at
-from ..storage.lineage import Moved
-from ..storage.predicate import Predicate
-from ..storage.removals import Actions, Removals
-from ..storage.schema import StructType, parse_schema
-from ..storage.snapshot import Snapshot
-from ..storage.wide_stats import record_count
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
 from .bins import Bin, plan_bins
 from .changing import LISTED_MAX

@@ -9,23 +9,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..coordinator.bootstrap import check_tree, make_tree, remove_new_tree, reopen_tree, require_head
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
-from ..coordinator.committer import Committer
-from ..coordinator.context import TableContext
-from ..coordinator.deleting import deletion, require_no_deleter
-from ..coordinator.dropping import Tombstone, read_tombstone, remove_closed_tree
+from ..coordinator.commit.committer import Committer
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ProtocolChangedException
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..coordinator.outcomes import Commit
-from ..coordinator.presence import list_clients
-from ..coordinator.records import Head
-from ..coordinator.whose import stamp
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.coordinator_id import stamp
+from ..coordinator.nodes.creation import check_tree, make_tree, remove_new_tree, reopen_tree, require_head
+from ..coordinator.nodes.deletion_claim import deletion, require_no_deleter
+from ..coordinator.nodes.presence import list_clients
+from ..coordinator.nodes.records import Head
+from ..coordinator.nodes.removal import Tombstone, read_tombstone, remove_closed_tree
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
 from ..storage.actions import Action, Metadata
-from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY, PROBE_PREFIX
-from ..storage.constraints import Constraints
-from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, Unavailable
-from ..storage.features import (
+from ..storage.actions.features import (
     FEATURE_PREFIX,
     check_asked_features,
     check_writable,
@@ -34,12 +31,15 @@ from ..storage.features import (
     new_protocol,
     upgrade_for_attach,
 )
-from ..storage.objects import ObjectStore
-from ..storage.paths import commit_path
-from ..storage.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
-from ..storage.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
-from ..storage.segment import latest_version, list_versions
-from ..storage.snapshot import Snapshot
+from ..storage.actions.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
+from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY, PROBE_PREFIX
+from ..storage.data.constraints import Constraints
+from ..storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, Unavailable
+from ..storage.log.paths import commit_path
+from ..storage.log.segment import latest_version, list_versions
+from ..storage.log.snapshot import Snapshot
+from ..storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ..storage.stores.objects import ObjectStore
 from .access import Access, require_own_coordinator
 from .address import TableAddress
 from .garbage import first_stranger

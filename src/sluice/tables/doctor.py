@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from ..coordinator.bootstrap import check_tree
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
-from ..coordinator.context import TableContext
 from ..coordinator.errors import UnknownFormat
 from ..coordinator.fields import MalformedRecord
-from ..coordinator.layout import SlotName, VerdictName
-from ..coordinator.lease_list import list_leases
-from ..coordinator.lease_records import Place
-from ..coordinator.records import BatchRecord, Head, Published
+from ..coordinator.leases.listing import list_leases
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.creation import check_tree
+from ..coordinator.nodes.layout import SlotName, VerdictName
+from ..coordinator.nodes.lease_records import Place
+from ..coordinator.nodes.records import BatchRecord, Head, Published
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ..storage.actions.features import is_managed
+from ..storage.actions.records import DeletionVector
+from ..storage.actions.uris import key_inside
+from ..storage.data.vectors import vector_key
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
-from ..storage.examine import ERROR, NOTE, WARNING, Finding, Seal, examine_files, examine_log
-from ..storage.features import is_managed
-from ..storage.paths import commit_path
-from ..storage.records import DeletionVector
-from ..storage.segment import list_segment
-from ..storage.snapshot import Snapshot
-from ..storage.uris import key_inside
-from ..storage.vectors import vector_key
+from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal, examine_files, examine_log
+from ..storage.log.paths import commit_path
+from ..storage.log.segment import list_segment
+from ..storage.log.snapshot import Snapshot
 from .address import TableAddress
 
 __all__ = ["Diagnosis", "doctor"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import HalfCommitted
-from ..coordinator.outcomes import Commit
-from ..coordinator.winner import Winner
+from ..coordinator.rules.winner import Winner
 from ..storage.errors import LogGap
-from ..storage.segment import list_versions
-from ..storage.snapshot import Snapshot
+from ..storage.log.segment import list_versions
+from ..storage.log.snapshot import Snapshot
 from .access import Access
 from .once import as_it_was_given
 

@@ -18,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import Action, AddFile, Metadata
+from ..storage.actions.features import deletion_vectors
+from ..storage.actions.filetable import add_rows, adds_of, picked, without
+from ..storage.actions.removals import Actions, Removals, removal
+from ..storage.actions.wide_statistics import record_count, wide
+from ..storage.data.datafiles import write_files
+from ..storage.data.scan import read_files, read_positions
+from ..storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ..storage.dataclass import dataclass
-from ..storage.datafiles import write_files
-from ..storage.features import deletion_vectors
-from ..storage.filetable import add_rows, adds_of, picked, without
-from ..storage.objects import ObjectStore
-from ..storage.predicate import Predicate
-from ..storage.removals import Actions, Removals, removal
-from ..storage.scan import read_files, read_positions
-from ..storage.schema import StructType, parse_schema
-from ..storage.snapshot import Snapshot
-from ..storage.vectors import Rows, plan_vector, read_vector, rows_at
-from ..storage.wide_stats import record_count, wide
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema
+from ..storage.stores.objects import ObjectStore
 from .property_rules import CHANGE_DATA_FEED, is_on
 from .writing import file_size_of, indexed_columns_of
 

@@ -17,19 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from ..coordinator.bootstrap import check_tree, remove_new_tree, require_head
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
-from ..coordinator.context import TableContext
-from ..coordinator.deleting import Deletion, deletion
-from ..coordinator.dropping import bury_tree, read_tombstone, remove_closed_tree
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.creation import check_tree, remove_new_tree, require_head
+from ..coordinator.nodes.deletion_claim import Deletion, deletion
+from ..coordinator.nodes.removal import bury_tree, read_tombstone, remove_closed_tree
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
 from ..storage.actions import CommitInfo, decode_commit
 from ..storage.constants import LOG_FOLDER
 from ..storage.dataclass import dataclass
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, TableNotFound
-from ..storage.objects import KeepsUnfinished, ObjectInfo, ObjectStore
-from ..storage.paths import commit_path
-from ..storage.segment import latest_version
-from ..storage.snapshot import Snapshot
+from ..storage.log.paths import commit_path
+from ..storage.log.segment import latest_version
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore
 from .access import Access
 from .address import TableAddress
 from .creation import detach

@@ -21,9 +21,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from ..coordinator.clock import Timeout
 from ..coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
-from ..coordinator.refusal import Refusal, refusal_error, withdrawal
+from ..coordinator.rules.refusal import Refusal, refusal_error, withdrawal
+from ..coordinator.service.clock import Timeout
 from ..storage.errors import InvalidRequest, Unavailable
 
 __all__ = ["OpenTransaction"]

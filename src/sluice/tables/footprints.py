@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from ..coordinator.footprint import Footprint
-from ..coordinator.isolation import ConflictPolicy, table_policy
-from ..coordinator.kinds import Kind
-from ..coordinator.policies import partition_key
+from ..coordinator.rules.footprint import Footprint
+from ..coordinator.rules.isolation import ConflictPolicy, table_policy
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.policies import partition_key
 from ..storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ..storage.actions.features import deletion_vectors
+from ..storage.actions.removals import besides_removals
+from ..storage.data.vectors import to_text
 from ..storage.errors import InvalidRequest
-from ..storage.features import deletion_vectors
-from ..storage.predicate import Predicate
-from ..storage.removals import besides_removals
-from ..storage.schema import PrimitiveType, StructType, schema_to_json
-from ..storage.snapshot import Snapshot
-from ..storage.vectors import to_text
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import PrimitiveType, StructType, schema_to_json
 
 if TYPE_CHECKING:
     from .transactions import Change, Reads

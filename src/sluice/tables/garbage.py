@@ -32,14 +32,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.identity import Owner, id_in, owner_of, term_of
+from ..coordinator.nodes.identity import Owner, id_in, owner_of, term_of
 from ..storage.actions import Action, AddCDCFile, DeletionVector, RemoveFile
+from ..storage.actions.uris import key_inside
 from ..storage.constants import CHANGE_DATA_FOLDER, LOG_FOLDER, PROBE_PREFIX, STAGED_FOLDER
+from ..storage.data.vectors import vector_key
 from ..storage.dataclass import dataclass
-from ..storage.objects import ObjectInfo, Unfinished
-from ..storage.snapshot import Snapshot
-from ..storage.uris import key_inside
-from ..storage.vectors import vector_key
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import ObjectInfo, Unfinished
 
 __all__ = ["Candidate", "Garbage", "Reason", "Shown", "belongs_to", "candidates", "first_stranger", "inner_tables", "judge", "named_by"]
 

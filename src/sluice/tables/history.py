@@ -7,10 +7,10 @@ from dataclasses import field
 from typing import Any
 
 from ..storage.actions import CommitInfo, actions_of
+from ..storage.actions.texts import stored_text
 from ..storage.dataclass import dataclass
 from ..storage.errors import LogGap, ObjectNotFound
-from ..storage.paths import commit_path
-from ..storage.texts import stored_text
+from ..storage.log.paths import commit_path
 from .access import Access
 
 __all__ = ["HistoryEntry", "history"]

@@ -6,11 +6,11 @@ from typing import Final
 
 import orjson
 
-from ..coordinator.context import TableContext
-from ..coordinator.store import BadVersion, Node, NodeExists, NoNode, ReplyLost
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.service.store import BadVersion, Node, NodeExists, NoNode, ReplyLost
 from ..storage.errors import VersionNotFound
-from ..storage.snapshot import Snapshot
-from ..storage.timetravel import iso_time, version_at
+from ..storage.log.snapshot import Snapshot
+from ..storage.log.timetravel import iso_time, version_at
 from .access import Access
 
 __all__ = ["horizon_of", "raise_horizon", "require_above_horizon"]

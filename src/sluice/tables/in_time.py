@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from ..coordinator.clock import Deadline, bounding
-from ..coordinator.leases import lent
-from ..coordinator.reserved import lent_turns
+from ..coordinator.leases.lease import lent
+from ..coordinator.leases.reserved_turns import lent_turns
+from ..coordinator.service.clock import Deadline, bounding
 
 __all__ = ["in_time"]
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..coordinator.address import Address
-from ..coordinator.clock import Deadline, Timeout, bounding
-from ..coordinator.committer import Committer
+from ..coordinator.commit.committer import Committer
+from ..coordinator.commit.joint import naming
+from ..coordinator.commit.joint_resolve import CLOSED
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, NotCommitted, Refused
-from ..coordinator.intent import Intent
-from ..coordinator.joint import naming
-from ..coordinator.joint_resolve import CLOSED
-from ..coordinator.outcomes import Commit
-from ..coordinator.rebase import Attempt
-from ..coordinator.records import Head
-from ..coordinator.turns import Turn
+from ..coordinator.leases.queueing_commits import Turn
+from ..coordinator.nodes.records import Head
+from ..coordinator.rules.intent import Intent
+from ..coordinator.rules.rebase import Attempt
+from ..coordinator.service.address import Address
+from ..coordinator.service.clock import Deadline, Timeout, bounding
 from ..storage.errors import InvalidRequest
 from .access import Access
 from .done_before import done_in_all

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from ..coordinator.address import Address
-from ..coordinator.clock import Deadline, Timeout
-from ..coordinator.connect import connect
 from ..coordinator.errors import DeadlockDetected, LeaseHeld
-from ..coordinator.lease_queue import LeaseHome, Wanted
-from ..coordinator.lease_records import EXCLUSIVE, MODES, PASSING, TURN, Place
-from ..coordinator.leases import Lease, acquire, held_by_this_thread, paths_of
-from ..coordinator.pins import Pin, pin
-from ..coordinator.reserved import ReservedTurn, release_nodes
-from ..coordinator.turns import Turn
+from ..coordinator.leases.lease import Lease, acquire, held_by_this_thread, paths_of
+from ..coordinator.leases.pins import Pin, pin
+from ..coordinator.leases.queue import LeaseHome, Wanted
+from ..coordinator.leases.queueing_commits import Turn
+from ..coordinator.leases.reserved_turns import ReservedTurn, release_nodes
+from ..coordinator.nodes.lease_records import EXCLUSIVE, MODES, PASSING, TURN, Place
+from ..coordinator.service.address import Address
+from ..coordinator.service.clock import Deadline, Timeout
+from ..coordinator.service.connect import connect
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..storage.predicate import Predicate
-from ..storage.schema import PrimitiveType, parse_schema
-from ..storage.segment import latest_version
-from ..storage.snapshot import Snapshot
+from ..storage.log.segment import latest_version
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import PrimitiveType, parse_schema
 from .access import Access
 from .clients import this_client
 from .horizon import require_above_horizon

@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final
 
-from ..coordinator.claims import undecided
+from ..coordinator.commit.claims import undecided
 from ..coordinator.fields import MalformedRecord
-from ..coordinator.pins import pinned_versions
-from ..coordinator.records import read_intent
+from ..coordinator.leases.pins import pinned_versions
+from ..coordinator.nodes.records import read_intent
 from ..storage.errors import VersionNotFound
 from ..storage.intervals import interval_ms
-from ..storage.objects import ObjectStore
-from ..storage.paths import LogKind
-from ..storage.segment import LogFile, LogListing, list_log, list_versions
-from ..storage.timetravel import version_at
+from ..storage.log.paths import LogKind
+from ..storage.log.segment import LogFile, LogListing, list_log, list_versions
+from ..storage.log.timetravel import version_at
+from ..storage.stores.objects import ObjectStore
 from .access import Access
 
 __all__ = ["expired_log", "remove_log"]

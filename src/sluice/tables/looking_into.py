@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..coordinator.winner import Winner
+from ..coordinator.rules.winner import Winner
+from ..storage.actions.filetable import add_rows
+from ..storage.data.scan import iter_files
 from ..storage.errors import SluiceError
-from ..storage.filetable import add_rows
-from ..storage.predicate import Predicate
-from ..storage.scan import iter_files
+from ..storage.pruning.predicate import Predicate
 from .access import Access
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..coordinator.conflicts import Finding
 from ..coordinator.errors import ConcurrentModification
-from ..coordinator.footprint import Footprint
-from ..coordinator.read_scope import ReadScope
-from ..coordinator.rebase import meet
-from ..coordinator.winner import Winner
+from ..coordinator.rules.conflicts import Finding
+from ..coordinator.rules.footprint import Footprint
+from ..coordinator.rules.read_scope import ReadScope
+from ..coordinator.rules.rebase import meet
+from ..coordinator.rules.winner import Winner
 from ..storage.actions import AddFile
 from ..storage.errors import SluiceError
 from .access import Access

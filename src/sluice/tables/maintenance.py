@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from ..coordinator.checkpointing import claim_checkpoint
-from ..storage.checkpoint_writer import write_checkpoint
+from ..coordinator.nodes.checkpoint_claim import claim_checkpoint
 from ..storage.errors import SluiceError
 from ..storage.locks import ForkSafeLock
-from ..storage.segment import last_checkpoint_version
+from ..storage.log.checkpoint_writer import write_checkpoint
+from ..storage.log.segment import last_checkpoint_version
 from .access import Access
 
 __all__ = ["CHECKPOINT_INTERVAL", "Checkpointer"]
@@ -31,7 +31,7 @@ _EXIT_WAIT_S: Final = 30.0
 class Checkpointer:
     """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default; small commits come fast here).
 
-    Whoever commits then looks at `_last_checkpoint`, and one client at a time writes (`coordinator.checkpointing`). Closing the
+    Whoever commits then looks at `_last_checkpoint`, and one client at a time writes (`coordinator.nodes.checkpoint_claim`). Closing the
     table waits for it, and so does the end of the process, for up to 30 seconds. A checkpoint that fails is logged and
     left to a later commit: the table does not need it.
     """

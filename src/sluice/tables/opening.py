@@ -5,11 +5,11 @@ Whether there is a table, and whether it is sluice's, is told by the log alone t
 
 from __future__ import annotations
 
-from ..coordinator.bootstrap import check_tree, require_head
-from ..coordinator.committer import Committer
-from ..coordinator.context import TableContext
+from ..coordinator.commit.committer import Committer
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.creation import check_tree, require_head
 from ..storage.errors import LogGap, NotATable, TableNotFound
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
 
 __all__ = ["all_published", "first_published"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..storage.actions import AddFile
-from ..storage.wide_stats import live_count
+from ..storage.actions.wide_statistics import live_count
 
 __all__ = ["row_count"]
 

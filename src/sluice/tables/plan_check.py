@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..coordinator.footprint import OWN_PARTITIONS
-from ..coordinator.isolation import stricter, table_isolation
-from ..coordinator.kinds import Kind
+from ..coordinator.rules.footprint import OWN_PARTITIONS
+from ..coordinator.rules.isolation import stricter, table_isolation
+from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import Action, AddFile, Txn
-from ..storage.predicate import Predicate
-from ..storage.removals import Actions, Removals
-from ..storage.snapshot import Snapshot
+from ..storage.actions.removals import Actions, Removals
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
 from .access import Access
 from .changing import reads_in, replaced_by, replaced_whole, require_room_for
 from .draft import Draft

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ..coordinator.isolation import table_policy
+from ..coordinator.rules.isolation import table_policy
 from ..storage.actions import Metadata
+from ..storage.actions.features import check_writable
 from ..storage.errors import InvalidRequest, UnsupportedFeature
-from ..storage.features import check_writable
-from ..storage.predicate import Predicate
-from ..storage.schema import from_arrow, merge, parse_schema, schema_to_json
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
 from .access import Access
 from .address import TableAddress
 from .writing import WritePlan

@@ -8,20 +8,20 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ProtocolChangedException
-from ..coordinator.isolation import IsolationLevel
-from ..coordinator.kinds import Kind
-from ..coordinator.outcomes import Commit
+from ..coordinator.rules.isolation import IsolationLevel
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
 from ..storage.actions import Action, DomainMetadata, Metadata
-from ..storage.constraints import Constraints
+from ..storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
+from ..storage.actions.row_tracking import ROW_TRACKING_KEY
+from ..storage.data.constraints import Constraints
+from ..storage.data.scan import iter_files
 from ..storage.errors import ConstraintViolated, InvalidRequest
-from ..storage.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
 from ..storage.jsontext import dumps
-from ..storage.row_tracking import ROW_TRACKING_KEY
-from ..storage.scan import iter_files
-from ..storage.schema import StructType, parse_schema
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
 from .property_rules import (
     CONSTRAINT_PREFIX,

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from ..coordinator.isolation import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
+from ..coordinator.rules.isolation import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
+from ..storage.actions.features import FEATURE_PREFIX
+from ..storage.actions.row_tracking import ROW_TRACKING_KEY
 from ..storage.constants import (
     ADDRESS_KEY,
     CHANGE_COLUMN_NAMES,
@@ -23,10 +25,8 @@ from ..storage.constants import (
 )
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..storage.features import FEATURE_PREFIX
 from ..storage.intervals import interval_ms
-from ..storage.row_tracking import ROW_TRACKING_KEY
-from ..storage.schema import PrimitiveType, StructType
+from ..storage.schema.schema import PrimitiveType, StructType
 from .maintenance import CHECKPOINT_INTERVAL
 from .writing import file_size_of, indexed_columns_of
 

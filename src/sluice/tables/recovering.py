@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from ..coordinator.bootstrap import check_tree, only_begun
+from ..coordinator.nodes.creation import check_tree, only_begun
+from ..storage.actions.features import is_managed
 from ..storage.constants import COORDINATOR_KEY, LOG_FOLDER
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
-from ..storage.features import is_managed
-from ..storage.objects import ObjectStore
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import ObjectStore
 from .address import TableAddress
 from .recovery import RecoveryReport, patience_of, rebuild
 

@@ -25,35 +25,35 @@ from typing import Final
 
 import orjson
 
-from ..coordinator.address import Address
-from ..coordinator.bootstrap import check_tree, make_tree, only_begun, remove_new_tree
-from ..coordinator.clock import Clock
-from ..coordinator.connect import visiting
-from ..coordinator.content import render
-from ..coordinator.context import TableContext
-from ..coordinator.dropping import remove_closed_tree
+from ..coordinator.commit.rendering import render
 from ..coordinator.errors import CoordinatorUnavailable, SessionLost
-from ..coordinator.footprint import Footprint
-from ..coordinator.identity import id_in
-from ..coordinator.intent import Intent
-from ..coordinator.layout import RECOVERING
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..coordinator.records import Head, Rendering, VersionPlan, digest
-from ..coordinator.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
-from ..coordinator.whose import address_text, identity_of, reachable_from
-from ..coordinator.winner import Member, winner_of
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.coordinator_id import address_text, identity_of, reachable_from
+from ..coordinator.nodes.creation import check_tree, make_tree, only_begun, remove_new_tree
+from ..coordinator.nodes.identity import id_in
+from ..coordinator.nodes.layout import RECOVERING
+from ..coordinator.nodes.records import Head, Rendering, VersionPlan, digest
+from ..coordinator.nodes.removal import remove_closed_tree
+from ..coordinator.rules.footprint import Footprint
+from ..coordinator.rules.intent import Intent
+from ..coordinator.rules.winner import Member, winner_of
+from ..coordinator.service.address import Address
+from ..coordinator.service.clock import Clock
+from ..coordinator.service.connect import visiting
+from ..coordinator.service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
 from ..storage.actions import actions_of, encode_all
+from ..storage.actions.features import is_managed
+from ..storage.actions.metadata_change import describe
+from ..storage.actions.row_tracking import row_id_high_water_mark
+from ..storage.actions.texts import pieces, stored_text
 from ..storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
-from ..storage.features import is_managed
-from ..storage.metadata_change import describe
-from ..storage.objects import ObjectStore
-from ..storage.paths import commit_path
-from ..storage.row_tracking import row_id_high_water_mark
-from ..storage.segment import latest_version, list_versions
-from ..storage.snapshot import Snapshot
-from ..storage.texts import pieces, stored_text
+from ..storage.log.paths import commit_path
+from ..storage.log.segment import latest_version, list_versions
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import ObjectStore
 from .access import require_own_coordinator
 from .address import TableAddress
 from .creation import named_after_coordinator

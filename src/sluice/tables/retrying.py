@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
-from ..coordinator.clock import Timeout
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
-from ..coordinator.lease_records import EXCLUSIVE
+from ..coordinator.nodes.lease_records import EXCLUSIVE
+from ..coordinator.service.clock import Timeout
 from ..storage.errors import InvalidRequest, InvariantBroken
 from .ending import OpenTransaction
 from .locking import LeaseOn, leases

@@ -22,14 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.actions import AddFile
+from ..storage.actions.lineage import Moved
+from ..storage.data.file_writer import FileFormat, OpenFile
+from ..storage.data.partition_split import PartitionKey
+from ..storage.data.scan import iter_files, read_files
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError, StorageFull
-from ..storage.file_writer import FileFormat, OpenFile
-from ..storage.lineage import Moved
-from ..storage.objects import ObjectStore
-from ..storage.partition_split import PartitionKey
-from ..storage.scan import iter_files, read_files
-from ..storage.schema import StructType
+from ..storage.schema.schema import StructType
+from ..storage.stores.objects import ObjectStore
 from .bins import Bin
 from .zorder import z_positions
 

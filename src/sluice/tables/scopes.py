@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..coordinator.policies import partition_key
+from ..coordinator.rules.policies import partition_key
 from ..storage.actions import AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
-from ..storage.predicate import Predicate
-from ..storage.schema import parse_schema
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import parse_schema
 
 if TYPE_CHECKING:
-    from ..storage.snapshot import Snapshot
+    from ..storage.log.snapshot import Snapshot
     from .transactions import Change, Reads
 
 __all__ = ["scope_of_change", "scope_of_reads"]

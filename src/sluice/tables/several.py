@@ -11,15 +11,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
+from ..coordinator.commit.consistent_cut import version_beside, versions_together
+from ..coordinator.commit.joint import naming
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.instants import version_beside, versions_together
-from ..coordinator.joint import naming
-from ..coordinator.outcomes import Commit
-from ..coordinator.refusal import Refusal
+from ..coordinator.rules.refusal import Refusal
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
-from ..storage.location import normalise
+from ..storage.stores.location import normalise
 from .access import Access
 from .chances import Chance
 from .done_before import done_in_all

@@ -7,11 +7,11 @@ from dataclasses import field
 
 import orjson
 
-from ..coordinator.footprint import OWN_PARTITIONS
-from ..coordinator.kinds import Kind
+from ..coordinator.rules.footprint import OWN_PARTITIONS
+from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import AddFile
+from ..storage.data.vectors import Rows
 from ..storage.dataclass import dataclass
-from ..storage.vectors import Rows
 from .draft import Finished
 from .operations import row_count
 from .transactions import Reads

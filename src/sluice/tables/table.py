@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
-from ..coordinator.leases import Lease
+from ..coordinator.commit.outcomes import Commit, Outcome
+from ..coordinator.leases.lease import Lease
 from ..coordinator.limits import Limits
-from ..coordinator.outcomes import Commit, Outcome
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ..storage.errors import InvalidRequest
-from ..storage.schema import StructType, parse_schema, to_arrow
-from ..storage.snapshot import Snapshot
-from ..storage.timetravel import version_at
+from ..storage.log.snapshot import Snapshot
+from ..storage.log.timetravel import version_at
+from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from . import creation
 from .access import Access
 from .address import TableAddress

@@ -9,11 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, InParts, Timeout, bounding
-from ..coordinator.outcomes import Commit
+from ..coordinator.commit.outcomes import Commit
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, InParts, Timeout, bounding
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
 from .access import Access
 from .chances import Chance
 from .commits import commit_write_once, plan_write

@@ -12,17 +12,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
+from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.isolation import stricter, table_isolation, table_policy
-from ..coordinator.kinds import Kind
-from ..coordinator.outcomes import Commit
-from ..coordinator.refusal import Refusal
+from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.refusal import Refusal
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
 from ..storage.actions import Action, AddFile, Txn
+from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
-from ..storage.predicate import Predicate
-from ..storage.removals import Actions
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
 from .access import Access
 from .capturing import capture_changes
 from .chances import Chance

@@ -6,35 +6,35 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
-from ..coordinator.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
+from ..coordinator.commit.decision import DETACHED
+from ..coordinator.commit.failure_points import point
+from ..coordinator.commit.outcomes import Commit
+from ..coordinator.commit.ratified_log import store_objects
 from ..coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, TransactionExpired
-from ..coordinator.faults import point
-from ..coordinator.intent import Intent
-from ..coordinator.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
-from ..coordinator.kinds import Kind
+from ..coordinator.leases.queueing_commits import Turn
+from ..coordinator.leases.reserved_turns import turns_of_thread
 from ..coordinator.limits import Limits
-from ..coordinator.outcomes import Commit
-from ..coordinator.ratified import store_objects
-from ..coordinator.rebase import Attempt, meet
-from ..coordinator.records import Head, digest
-from ..coordinator.refusal import refusal_error
-from ..coordinator.reserved import turns_of_thread
-from ..coordinator.resolve import DETACHED
-from ..coordinator.turns import Turn
-from ..coordinator.winner import Winner
+from ..coordinator.nodes.records import Head, digest
+from ..coordinator.rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
+from ..coordinator.rules.intent import Intent
+from ..coordinator.rules.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
+from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.rebase import Attempt, meet
+from ..coordinator.rules.refusal import refusal_error
+from ..coordinator.rules.winner import Winner
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, Txn, encode
+from ..storage.actions.metadata_change import describe, describe_protocol
+from ..storage.actions.removals import besides_removals
+from ..storage.actions.row_tracking import row_id_high_water_mark
+from ..storage.actions.texts import put_text, spooled
+from ..storage.data.vectors import Rows
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, LogGap
-from ..storage.metadata_change import describe, describe_protocol
-from ..storage.paths import staged_path
-from ..storage.removals import besides_removals
-from ..storage.row_tracking import row_id_high_water_mark
-from ..storage.schema import StructType
-from ..storage.segment import list_versions
-from ..storage.snapshot import Snapshot
-from ..storage.texts import put_text, spooled
-from ..storage.vectors import Rows
+from ..storage.log.paths import staged_path
+from ..storage.log.segment import list_versions
+from ..storage.log.snapshot import Snapshot
+from ..storage.schema.schema import StructType
 from .access import Access
 from .done_before import done_since
 from .footprints import applications_of, bounded, footprint_of

@@ -11,13 +11,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.kinds import Kind
+from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import AddFile, Metadata
-from ..storage.conform import conform
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..storage.predicate import Filter, Predicate
-from ..storage.schema import PrimitiveType, StructType
+from ..storage.pruning.predicate import Filter, Predicate
+from ..storage.schema.conform import conform
+from ..storage.schema.schema import PrimitiveType, StructType
 from .changing import reads_in
 from .draft import Draft
 from .property_rules import primary_key_of

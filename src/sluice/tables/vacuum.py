@@ -26,23 +26,23 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounded_s
-from ..coordinator.context import TableContext
 from ..coordinator.errors import OutcomeUnknown, SessionLost
-from ..coordinator.identity import Owner, owner_of
-from ..coordinator.layout import GRAVES, SlotName, VerdictName
-from ..coordinator.pins import EVERYTHING, pinned_versions
-from ..coordinator.plans import close_owner, open_plans
-from ..coordinator.presence import bury, clear_graves, oldest_term
-from ..coordinator.records import BatchRecord
-from ..coordinator.store import CoordinationStore
+from ..coordinator.leases.pins import EVERYTHING, pinned_versions
+from ..coordinator.nodes.context import TableContext
+from ..coordinator.nodes.identity import Owner, owner_of
+from ..coordinator.nodes.layout import GRAVES, SlotName, VerdictName
+from ..coordinator.nodes.plans import close_owner, open_plans
+from ..coordinator.nodes.presence import bury, clear_graves, oldest_term
+from ..coordinator.nodes.records import BatchRecord
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounded_s
+from ..coordinator.service.store import CoordinationStore
 from ..storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ..storage.dataclass import dataclass
 from ..storage.errors import AccessDenied, InvalidRequest, StorageFull, Unavailable, VersionNotFound
 from ..storage.intervals import interval_ms
-from ..storage.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
-from ..storage.segment import list_versions
-from ..storage.snapshot import Snapshot
+from ..storage.log.segment import list_versions
+from ..storage.log.snapshot import Snapshot
+from ..storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from .access import Access
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 from .horizon import horizon_of, raise_horizon

@@ -9,8 +9,8 @@ from functools import cached_property
 from ..storage.actions import Metadata
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, VersionNotFound
-from ..storage.segment import list_versions
-from ..storage.timetravel import commit_info, file_times, iso_time
+from ..storage.log.segment import list_versions
+from ..storage.log.timetravel import commit_info, file_times, iso_time
 from .access import Access
 
 __all__ = ["VersionRange", "range_by_time", "range_by_version"]

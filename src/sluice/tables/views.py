@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from ..coordinator.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
-from ..coordinator.pins import Pin
+from ..coordinator.leases.pins import Pin
+from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ..storage.actions.filetable import picked
+from ..storage.data.scan import iter_files, read_files
 from ..storage.errors import InvalidRequest
-from ..storage.filetable import picked
-from ..storage.objects import ObjectStore
-from ..storage.predicate import Predicate
-from ..storage.scan import iter_files, read_files
-from ..storage.schema import StructType, parse_schema, to_arrow
-from ..storage.snapshot import Snapshot
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema, to_arrow
+from ..storage.stores.objects import ObjectStore
 
 __all__ = ["TableSnapshot"]
 

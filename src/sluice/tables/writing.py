@@ -14,15 +14,15 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from ..storage.actions import AddFile, Metadata
-from ..storage.arrow_schema import is_list
-from ..storage.conform import conform
-from ..storage.constraints import Constraints
+from ..storage.data.constraints import Constraints
+from ..storage.data.datafiles import write_files
 from ..storage.dataclass import dataclass
-from ..storage.datafiles import write_files
 from ..storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
-from ..storage.limits import check_values
-from ..storage.predicate import Predicate
-from ..storage.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.arrow_schema import is_list
+from ..storage.schema.conform import conform
+from ..storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
+from ..storage.schema.value_limits import check_values
 from .address import TableAddress
 
 __all__ = [

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.errors import InvalidRequest
-from ..storage.schema import PrimitiveType, StructType
+from ..storage.schema.schema import PrimitiveType, StructType
 
 __all__ = ["Z_COLUMNS_MAX", "z_columns", "z_positions", "z_values"]
 

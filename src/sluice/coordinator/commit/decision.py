@@ -1,0 +1,359 @@
+"""Decide a queue: a pure function of (decided history, intents), the same for every client that computes it (I4).
+
+Slots are decided in slot order, each once (I3); versions are dense (I2); consecutive blind appends become one version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Final
+
+from ...storage.actions import DeletionVector, decode_text
+from ...storage.actions.texts import Text, pieces
+from ...storage.data.vectors import Rows
+from ...storage.dataclass import dataclass
+from ...storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
+from ...storage.log.paths import staged_path
+from ..leases.guard import NO_LEASES, LeaseView
+from ..limits import Limits
+from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
+from ..rules.conflicts import Finding, refusal, version_taken
+from ..rules.intent import Intent
+from ..rules.intent_checks import UNJUDGEABLE, brief
+from ..rules.isolation import ConflictPolicy
+from ..rules.joint_tables import Joint
+from ..rules.rebase import Attempt, meet
+from ..rules.refusal import Refusal
+from ..rules.row_changes import VectorLookup
+from ..rules.winner import Member, Winner, winner_of
+from .rendering import render
+from .row_ids import RowCountMissing, rows_to_number
+
+__all__ = ["DETACHED", "Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
+
+_log = logging.getLogger(__name__)
+
+
+DETACHED: Final = Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
+"""Why nothing is committed to a table that was given back to other engines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One undecided slot: its intent with its actions, or the `problem` why it cannot be one.
+
+    `against` is why it is refused whatever it holds, such as that its owner takes it back; unless it is committed already.
+    """
+
+    slot: int
+    transaction_id: str
+    member: Member | None
+    problem: str = ""
+    against: Refusal | None = None
+
+    @property
+    def joint(self) -> Joint | None:
+        """The tables of the transaction, when it is one over several."""
+        return None if self.member is None else self.member.intent.joint
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The verdicts on a prefix of the queue, the versions they make, and the head after them."""
+
+    head: Head
+    verdicts: tuple[Verdict, ...]
+    versions: tuple[VersionPlan, ...]
+    members: Mapping[int, tuple[Member, ...]]
+    """The members of each new version, by version."""
+    objects: Mapping[str, Text] = field(default_factory=dict)
+    """What has to be in the object store before the versions are ratified: deletion vectors that were united."""
+
+
+def groupable(intent: Intent) -> bool:
+    """Whether an intent may share a version: a blind append that changes nothing but data, and that no matrix speaks of."""
+    mine = intent.footprint
+    special = intent.expected_version is not None or intent.staged or intent.detach
+    return mine.plain_append and not special and not ConflictPolicy(mine.policy).by_classes
+
+
+def window_start(head: Head, queue: Sequence[Queued]) -> int:
+    """The lowest version whose successors up to the head have to be known to decide this queue.
+
+    A blind append only asks whether metadata changed since it was validated, and the head knows that.
+    """
+    return min(windows_of(head, queue), default=head.version)
+
+
+def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
+    """The same for each slot. What stands behind a change of metadata in the queue has to know as much as if that were decided."""
+    windows: list[int] = []
+    metadata_stays = True
+    for queued in queue:
+        windows.append(_window_of(head, queued, metadata_stays=metadata_stays))
+        metadata_stays = metadata_stays and not (queued.member is not None and _changes_metadata(queued.member.intent))
+    return windows
+
+
+def _changes_metadata(intent: Intent) -> bool:
+    return intent.footprint.metadata or intent.footprint.protocol
+
+
+def _window_of(head: Head, queued: Queued, *, metadata_stays: bool) -> int:
+    if queued.member is None:
+        return head.version
+    intent = queued.member.intent
+    plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
+    needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
+    return head.version if needless else max(min(head.version, intent.validated_through), -1)
+
+
+@dataclass(slots=True)
+class _Group:
+    version: int
+    timestamp_ms: int
+    open: bool
+    members: list[Member] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    size: int = 0
+    first_row_id: int | None = None
+
+    def plan(self) -> VersionPlan:
+        """The version as it is recorded, but for its digest and what was rebased."""
+        return VersionPlan(self.version, self.timestamp_ms, tuple(self.slots), first_row_id=self.first_row_id)
+
+    def rebased(self, inline_bytes_max: int, room: int, objects: dict[str, Text]) -> tuple[Rebased, ...]:
+        """Actions of members that are not those they filed; large ones, and those beyond `room` bytes, are staged in `objects`."""
+        adapted: list[Rebased] = []
+        for slot, member in zip(self.slots, self.members, strict=True):
+            if not member.rebased:
+                continue
+            seal = digest(member.actions)
+            staged = (
+                "" if len(member.actions) <= min(inline_bytes_max, room) else staged_path(f"{member.intent.transaction_id}-{seal[:16]}")
+            )
+            if staged:
+                objects[staged] = member.actions
+            else:
+                room -= len(member.actions)
+            adapted.append(Rebased(slot, member.rebased, "" if staged else b"".join(pieces(member.actions)).decode(), staged, seal))
+        return tuple(adapted)
+
+
+@dataclass(slots=True)
+class _Resolution:
+    """The state of one run over a queue."""
+
+    head: Head
+    winners: Mapping[int, Winner]
+    limits: Limits
+    lookup: VectorLookup
+    room: int
+    leases: LeaseView = NO_LEASES
+    groups: list[_Group] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    placed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    objects: dict[str, Text] = field(default_factory=dict)
+    planned: dict[str, Rows] = field(default_factory=dict)
+    told: int = 0
+    """Characters of refusals so far."""
+    _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
+
+    def winner(self, version: int) -> Winner | None:
+        """What a version did; for a version of this run, from its members so far."""
+        first_new = self.groups[0].version if self.groups else self.head.version + 1
+        if version < first_new:
+            return self.winners.get(version)
+        group = self.groups[version - first_new]
+        key = version, len(group.members)
+        if key not in self._made:
+            content = render(group.plan(), group.members, Rendering(0))
+            self._made[key] = winner_of(version, decode_text(content, name=f"version {version}"))
+        return self._made[key]
+
+    def repetition(self, intent: Intent) -> tuple[int, int] | None:
+        """(version, ordinal) under which this transaction, or its application's one, was committed before."""
+        if intent.transaction_id in self.placed:
+            return self.placed[intent.transaction_id]
+        apps = intent.footprint.app_versions
+        if not apps and not intent.filed_again:
+            return None
+        for version in range(intent.validated_through + 1, self.head.version + 1):
+            winner = self.winner(version)
+            if winner is None:
+                continue
+            ordinal = winner.ordinal_of(intent.transaction_id)
+            if ordinal is not None:
+                return version, ordinal
+            for app, number in apps.items():
+                if winner.app_versions.get(app) == number:
+                    return version, winner.ordinal_of_app(app)
+        return None
+
+    def objection(self, intent: Intent) -> Refusal | None:
+        """Why the intent cannot be committed on top of the head, or None."""
+        attaches = intent.expected_version is not None and intent.table_id != ""
+        if self.head.detached and not attaches:
+            return DETACHED
+        if intent.expected_version is not None and intent.expected_version != self.head.version + 1:
+            taken = None if attaches else self.winner(intent.expected_version)
+            if taken is not None:
+                return version_taken(taken)
+            first = "somebody else created the table first" if intent.expected_version == 0 else "another commit came first"
+            return Refusal(
+                "expected-version",
+                "ProtocolChangedException",
+                f"{first}: version {intent.expected_version} was expected, the next one is {self.head.version + 1}; open the table again "
+                "and look",
+                winning_version=intent.expected_version,
+            )
+        if intent.validated_through > self.head.version:
+            return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
+        return self.leases.objection(intent)
+
+    def judge(self, member: Member) -> Member | Refusal:
+        """The member as it may be committed on top of the head, its actions adapted if need be; or why it may not."""
+        intent = member.intent
+        against = self.objection(intent)
+        if against is not None:
+            return against
+        try:
+            if self.head.row_ids is not None or intent.row_ids is not None:
+                rows_to_number(member.actions)
+            plain = groupable(intent) and not intent.footprint.app_versions
+            if plain and self.head.metadata_version <= intent.validated_through:
+                return member
+            return self.met(member)
+        except (CorruptLogFile, RowCountMissing) as problem:
+            return Refusal("malformed", "Refused", f"the actions are not acceptable: {problem}")
+        except (AccessDenied, NoSuchBucket):  # it says something of this client; others may see more
+            raise
+        except UNJUDGEABLE as problem:  # whatever it holds, or a winner: the queue goes on
+            _log.exception("transaction %s could not be judged", intent.transaction_id)
+            return Refusal("malformed", "Refused", f"it cannot be told whether it conflicts: {type(problem).__name__}: {problem}")
+
+    def met(self, member: Member) -> Member | Refusal:
+        """The member after all versions it was not validated against."""
+        attempt = Attempt.of(member)
+        for version in range(member.intent.validated_through + 1, self.head.version + 1):
+            winner = self.winner(version)
+            invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
+            if winner is None:
+                continue
+            result = meet(attempt, winner, self.rows)
+            if isinstance(result, Finding):
+                return refusal(result)
+            attempt = result
+        self.objects.update(attempt.objects)
+        self.planned.update(attempt.planned)
+        return attempt.member(member.intent)
+
+    def rows(self, vector: DeletionVector) -> Rows:
+        """The rows of a vector, those of this run included: they are not in the store yet."""
+        planned = self.planned.get(vector.unique_id)
+        return self.lookup(vector) if planned is None else planned
+
+    def place(self, queued: Queued, member: Member) -> bool:
+        """Give a sound intent its version and ordinal; False when this run may make no further version."""
+        intent = member.intent
+        if intent.only_reads:
+            self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
+            return True
+        group = self.groups[-1] if self.groups else None
+        joins = group is not None and group.open and groupable(intent) and group.size + len(member.actions) <= self.limits.batch_bytes_max
+        if not joins or group is None:
+            if len(self.groups) >= self.room:
+                return False
+            first_row_id = None if self.head.row_ids is None and intent.row_ids is None else self._row_ids(intent) + 1
+            group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent), first_row_id=first_row_id)
+            self.groups.append(group)
+            self.head = replace(
+                self.head,
+                version=group.version,
+                metadata_version=group.version if _changes_metadata(intent) else self.head.metadata_version,
+                table_id=intent.table_id or self.head.table_id,
+                detached=intent.detach,
+            )
+        group.members.append(member)
+        group.slots.append(queued.slot)
+        group.size += len(member.actions)
+        group.timestamp_ms = max(group.timestamp_ms, intent.claimed_ms)
+        self.head = replace(self.head, timestamp_ms=group.timestamp_ms)
+        if group.first_row_id is not None:
+            self.head = replace(self.head, row_ids=self._row_ids(intent) + rows_to_number(member.actions))
+        place = (group.version, len(group.members) - 1)
+        self.placed[intent.transaction_id] = place
+        self.verdicts.append(Verdict(queued.slot, intent.transaction_id, *place))
+        return True
+
+    def _row_ids(self, intent: Intent) -> int:
+        """The highest row id given before an intent."""
+        known = self.head.row_ids if self.head.row_ids is not None else intent.row_ids
+        return -1 if known is None else known
+
+    def decide(self, queued: Queued) -> bool:
+        """Decide one slot; False when the run has to end before it."""
+        if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
+            return False
+        member = queued.member
+        before = None if member is None else self.repetition(member.intent)
+        if before is not None:  # whatever else is against it: it is committed
+            self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
+            return True
+        if queued.against is not None:
+            return self.refuse(queued, queued.against)
+        if member is None:
+            malformed = Refusal("malformed", "Refused", f"the intent is not acceptable: {queued.problem}")
+            return self.refuse(queued, malformed)
+        judged = self.judge(member)
+        if isinstance(judged, Refusal):
+            return self.refuse(queued, judged)
+        return self.place(queued, judged)
+
+    def refuse(self, queued: Queued, why: Refusal) -> bool:
+        """Refuse one slot, in a few words: what is refused may have chosen them."""
+        told = brief(why)
+        self.told += len(told.message)
+        self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=told))
+        return True
+
+
+def resolve(
+    head: Head,
+    queue: Sequence[Queued],
+    winners: Mapping[int, Winner],
+    limits: Limits,
+    *,
+    room: int,
+    lookup: VectorLookup,
+    leases: LeaseView = NO_LEASES,
+    jointly: bool = False,
+) -> Decision:
+    """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
+
+    `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now;
+    `lookup` gives the rows of deletion vectors, `leases` what is held (its checks belong into the multi). Ends before the
+    first slot that would need one version more.
+    """
+    run = _Resolution(head, winners, limits, lookup, room, leases)
+    last = head.slot
+    for queued in queue:
+        invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
+        invariant("I11", jointly or queued.joint is None, f"slot {queued.slot} would be decided without the other tables it is about")
+        if not run.decide(queued):
+            break
+        last = queued.slot
+    after = replace(run.head, slot=last)
+    if last >= limits.generation_slots_max:
+        after = replace(after, generation=head.generation + 1, slot=-1)
+    # One node records all of them, beside their verdicts.
+    room, plans = limits.batch_bytes_max // 2, []
+    for group in run.groups:
+        adapted = group.rebased(limits.inline_bytes_max, room, run.objects)
+        room -= sum(len(each.actions) for each in adapted)
+        plans.append(replace(group.plan(), rebased=adapted))
+    versions = [p.version for p in plans]
+    invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
+    return Decision(after, tuple(run.verdicts), tuple(plans), {g.version: tuple(g.members) for g in run.groups}, run.objects)

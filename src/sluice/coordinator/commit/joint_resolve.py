@@ -1,0 +1,115 @@
+"""Decide a transaction over several tables: all of its versions, or none (I11).
+
+Pure, as every decision is (I4). In each table it goes by the same function as a transaction of that table alone; what is
+refused in one of them is refused in all, with the reason and the table that gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from ...storage.actions import DeletionVector
+from ...storage.data.vectors import Rows
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvariantBroken
+from ..leases.guard import LeaseView
+from ..limits import Limits
+from ..nodes.records import Head, Verdict
+from ..rules.refusal import Refusal
+from ..rules.row_changes import VectorLookup
+from ..rules.winner import Winner
+from .decision import Decision, Queued, resolve
+
+__all__ = ["CLOSED", "SIBLINGS", "Part", "closed", "lacks_siblings", "refused", "resolve_joint"]
+
+CLOSED: Final = "generation-closed"
+"""The rule by which a transaction is refused whose slot in some table came too late there; its owner files it again."""
+
+SIBLINGS: Final = "joint-slots"
+"""The rule by which a transaction is refused that names tables in which it has no slot, or another one than it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A transaction's share in one table: the decided state, its slot, and what to decide it by (see `resolve`)."""
+
+    head: Head
+    queued: Queued
+    winners: Mapping[int, Winner]
+    limits: Limits
+    lookup: VectorLookup
+    leases: LeaseView
+
+
+def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
+    """The decision in each table, by location, for a transaction that is the first undecided one in all of them."""
+    decisions = {location: _alone(part, len(parts)) for location, part in parts.items()}
+    if _was_committed(parts, decisions):
+        return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
+    against = _objection(decisions)
+    if against is not None:
+        return {location: refused(part.head, part.queued, part.limits, against) for location, part in parts.items()}
+    versions = {location: plan.version for location, decision in decisions.items() for plan in decision.versions}
+    return {
+        location: replace(decision, versions=tuple(replace(plan, joint=versions) for plan in decision.versions))
+        for location, decision in decisions.items()
+    }
+
+
+def _alone(part: Part, tables: int) -> Decision:
+    """What one table says to it. All records share one request, so that each has a share of the room."""
+    room = part.limits.batch_bytes_max // tables
+    limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
+    return resolve(part.head, [part.queued], part.winners, limits, room=1, lookup=part.lookup, leases=part.leases, jointly=True)
+
+
+def _was_committed(parts: Mapping[str, Part], decisions: Mapping[str, Decision]) -> bool:
+    """Whether every table that it writes has it already. Those that it reads tell nothing of that: no version came of it there."""
+    writes = [at for at, part in parts.items() if part.queued.member is None or not part.queued.member.intent.only_reads]
+    return bool(writes) and all(decisions[at].verdicts[0].repeats for at in writes)
+
+
+def _read_before(part: Part, decision: Decision) -> Decision:
+    """The share of a table that was only read by what is committed: it stands, whatever came to that table since."""
+    [verdict] = decision.verdicts
+    return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
+
+
+def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
+    """Why the transaction cannot be committed in all tables, or None."""
+    repeated = {location for location, decision in decisions.items() if decision.verdicts[0].repeats}
+    for location, decision in decisions.items():
+        refusal = decision.verdicts[0].refusal
+        if refusal is not None:
+            return replace(refusal, message=f"{location}: {refusal.message}", facts={**refusal.facts, "table": location})
+    if repeated and len(repeated) < len(decisions):
+        return Refusal(
+            "joint-repeated",
+            "ConcurrentTransactionException",
+            f"{', '.join(sorted(repeated))}: what this transaction does there was committed before, but not in its other tables",
+            facts={"table": min(repeated)},
+        )
+    return None
+
+
+def refused(head: Head, queued: Queued, limits: Limits, refusal: Refusal) -> Decision:
+    """The decision that refuses a slot."""
+    decision = resolve(head, [replace(queued, member=None, against=refusal)], {}, limits, room=0, lookup=_no_rows)
+    return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))  # whole, with the table it names
+
+
+def _no_rows(vector: DeletionVector) -> Rows:
+    raise InvariantBroken(f"the deletion vector {vector.unique_id} was looked up for a refusal")
+
+
+def closed(location: str) -> Refusal:
+    """Its slot in a table is in a generation that was closed before it was decided."""
+    message = f"{location}: the slots were renewed while the transaction was filed; file it again"
+    return Refusal(CLOSED, "Refused", message, facts={"table": location})
+
+
+def lacks_siblings(location: str, problem: str) -> Refusal:
+    """What it says of one of its tables is not so."""
+    return Refusal(SIBLINGS, "Refused", f"{location}: {problem}; the transaction is not what its slots say", facts={"table": location})

@@ -1,0 +1,29 @@
+"""A coordinator whose data are older than the log: told apart from an engine that writes past it, for the remedies are opposite."""
+
+from __future__ import annotations
+
+from ...storage.errors import ForeignCommit
+from ...storage.log.timetravel import leading_commit_info
+from ...storage.stores.objects import ObjectStore
+
+__all__ = ["refuse_old_data"]
+
+
+def refuse_old_data(store: ObjectStore, version: int) -> None:
+    """Raise ForeignCommit where the log's version, which the coordinator does not know, was committed through sluice.
+
+    What a client of a table that was dropped at this place put late is older than the version before it.
+    """
+    before, info = (leading_commit_info(store, each) if each >= 0 else None for each in (version - 1, version))
+    if before is None or info is None or "sluice" not in info.fields:
+        return
+    if (info.in_commit_timestamp or 0) <= (before.in_commit_timestamp or 0):
+        return
+    raise ForeignCommit(
+        f"the coordinator's data of {store.location} are older than its log: they end before version {version}, which is there and was "
+        "committed through sluice. Leave the log as it is, and stop the writers. Either the address names a server that was taken out of "
+        "its ensemble with its old data: take it out of the address, and end it. Or the data were restored from an old copy: remove them, "
+        "and rebuild them from the log (sluice recover)",
+        version=version,
+        location=store.location,
+    )

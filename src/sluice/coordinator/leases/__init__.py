@@ -1,0 +1,3 @@
+"""Leases, turns and pins: what a client holds for others to see, and how it is granted in fair order.
+
+Imports `nodes`, `rules` and `service`. Begin with `queue.py`, which grants leases; `guard.py` says whom they stop."""

@@ -1,0 +1,211 @@
+"""Leases as committing sees them: which are granted on a table, whom they stop, and the checks that hold a batch to that view.
+
+A grant moves the data version of the table's `leases` node, and every ratifying multi checks that version: nobody ratifies
+on a view older than a grant. A client that saw nothing granted at a version knows that nothing is granted while the version
+stands, so the usual commit costs one more check and no read. Releases move nothing: a view that shows leases is read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Final
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import NotATable, Unavailable
+from ..nodes.context import TableContext
+from ..nodes.lease_records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseName, LeaseNode, Place
+from ..rules.intent import Intent
+from ..rules.refusal import Refusal, refusal_error
+from ..service.store import ANY_VERSION, ApplyRefused, Check, Node, NodeExists, NoNode, Op, ReplyLost
+from ..times import text_of
+from .scopes import reads_in, scopes_meet, writes_in
+
+__all__ = ["HELD", "LOST", "NO_LEASES", "Granted", "LeaseGuard", "LeaseView", "breaker", "granted_names", "held_facts", "held_in_words"]
+
+HELD: Final = "lease-held"
+LOST: Final = "lease-lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A lease that is held: its node and what was asked for."""
+
+    path: str
+    request: LeaseNode
+
+
+def held_in_words(lease: LeaseNode) -> str:
+    """Who holds what since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
+    name = f" {lease.name!r}" if lease.name else ""
+    scope = f" on {lease.where}" if lease.where else ""
+    who = f"{lease.client.application or 'somebody'} on {lease.client.host} (process {lease.client.pid})"
+    what = "an exclusive lease" if lease.mode == EXCLUSIVE else "a reserved turn" if lease.mode == TURN else f"a {lease.mode} lease"
+    return f"{what}{name}{scope}, held by {who} since {text_of(lease.since_ms)}"
+
+
+def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
+    """The same as facts of an error."""
+    return {
+        "lease": path,
+        "mode": lease.mode,
+        "where": lease.where,
+        "name": lease.name,
+        "holder": lease.client.application,
+        "host": lease.client.host,
+        "pid": lease.client.pid,
+        "since_ms": lease.since_ms,
+    }
+
+
+def breaker(leases: Node | None, nodes: Collection[str]) -> str:
+    """Name who broke one of the nodes, in words that follow "is gone"; "" when nobody did, or no record says so any more."""
+    grants = None if leases is None else Grants.decode(leases.data)
+    names = {path.rpartition("/")[2] for path in nodes}
+    found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
+    return "" if found is None else f", broken by {found.by}{f' ({found.reason})' if found.reason else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """What is granted on a table as of one version of its `leases` node, and which nodes that intents name are not (any more).
+
+    `gone` says of each of the latter who broke it, in words that follow "is gone" ("" where nobody did).
+    """
+
+    path: str = ""
+    version: int = ANY_VERSION
+    granted: tuple[Granted, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+
+    def objection(self, intent: Intent) -> Refusal | None:
+        """Why an intent cannot be committed for a lease's sake, or None. Pure, as every decision is (I4)."""
+        lost = next((path for path in intent.leases if path in self.gone), None)
+        if lost is not None:
+            place = Place.of_node(lost)
+            how = self.gone[lost] or ": its session expired, or somebody broke it"
+            message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
+            return Refusal(LOST, "LeaseLost", f"{message}; take the lease again, and repeat what was done under it", facts={"lease": lost})
+        for lease in self.granted:
+            if self._stops(intent, lease):
+                message = f"somebody else has {held_in_words(lease.request)}; wait until it is released, or see `sluice leases`"
+                return Refusal(HELD, "LeaseHeld", message, facts=held_facts(lease.path, lease.request))
+        return None
+
+    def _stops(self, intent: Intent, lease: Granted) -> bool:
+        theirs = lease.request
+        if lease.path in intent.leases or lease.path in intent.turns or theirs.mode == PASSING:
+            return False
+        if theirs.mode == TURN:
+            return not intent.footprint.plain_append and writes_in(intent.footprint, theirs)
+        if theirs.mode == EXCLUSIVE:
+            return writes_in(intent.footprint, theirs) or reads_in(intent.footprint, theirs)
+        return writes_in(intent.footprint, theirs) and not any(self._shares(mine, theirs) for mine in intent.leases)
+
+    def _shares(self, path: str, theirs: LeaseNode) -> bool:
+        """Whether the node is a lease of this table that meets a shared one, which it then was granted beside it."""
+        mine = next((each.request for each in self.granted if each.path == path), None)
+        return mine is not None and scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
+
+    def checks(self, committed: Iterable[Intent], refused: Iterable[Refusal]) -> list[Check]:
+        """What must still hold when a batch is ratified: the view, each lease relied on (I9), each lease that was in the way."""
+        if not self.path:
+            return []
+        relied_on = {path for intent in committed for path in intent.leases}
+        in_the_way = {str(each.facts["lease"]) for each in refused if each.rule == HELD}
+        return [Check(self.path, self.version), *(Check(path, ANY_VERSION) for path in sorted(relied_on | in_the_way))]
+
+
+NO_LEASES: Final = LeaseView()
+
+
+def granted_names(data: bytes, children: Sequence[str]) -> list[str]:
+    """The names of the nodes that are granted and there; all that are there when what was granted cannot be read."""
+    grants = Grants.decode(data)
+    return [name for name in children if LeaseName.parse(name) is not None and (grants is None or name in grants.granted)]
+
+
+class LeaseGuard:
+    """Keeps what one client knows of the leases of one table. Safe for several threads."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._place = Place.of_table(context.tree)
+        self._free: LeaseView | None = None
+        """The last view, if nothing was granted in it."""
+
+    def view(self, intents: Iterable[Intent] = ()) -> LeaseView:
+        """The leases to decide these intents by. Reads nothing where nothing was granted and nobody depends on a lease."""
+        needed = sorted({path for intent in intents for path in intent.leases})
+        if self._free is not None and not needed:
+            return self._free
+        version, granted = self._look(self._place)
+        view = LeaseView(self._place.leases, version, granted)
+        self._free = None if granted else view
+        if not needed:
+            return view
+        gone = frozenset(needed) - self._holding(needed, granted)
+        return replace(view, gone={path: self._why_gone(path) for path in gone})
+
+    def require_free(self, intent: Intent) -> None:
+        """Raise LeaseHeld or LeaseLost for a transaction that would be refused now; nothing is filed, its id stays unused.
+
+        Only a look where a lease was granted when this client looked last: else the ratifying multi tells.
+        """
+        if intent.filed_again or (self._free is not None and not intent.leases):
+            return
+        try:
+            against = self.view((intent,)).objection(intent)
+        except Unavailable:
+            return  # whoever decides it looks again
+        if against is not None:
+            raise refusal_error(against, intent.transaction_id, filed=False)
+
+    def was_outdated(self, refused: ApplyRefused, ops: Sequence[Op]) -> bool:
+        """Whether a ratifying multi failed for a check of the view; the next view is read anew then."""
+        path = ops[refused.index].path
+        outdated = path == self._place.leases or Place.of_node(path) is not None
+        if outdated:
+            self._free = None
+        return outdated
+
+    def _look(self, place: Place) -> tuple[int, tuple[Granted, ...]]:
+        """The version of a place's `leases`, and what is granted; in this order, so that nothing granted at it is missed."""
+        session = self._context.coordination
+        node = session.read(place.leases)
+        while node is None:
+            self._make(place)
+            node = session.read(place.leases)
+        if not node.data:
+            return node.version, ()
+        names = granted_names(node.data, session.children(place.leases) or ())
+        paths = [place.node(name) for name in names]
+        nodes = session.read_many(paths)
+        return node.version, tuple(Granted(p, LeaseNode.understood(n.data)) for p, n in zip(paths, nodes, strict=True) if n is not None)
+
+    def _make(self, place: Place) -> None:
+        """The node under a table whose tree was made before there were leases."""
+        try:
+            self._context.coordination.create(place.leases)
+        except NodeExists:
+            return
+        except ReplyLost:
+            self._context.coordination.barrier()
+        except NoNode as missing:
+            location = self._context.tree.location
+            raise NotATable(f"the coordinator's tree of {location} is gone", location=location) from missing
+
+    def _holding(self, paths: Sequence[str], granted: Sequence[Granted]) -> frozenset[str]:
+        """Those of the paths that are leases somebody holds now, wherever they are."""
+        mine = {each.path for each in granted}
+        places = {place for path in paths if path not in mine and (place := Place.of_node(path)) is not None and place != self._place}
+        elsewhere = {each.path for place in places for each in self._elsewhere(place)}
+        return frozenset(path for path in paths if path in mine or path in elsewhere)
+
+    def _why_gone(self, path: str) -> str:
+        place = Place.of_node(path)
+        return "" if place is None else breaker(self._context.coordination.read(place.leases), [path])
+
+    def _elsewhere(self, place: Place) -> tuple[Granted, ...]:
+        there = self._context.coordination.read(place.leases)
+        return () if there is None else self._look(place)[1]

@@ -1,0 +1,226 @@
+"""Leases: what is held, by whom, and how its loss is noticed.
+
+A lease is held while its node stands, and the node stands while its owner's session does. No clock has a say: a process that
+was stopped beyond its session goes on believing, and is told at the next look. What protects a table is therefore not the
+belief but the check of the node in the multi that ratifies (I9).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final
+
+from ...storage.errors import Unavailable
+from ..errors import LeaseLost, SessionLost
+from ..nodes.lease_records import LeaseNode, Place
+from ..service.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
+from ..service.store import CoordinationStore
+from .guard import breaker
+from .queue import LeaseHome, LeaseRequest, Wanted, let_go
+
+__all__ = ["Lease", "acquire", "held_by_this_thread", "lent", "paths_of"]
+
+_LOOK_AGAIN_S: Final = 10.0
+_PAUSE_S: Final = 0.5
+_LAST_LOOK_S: Final = 2.0
+"""How long the end of a block waits to hear whether its lease stood."""
+
+_of_thread = threading.local()
+
+
+class Lease:
+    """One or more leases that were granted together; made by `acquire`. A context manager that lets go at its end.
+
+    `token` only grows from one holder of a place to the next: what is outside of sluice can refuse a smaller one than it has seen.
+    `lost` is set as soon as it is noticed that the lease is gone (its session expired, somebody broke it): that may be late, so it
+    is for ending work early, never for permission. Commits made while it is held, by the thread that took it, are
+    ratified only if it still stands. Safe for several threads.
+    """
+
+    def __init__(self, home: LeaseHome, request: LeaseRequest) -> None:
+        self.home = home
+        self.token = request.token
+        self.lost = threading.Event()
+        self._nodes: dict[str, LeaseNode] = dict(request.nodes)
+        self._store: CoordinationStore = request.store
+        self._pid = os.getpid()
+        self._released = False
+        self._lock = threading.Lock()
+        self._wake = home.clock.event()
+        self._why = ""
+
+    @property
+    def nodes(self) -> dict[str, LeaseNode]:
+        """What was granted, by the paths of the nodes."""
+        return dict(self._nodes)
+
+    @property
+    def reference(self) -> str:
+        """The nodes as one text, for a process that commits for this one: Spark's write option `lease` takes it."""
+        return ",".join(self._nodes)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held as far as is known here without asking: not released, not lost, and the session stands."""
+        return self.counts and not self.lost.is_set() and self._store.connected
+
+    @property
+    def counts(self) -> bool:
+        """Whether commits still depend on it: until it is released, lost or not. Not in a process forked from its owner's."""
+        return not self._released and self._pid == os.getpid()
+
+    def check(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
+        """Ask the coordinator. Raises LeaseLost when it is gone, CoordinatorUnavailable; for work that no commit protects.
+
+        What comes back is true of the moment of the asking: the holder may be stopped right after.
+        """
+        if not self.counts:
+            raise LeaseLost(f"{self} was released", facts={"lease": list(self._nodes)})
+        with bounding(timeout_s, self.home.clock):
+            standing = self._look()
+        if standing:
+            return
+        raise LeaseLost(f"{self} is gone{self._why or ': its session with the coordinator expired'}", facts={"lease": list(self._nodes)})
+
+    def release(self) -> None:
+        """Let go; doing so again does nothing. Never raises: a node that cannot be removed now is removed later."""
+        with self._lock:
+            if self._released:
+                return
+            self._released = True
+        mine: list[Lease] = _stack()
+        mine[:] = [lease for lease in mine if lease is not self]
+        self._wake.set()
+        if self._pid == os.getpid():
+            let_go(self.home, self._store, list(self._nodes))
+
+    @contextmanager
+    def bind(self) -> Iterator[Lease]:
+        """Let commits of this thread depend on it too, while the block runs; for threads that work for the one who took it."""
+        mine = _stack()
+        mine.append(self)
+        try:
+            yield self
+        finally:
+            mine.remove(self)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        lost = self.counts and (self.lost.is_set() or self._certainly_lost())
+        self.release()
+        if lost and error is None:
+            raise LeaseLost(
+                f"{self} was lost while the block ran{self._why}: what was committed under it is safe, what else it did was not protected",
+                facts={"lease": list(self._nodes)},
+            )
+
+    def __repr__(self) -> str:
+        parts = [f"{node.mode} on {Place.of_node(path)}{f' ({node.where})' if node.where else ''}" for path, node in self._nodes.items()]
+        return f"Lease({', '.join(parts)}, token={self.token})"
+
+    def keep(self) -> None:
+        """Watch the nodes until they are released or lost; runs aside."""
+        while not self._released:
+            self._wake.clear()
+            try:
+                standing = self._standing(watched=True)
+            except SessionLost:
+                standing = False
+            except Unavailable:
+                self.home.clock.sleep(_PAUSE_S)
+                continue
+            if not standing:
+                if not self._released:
+                    self._note_loss()
+                return
+            self._wake.wait(_LOOK_AGAIN_S)
+
+    def _look(self) -> bool:
+        try:
+            self._store.barrier()
+            standing = self._standing(watched=False)
+        except SessionLost:
+            standing = False
+        if not standing:
+            self._note_loss()
+        return standing
+
+    def _certainly_lost(self) -> bool:
+        """One look at the end of a block; trouble with asking is no loss."""
+        try:
+            with bounding(_LAST_LOOK_S, self.home.clock):
+                return not self._look()
+        except Unavailable:
+            return False
+
+    def _standing(self, *, watched: bool) -> bool:
+        return all(self._store.read(path, self._wake.set if watched else None) is not None for path in self._nodes)
+
+    def _note_loss(self) -> None:
+        self._why = self._broken_by()
+        self.lost.set()
+
+    def _broken_by(self) -> str:
+        try:
+            for place in {place for path in self._nodes if (place := Place.of_node(path)) is not None}:
+                words = breaker(self._store.read(place.leases), list(self._nodes))
+                if words:
+                    return words
+        except Unavailable:
+            return ""
+        return ""
+
+
+def _stack() -> list[Lease]:
+    """The leases this thread took, oldest first."""
+    if not hasattr(_of_thread, "leases"):
+        _of_thread.leases = []
+    stack: list[Lease] = _of_thread.leases
+    return stack
+
+
+def held_by_this_thread(coordinator: str | None = None) -> list[Lease]:
+    """The leases that this thread took and has not released, of one coordinator where that is given."""
+    mine = _stack()
+    mine[:] = [lease for lease in mine if lease.counts]
+    return [lease for lease in mine if coordinator is None or lease.home.coordinator == coordinator]
+
+
+def lent() -> Callable[[], None]:
+    """For another thread to call that works for this one: its commits are made under the leases that this one holds now."""
+    held = held_by_this_thread()
+
+    def take() -> None:
+        _of_thread.leases = held
+
+    return take
+
+
+def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
+    """The nodes of several leases, as intents name them."""
+    return tuple(dict.fromkeys(path for lease in leases for path in lease.nodes))
+
+
+def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None) -> Lease:
+    """Take leases, all of them or none, and let this thread's commits depend on them until they are released.
+
+    Waits for `wait_s` seconds (None: as long as it takes; 0: not at all). Raises LeaseHeld, DeadlockDetected, LeaseLost,
+    CoordinatorUnavailable.
+    """
+    holds = paths_of(held_by_this_thread(home.coordinator))
+    request = LeaseRequest(home, wanted, holds)
+    if wait_s is None:
+        request.obtain(None)
+    else:
+        with bounding(wait_s, home.clock) as deadline:
+            request.obtain(deadline)
+    lease = Lease(home, request)
+    _stack().append(lease)
+    home.aside(lease.keep, "sluice-lease")
+    return lease

@@ -1,0 +1,110 @@
+"""Leases as somebody who looks after a table sees them: who holds, who waits for whom; and taking one away."""
+
+from __future__ import annotations
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ..nodes.lease_records import Broken, Grants, LeaseName, LeaseNode, Place
+from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write
+from .scopes import clash
+
+__all__ = ["LeaseEntry", "break_lease", "list_broken", "list_leases"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEntry:
+    """A request: `held`, or waiting for the one named in `waits_for` (None: its turn has come, its owner is about to see it).
+
+    `since_ms` is when it was asked for, by its owner's clock; `token` what its holder compares itself with others by.
+    """
+
+    lease: str
+    held: bool
+    waits_for: str | None
+    mode: str
+    where: str
+    name: str
+    application: str
+    host: str
+    pid: int
+    since_ms: int
+    token: int
+
+
+def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
+    """The requests of a place in the order of asking, as of now."""
+    store.barrier()
+    found, granted = _requests(store, place)
+    entries: list[LeaseEntry] = []
+    for n, (name, request, token) in enumerate(found):
+        earlier = [each for each in reversed(found[:n]) if each[0].guid != name.guid]
+        before = (str(other) for other, theirs, _ in earlier if clash(request, theirs, place.node(other)))
+        held = str(name) in granted
+        entries.append(
+            LeaseEntry(
+                lease=str(name),
+                held=held,
+                waits_for=None if held else next(before, None),
+                mode=request.mode,
+                where=request.where,
+                name=request.name,
+                application=request.client.application,
+                host=request.client.host,
+                pid=request.client.pid,
+                since_ms=request.since_ms,
+                token=token,
+            )
+        )
+    return entries
+
+
+def list_broken(store: CoordinationStore, place: Place) -> list[Broken]:
+    """The last leases that were taken from their holders, oldest first."""
+    node = store.read(place.leases)
+    grants = None if node is None else Grants.decode(node.data)
+    return [] if grants is None else list(grants.broken)
+
+
+def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, reason: str, at_ms: int) -> Broken:
+    """Take a lease away, or a request that waits; commits that depend on it are refused from then on. It is recorded who did it.
+
+    Raises InvalidRequest when there is none of that name, so also when its holder let go of it meanwhile.
+    """
+    if LeaseName.parse(lease) is None:
+        raise InvalidRequest(f"{lease!r} is not the name of a lease; `sluice leases` shows them", lease=lease)
+    path = place.node(lease)
+    broken: Broken | None = None
+    while True:
+        node, parent = store.read(path), store.read(place.leases)
+        if broken is not None and parent is not None and broken in (Grants.decode(parent.data) or Grants()).broken:
+            return broken  # what was sent took effect, though its reply was lost
+        if node is None or parent is None:
+            raise InvalidRequest(f"there is no lease {lease} on {place} (any more); `sluice leases` shows those there are", lease=lease)
+        request = LeaseNode.understood(node.data)
+        who = f"{request.client.application} on {request.client.host} (process {request.client.pid})"
+        broken = Broken(lease, request.name, who, by, at_ms, reason)
+        children = store.children(place.leases) or []
+        grants = Grants.decode(parent.data) or Grants(tuple(name for name in children if LeaseName.parse(name)))
+        try:
+            store.apply([Delete(path), Write(place.leases, grants.with_broken(broken).encode(), parent.version)])
+        except ApplyRefused as refused:
+            if isinstance(refused.cause, NoNode):
+                broken = None
+        except ReplyLost:
+            store.barrier()
+        else:
+            return broken
+
+
+def _requests(store: CoordinationStore, place: Place) -> tuple[list[tuple[LeaseName, LeaseNode, int]], frozenset[str]]:
+    """The requests with their tokens, in order, and the names of those that are granted."""
+    parent = store.read(place.leases)
+    if parent is None:
+        return [], frozenset()
+    children = store.children(place.leases) or []
+    grants = Grants.decode(parent.data)
+    names = sorted(name for name in map(LeaseName.parse, children) if name is not None)
+    nodes = store.read_many([place.node(name) for name in names])
+    there = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+    found = [(name, LeaseNode.understood(node.data), node.created_zxid) for name, node in there]
+    return found, frozenset(children if grants is None else grants.granted)

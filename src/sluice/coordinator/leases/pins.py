@@ -1,0 +1,129 @@
+"""Pins: versions that somebody reads, which garbage collection leaves alone.
+
+::
+
+    /tables/<key>/pins/p-<guid>     ephemeral: {"version": 7, "host": .., "pid": .., "application": .., "since_ms": ..}
+
+A collector reads the pins with `pinned_versions` after a barrier, before it decides what to delete. Whoever pins a version looks
+after that whether the version can still be read: one that a collector gave up before the pin stood is not brought back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+import orjson
+
+from ...storage.errors import NotATable
+from ..fields import MalformedRecord, load, typed
+from ..nodes.context import TableContext
+from ..nodes.layout import TableTree
+from ..service.store import ApplyRefused, CoordinationStore, Create, NodeExists, NoNode, ReplyLost
+from .queue import LeaseHome, let_go
+
+__all__ = ["EVERYTHING", "Pin", "pin", "pinned_versions", "pins_of"]
+
+EVERYTHING: Final = -1
+"""Stands for every version: what a pin that cannot be read may mean."""
+
+
+class Pin:
+    """A version that is kept readable until `release`, or until this process's session is over. A context manager."""
+
+    def __init__(self, home: LeaseHome, store: CoordinationStore, path: str, version: int) -> None:
+        self.version = version
+        self._home, self._store, self._path = home, store, path
+        self._released = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the pin stands as far as is known here: the session may be over without this process knowing yet."""
+        return not self._released and self._store.connected
+
+    def release(self) -> None:
+        """Let garbage collection have it; doing so again does nothing. Never raises."""
+        if not self._released:
+            self._released = True
+            let_go(self._home, self._store, [self._path])
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"Pin(version={self.version})"
+
+
+def pins_of(tree: TableTree) -> str:
+    """The parent of a table's pins."""
+    return f"{tree.root}/pins"
+
+
+def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object]) -> Pin:
+    """Pin a version; `still_there` reads what tells that it can be read, and raises where it cannot: then nothing is pinned."""
+    store = home.connect()
+    path = f"{pins_of(context.tree)}/p-{uuid.uuid4().hex}"
+    client = context.client
+    body = {
+        "version": version,
+        "host": client.host,
+        "pid": client.pid,
+        "application": client.application,
+        "since_ms": context.clock.now_ms(),
+    }
+    _create(store, context.tree, path, orjson.dumps(body))
+    made = Pin(home, store, path, version)
+    try:
+        still_there()
+    except BaseException:
+        made.release()
+        raise
+    return made
+
+
+def _create(store: CoordinationStore, tree: TableTree, path: str, data: bytes) -> None:
+    while True:
+        try:
+            store.create(path, data, ephemeral=True)
+        except NoNode:
+            _make_parent(store, tree)
+        except ReplyLost:
+            store.barrier()
+        except NodeExists:  # it is this very pin: the name has a GUID
+            return
+        else:
+            return
+
+
+def _make_parent(store: CoordinationStore, tree: TableTree) -> None:
+    try:
+        store.apply([Create(pins_of(tree))])
+    except ReplyLost:
+        store.barrier()
+    except ApplyRefused as refused:
+        if isinstance(refused.cause, NoNode):
+            raise NotATable(f"the coordinator knows no table at {tree.location}", location=tree.location) from refused
+
+
+def pinned_versions(context: TableContext) -> set[int]:
+    """The versions that somebody reads now; EVERYTHING among them when a pin cannot be read.
+
+    A barrier first, so that no pin acknowledged to anybody before this call is missed.
+    """
+    session = context.coordination
+    session.barrier()
+    names = session.children(pins_of(context.tree)) or []
+    nodes = session.read_many([f"{pins_of(context.tree)}/{name}" for name in names])
+    return {_version(node.data) for node in nodes if node is not None}
+
+
+def _version(data: bytes) -> int:
+    try:
+        return typed(load(data, "pin").get("version"), int, "pin.version")
+    except MalformedRecord:
+        return EVERYTHING

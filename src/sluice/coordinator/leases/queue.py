@@ -1,0 +1,321 @@
+"""Asking for leases, waiting for the turn, and being granted them: first come, first served among those that meet.
+
+::
+
+            one multi: a node in each place            one multi: every place's Grants, if all nodes still stand
+    asked ------------------------------------> queued ---------------------------------------------------------> held
+                                                 |  ^
+                                                 |  | the nearest request in the way is gone
+                                                 +--+
+
+Requests are sequential nodes, so a server that shows one shows all that came before it: once nothing before it is in the way,
+nothing can come to be. A request watches one node only, the nearest one in its way, so a release wakes those who waited for
+it and nobody else. All requests of one call are created in one multi: two such calls stand in the same order everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Final
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import NotATable, Unavailable
+from ..errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
+from ..nodes.lease_records import NAMES, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
+from ..rules.intent import ClientName
+from ..service.clock import Clock, Deadline, SystemClock, bounding
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
+from .deadlocks import find_cycle
+from .guard import breaker, held_facts, held_in_words
+from .scopes import clash
+
+__all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_S: Final = 10.0
+"""A waiting request looks again after so long even if nothing woke it: its own node may have been broken."""
+_LETTING_GO_S: Final = 1.0
+"""How long whoever lets go waits for a coordinator that may hang."""
+_PAUSE_S: Final = 0.5
+
+
+def run_aside(work: Callable[[], None], name: str) -> None:
+    """Let a thread do it that does not keep the process alive."""
+    threading.Thread(target=work, name=name, daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHome:
+    """How a client reaches the coordinator its leases are kept by; `coordinator` is its address, to tell two of them apart."""
+
+    connect: Callable[[], CoordinationStore]
+    coordinator: str = ""
+    clock: Clock = field(default_factory=SystemClock)
+    client: ClientName = field(default_factory=ClientName)
+    aside: Callable[[Callable[[], None], str], None] = run_aside
+    """Runs what goes on beside the caller: watching held leases, and removing nodes that could not be removed at once."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Wanted:
+    """One lease to ask for."""
+
+    place: Place
+    mode: str
+    where: str = ""
+    partition_types: tuple[tuple[str, str], ...] = ()
+    name: str = ""
+
+
+class LeaseRequest:
+    """One call's requests, from the asking to the grant. Used by one thread."""
+
+    def __init__(self, home: LeaseHome, wanted: Sequence[Wanted], holds: Sequence[str]) -> None:
+        """`holds` are the nodes of the leases that the asking one holds already."""
+        self.home = home
+        self.guid = uuid.uuid4().hex
+        self.wanted = sorted(wanted)
+        self.nodes: dict[str, LeaseNode] = {}
+        """The requests by the paths of their nodes."""
+        self.store = home.connect()
+        self.token = 0
+        now = home.clock.now_ms()
+        self._asked = [LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds)) for w in self.wanted]
+        self._places = sorted({w.place for w in self.wanted})
+        told = len(self._places) > 1 or bool(holds)
+        self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if told else None
+        self._seen: dict[str, LeaseNode] = {}
+
+    # -- the three steps ---------------------------------------------------------------------------------------------
+
+    def obtain(self, deadline: Deadline | None) -> None:
+        """Queue up and wait for the grant (None: as long as it takes).
+
+        Raises LeaseHeld when the deadline passes, DeadlockDetected, LeaseLost when the request (or what it holds) was lost,
+        CoordinatorUnavailable. Whatever is raised, nothing of the request is left behind.
+        """
+        try:
+            while True:
+                try:
+                    self._file()
+                    self._await(deadline)
+                except SessionLost as lost:
+                    if deadline is not None and deadline.over:
+                        raise
+                    self._begin_again(lost)
+                else:
+                    return
+        except BaseException:
+            let_go(self.home, self.store, self._everything())
+            raise
+
+    def _begin_again(self, lost: SessionLost) -> None:
+        """After a session was lost while waiting: the place in the queue went with it. So did what was held."""
+        if any(node.holds for node in self._asked):
+            raise LeaseLost(
+                f"the session with the coordinator was lost ({lost.message}), and with it the leases that were held: take them again"
+            ) from lost
+        _log.info("a waiting request for %s lost its session and queues again", ", ".join(map(str, self._places)))
+        self.store = self.home.connect()
+        self.nodes, self._seen = {}, {}
+
+    def _file(self) -> None:
+        ops: list[Op] = [
+            Create(w.place.node(LeaseName.prefix(self.guid)), asked.encode(), ephemeral=True, sequential=True)
+            for w, asked in zip(self.wanted, self._asked, strict=True)
+        ]
+        if self._wait is not None:
+            ops.append(Create(self._wait.path, self._wait.encode(), ephemeral=True))
+        while True:
+            try:
+                created = [str(path) for path in self.store.apply(ops)[: len(self.wanted)]]
+                self.nodes = dict(zip(created, self._asked, strict=True))
+            except ApplyRefused as refused:
+                if not isinstance(refused.cause, NoNode):
+                    raise
+                self._make_places()
+                continue
+            except ReplyLost:
+                self.store.barrier()
+                if not self._found():
+                    continue
+            nodes = self.store.read_many(list(self.nodes))
+            self.token = max((node.created_zxid for node in nodes if node is not None), default=0)
+            return
+
+    def _found(self) -> bool:
+        """Whether a multi whose reply was lost took effect: the nodes carry its GUID."""
+        found: dict[str, LeaseNode] = {}
+        for place in self._places:
+            names = [n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None and n.guid == self.guid]
+            asked = [a for w, a in zip(self.wanted, self._asked, strict=True) if w.place == place]
+            found |= {place.node(name): each for name, each in zip(sorted(names), asked, strict=False)}
+        self.nodes = found
+        return bool(found)
+
+    def _make_places(self) -> None:
+        self.store.ensure_path(NAMES)
+        self.store.ensure_path(WAITS)
+        for place in self._places:
+            if not place.is_table:
+                self.store.ensure_path(place.leases)
+                continue
+            try:
+                self.store.create(place.leases)
+            except NodeExists:
+                continue
+            except ReplyLost:
+                self.store.barrier()
+            except NoNode as missing:
+                raise NotATable(f"the coordinator knows no table at {place}", location=str(place)) from missing
+
+    def _await(self, deadline: Deadline | None) -> None:
+        asked_about_cycles = False
+        wake = self.home.clock.event()
+        while True:
+            wake.clear()
+            in_the_way = self._nearest()
+            if in_the_way is None:
+                if self._grant():
+                    return
+                continue
+            if not asked_about_cycles:
+                self._refuse_cycle()
+                asked_about_cycles = True
+            path, holder = in_the_way
+            if deadline is not None and deadline.over:
+                raise LeaseHeld(
+                    f"{self._in_words()} was not to be had in time: somebody else has {held_in_words(holder)}",
+                    facts=held_facts(path, holder),
+                    filed=False,
+                )
+            if self.store.read(path, wake.set) is not None:
+                wake.wait(_LOOK_AGAIN_S if deadline is None else min(_LOOK_AGAIN_S, deadline.left_s))
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _nearest(self) -> tuple[str, LeaseNode] | None:
+        """The last request before mine, in the first place where there is one, that is in my way. Raises LeaseLost."""
+        for place in self._places:
+            children = self._children(place)
+            # a server that is behind may still show what was asked for in a former session
+            mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
+            if len(mine) != sum(w.place == place for w in self.wanted):
+                self._lost(place)
+            before = [name for name in children if name.guid != self.guid and name < max(mine)[0]]
+            for name in reversed(before):
+                path = place.node(name)
+                theirs = self._seen.get(path)
+                if theirs is not None and any(name < my_name and clash(my_node, theirs, path) for my_name, my_node in mine):
+                    return path, theirs
+        return None
+
+    def _children(self, place: Place) -> list[LeaseName]:
+        """The requests of a place in their order, with what they ask for read."""
+        names = sorted(n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None)
+        new = [path for name in names if name.guid != self.guid and (path := place.node(name)) not in self._seen]
+        for path, node in zip(new, self.store.read_many(new), strict=True) if new else ():
+            if node is not None:
+                self._seen[path] = LeaseNode.understood(node.data)
+        return names
+
+    def _still(self) -> bool:
+        """Whether all nodes stand."""
+        return all(node is not None for node in self.store.read_many(list(self.nodes)))
+
+    def _lost(self, place: Place) -> None:
+        node = self.store.read(place.leases)
+        raise LeaseLost(f"the request for {self._in_words()} is gone{breaker(node, self.nodes)}: ask again", facts={"place": str(place)})
+
+    def _refuse_cycle(self) -> None:
+        """Raise DeadlockDetected when those in the way wait for what is held here, and this is the youngest of them.
+
+        Without more than one lease in play there is no circle. Who closes one created its request last: whoever that is sees all
+        the others, so nobody has to look twice.
+        """
+        if self._wait is None:
+            return
+        circle = find_cycle(self.store, self._wait)
+        if circle:
+            raise DeadlockDetected(
+                f"{self._in_words()} is held up by somebody who waits for a lease held here ({'; '.join(circle)}): let go of what is held, "
+                "and ask for all of it in one request",
+                facts={"circle": list(circle)},
+            )
+
+    def _in_words(self) -> str:
+        return ", ".join(f"the {w.mode} lease on {w.place}{f' ({w.where})' if w.where else ''}" for w in self.wanted)
+
+    # -- granting ----------------------------------------------------------------------------------------------------
+
+    def _grant(self) -> bool:
+        """Have the grant written in every place, in one multi that checks that all requests stand; False: look again."""
+        ops: list[Op] = [Check(path, ANY_VERSION) for path in self.nodes]
+        if self._wait is not None:
+            ops.append(Delete(self._wait.path))
+        for place in self._places:
+            node = self.store.read(place.leases)
+            if node is None:
+                self._lost(place)
+                return False
+            # Listed after the grants were read, so that whatever they name and is there is in the list.
+            children = self.store.children(place.leases) or []
+            grants = Grants.decode(node.data) or Grants(tuple(n for n in children if LeaseName.parse(n)))
+            names = [path.rpartition("/")[2] for path in self.nodes if Place.of_node(path) == place]
+            ops.append(Write(place.leases, grants.with_granted(names, existing=children).encode(), node.version))
+        try:
+            self.store.apply(ops)
+        except ApplyRefused as refused:
+            if isinstance(refused.cause, NoNode):
+                self._lost(self._places[0])
+            return False  # somebody else was granted something meanwhile
+        except ReplyLost:
+            self.store.barrier()
+            return self._was_granted()
+        return True
+
+    def _was_granted(self) -> bool:
+        node = self.store.read(self._places[0].leases)
+        grants = None if node is None else Grants.decode(node.data)
+        first = next(path for path in self.nodes if Place.of_node(path) == self._places[0])
+        return grants is not None and first.rpartition("/")[2] in grants.granted and self._still()
+
+    def _everything(self) -> list[str]:
+        """All nodes there may be of this request."""
+        return [*self.nodes, *([] if self._wait is None else [self._wait.path])]
+
+
+def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> None:
+    """Delete nodes of this session; what cannot be deleted soon is deleted aside as soon as it can be, if not with the session."""
+    with bounding(_LETTING_GO_S, home.clock):
+        left = _deleted(store, paths)
+    if not left:
+        return
+
+    def go_on() -> None:
+        remaining = left
+        while remaining:
+            home.clock.sleep(_PAUSE_S)
+            remaining = _deleted(store, remaining)
+
+    home.aside(go_on, "sluice-let-go")
+
+
+def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
+    """Try to delete each; those that may be left."""
+    left: list[str] = []
+    for path in paths:
+        try:
+            store.delete(path)
+        except (NoNode, SessionLost):
+            continue  # gone, with the session if not before
+        except ReplyLost:
+            left.append(path)
+        except (CoordinatorUnavailable, Unavailable) as away:
+            _log.warning("the lease node %s is removed later: %s", path, away)
+            left.append(path)
+    return left

@@ -1,0 +1,175 @@
+"""Making and checking the tree of a table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+
+from ...storage.errors import InvalidRequest, NotATable, Unavailable
+from ..formats import NODE_PROTOCOL
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
+from .context import TableContext, is_closed
+from .layout import CLIENTS, GRAVES, OPEN, TABLES
+from .lease_records import Place
+from .protocol import require_protocol
+from .records import Head, Published
+
+__all__ = ["check_tree", "make_tree", "only_begun", "remove_new_tree", "reopen_tree", "require_head", "require_history"]
+
+_REMOVALS_MAX = 20
+
+
+def _root_data(context: TableContext, incarnation: str) -> bytes:
+    return orjson.dumps({"protocol": NODE_PROTOCOL, "location": context.tree.location, "incarnation": incarnation})
+
+
+def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
+    """Make the table's nodes, all at once, while what is checked stands; nothing happens when they exist.
+
+    `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its
+    timestamp) of an existing log that is attached. Raises ProtocolMismatch when the tree is of another node protocol.
+    """
+    tree, coordination = context.tree, context.coordination
+    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
+        coordination.ensure_path(parent)
+    incarnation = uuid.uuid4().hex
+    published = Published(head.version, head.generation, head.slot)
+    ops: list[Op] = [
+        *while_standing,
+        Create(tree.root, _root_data(context, incarnation)),
+        Create(tree.incarnation(incarnation)),
+        Create(tree.head, head.encode()),
+        Create(tree.generations),
+        Create(tree.slots(head.generation)),
+        Create(tree.verdicts),
+        Create(tree.refused),
+        Create(Place.of_table(tree).leases),
+        Create(tree.published, published.encode()),
+    ]
+    while True:
+        try:
+            coordination.apply(ops)
+        except ApplyRefused as refused:
+            if not isinstance(refused.cause, NodeExists):
+                raise
+        except ReplyLost:
+            coordination.barrier()  # it took effect or it did not: then it is done now
+            continue
+        break
+    check_tree(context)
+
+
+def check_tree(context: TableContext) -> bool:
+    """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
+    node = context.coordination.read(context.tree.root)
+    if node is None:  # or the server of a new session is behind
+        node = context.up_to_date(lambda: context.coordination.read(context.tree.root))
+    if node is not None:
+        require_protocol(node, context.tree.location)
+    return node is not None
+
+
+def only_begun(context: TableContext) -> bool:
+    """Whether the table has a tree, as of now, in which nothing was ratified yet.
+
+    Nothing is published before it is ratified: a log that was seen before this call is not of that tree. It is of one that was
+    lost while somebody who had seen no log was creating the table.
+    """
+    _, node = context.up_to_date(context.read_root_and_head)
+    return node is not None and Head.decode(node.data).version < 0
+
+
+def remove_new_tree(context: TableContext) -> None:
+    """Remove a tree in which nothing was ratified yet, with what is filed there; nothing happens to any other.
+
+    Only for who saw a log before (see `only_begun`). The head is compared, so that whoever ratifies at the same moment either comes
+    first, and the tree stays, or is refused. Raises Unavailable when others file all the time.
+    """
+    tree = context.tree
+    for _ in range(_REMOVALS_MAX):
+        context.forget_tree()
+        root, node = context.up_to_date(context.read_root_and_head)
+        if root is None or node is None or Head.decode(node.data).version >= 0:
+            return
+        same = Check(tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION)  # a rebuilt one begins with equal data versions
+        gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(context.coordination, tree.root)]
+        try:
+            context.coordination.apply([same, *gone, Delete(tree.root)])
+        except (ApplyRefused, ReplyLost):
+            context.coordination.barrier()  # somebody else removes it too, or filed or ratified something: look again
+    raise Unavailable(
+        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: repeat it", location=tree.location
+    )
+
+
+def _below(session: CoordinationStore, path: str) -> list[str]:
+    """Every node below this one, children before their parents."""
+    children = [f"{path}/{name}" for name in sorted(session.children(path) or ())]
+    return [each for child in children for each in (*_below(session, child), child)]
+
+
+def reopen_tree(context: TableContext, start: Head) -> None:
+    """Let the tree of a detached table go on from `start`, the last version other engines wrote meanwhile.
+
+    Nothing happens to a table that is not detached.
+    """
+    state, published = context.read_head(), context.read_published()
+    if state is None or published is None or not state[0].detached:
+        return
+    head, node = state
+    # only the commit that attaches it makes it one that others may write again
+    after = replace(start, generation=head.generation, slot=head.slot, detached=True, intents=max(start.intents, head.intents))
+    ops: list[Op] = [
+        Write(context.tree.head, after.encode(), node.version),
+        Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),
+    ]
+    try:
+        context.coordination.apply(ops)
+    except (ApplyRefused, ReplyLost):
+        context.coordination.barrier()  # somebody attaches it too, or it took effect: the commit that follows finds out
+
+
+def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
+    """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
+
+    `published` as for `read_root_and_head`.
+
+    Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
+    """
+    root, head = context.read_root_and_head(ahead=ahead, published=published)
+    if root is None or head is None:  # or the server of a new session is behind
+        root, head = context.up_to_date(context.read_root_and_head)
+    if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
+        raise context.dropped()
+    if root is None:
+        raise NotATable(
+            f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
+            "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
+            location=context.tree.location,
+        )
+    require_protocol(root, context.tree.location)
+    if head is None and is_closed(root):
+        raise context.dropped()
+    if head is None:
+        raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
+    return Head.decode(head.data)
+
+
+def require_history(context: TableContext) -> Head:
+    """The head of a table whose log was seen before this call.
+
+    Raises what `require_head` does, and NotATable for a tree that was made beside that log.
+    """
+    head = require_head(context)
+    if head.version < 0:  # or its server is behind
+        head = context.up_to_date(lambda: require_head(context))
+    if head.version < 0:
+        raise NotATable(
+            f"the coordinator knows no version of the table at {context.tree.location}: its data were lost while somebody began to create "
+            "the table; rebuild them from the log (sluice.recover)",
+            location=context.tree.location,
+        )
+    return head

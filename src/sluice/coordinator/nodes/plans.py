@@ -1,0 +1,92 @@
+"""Writes that are planned in one process, written in others and committed in yet another: what stands for them meanwhile.
+
+No session lasts that long, so a persistent node does: made when the write is planned, removed when it is committed or given
+up. While it stands the files that carry the plan's id are nobody's garbage. What a dead job left standing is closed by
+garbage collection once it is older than files are retained; the plan cannot be committed any more then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+
+import orjson
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
+from ..service.store import CoordinationStore, Node, NodeExists, NoNode, ReplyLost
+from .context import TableContext
+from .identity import Owner, new_plan_id, owner_of
+from .layout import OPEN
+
+__all__ = ["OpenPlan", "close_owner", "close_plan", "open_plan", "open_plans"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A plan that is not committed yet: whose, for which table, since when (ms since the epoch, the planner's clock)."""
+
+    owner: Owner
+    location: str
+    since_ms: int
+    host: str
+    pid: int
+    application: str
+
+
+def open_plan(context: TableContext) -> str:
+    """The transaction id of a new plan, which stands from now on."""
+    plan = new_plan_id(context.clock.now_ms())
+    owner = owner_of(plan)
+    assert owner is not None
+    body = {
+        "location": context.tree.location,
+        "since_ms": context.clock.now_ms(),
+        "host": context.client.host,
+        "pid": context.client.pid,
+        "application": context.client.application,
+    }
+    while True:
+        try:
+            context.coordination.create(owner.path, orjson.dumps(body))
+        except NoNode:
+            context.coordination.ensure_path(OPEN)
+        except ReplyLost:
+            context.coordination.barrier()
+        except NodeExists:
+            return plan
+        else:
+            return plan
+
+
+def close_plan(context: TableContext, transaction_id: str) -> None:
+    """Note that nobody will file this transaction any more. What goes wrong here is left to garbage collection."""
+    owner = owner_of(transaction_id)
+    if owner is None or owner.is_client:
+        return
+    try:
+        close_owner(context.coordination, owner)
+    except SluiceError as trouble:
+        _log.info("the plan of transaction %s was not closed here: %s", transaction_id, trouble)
+
+
+def close_owner(session: CoordinationStore, owner: Owner) -> None:
+    """Remove a plan's node, if it is there. Raises ReplyLost, SessionLost, CoordinatorUnavailable."""
+    with suppress(NoNode):
+        session.delete(owner.path)
+
+
+def open_plans(context: TableContext) -> Iterator[OpenPlan]:
+    """The plans of this table that stand, in no order."""
+    names = context.coordination.children(OPEN) or ()
+    nodes = context.coordination.read_many([f"{OPEN}/{name}" for name in names])
+    plans = (_plan(node) for node in nodes if node is not None)
+    return (plan for plan in plans if plan.location == context.tree.location)
+
+
+def _plan(node: Node) -> OpenPlan:
+    body = orjson.loads(node.data)
+    return OpenPlan(Owner(node.path), body["location"], body["since_ms"], body["host"], body["pid"], body["application"])

@@ -1,0 +1,281 @@
+"""Who is connected: what stands for a client's transactions while it lives, and what becomes of it when the client is gone.
+
+A client is there as the ephemeral node `clients/<id>`, and its transactions carry that id (identity.py). When the session
+expires the node goes, and the client puts it back under its next session: work that is under way goes on. Unless it was
+*buried*: garbage collection makes the node `graves/<id>` in one multi that fails when the client is there, and the client
+comes back only in a multi that fails when the grave is. From then on nothing the client began can be filed, and what it
+staged belongs to nobody.
+
+A client that lives long counts *terms* of some minutes. Its node tells the oldest term of which a transaction is still held
+anywhere in the process: what was begun in an earlier one, and is in no version, is nobody's either.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import field
+from functools import partial
+from typing import Final
+
+import orjson
+
+from ...storage.dataclass import dataclass
+from ...version import __version__
+from ..errors import SessionLost
+from ..service.address import Address
+from ..service.clock import Clock, SystemClock
+from ..service.connect import connect
+from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost
+from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
+from .layout import CLIENTS, GRAVES
+
+__all__ = ["GRAVES_KEPT_MS", "Client", "Presence", "TransactionId", "bury", "clear_graves", "list_clients", "oldest_term", "presence_of"]
+
+_TERM_S: Final = 600.0
+_SESSIONS_MAX: Final = 5
+_UNSIGNED: Final = 2**64 - 1
+_DAY_MS: Final = 24 * 3600 * 1000
+_AWAY_MAX_MS: Final = 30 * _DAY_MS
+"""A client that was away for longer does not come back: its grave may be gone."""
+GRAVES_KEPT_MS: Final = 3 * _AWAY_MAX_MS
+"""How long a grave is kept: much longer than anybody comes back, whatever the clocks of the two say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One connected process, as it announced itself; `since_ms` is milliseconds since 1970 by its own clock."""
+
+    id: str
+    host: str
+    pid: int
+    application: str
+    since_ms: int
+    version: str
+
+
+class TransactionId(str):
+    """A transaction's id as its client holds it: while this very object is alive the transaction may still be filed."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True)
+class _Life:
+    """A client's id with all that was begun under it, and what its node says."""
+
+    client: str = field(default_factory=new_client)
+    term: int = 0
+    term_since_s: float = 0.0
+    begun: int = 0
+    """Transactions begun so far: each has its number in its id."""
+    held: dict[int, weakref.WeakSet[TransactionId]] = field(default_factory=dict[int, "weakref.WeakSet[TransactionId]"])
+    session: int | None = None
+    told_oldest: int = 0
+    seen_ms: int = 0
+
+    @property
+    def path(self) -> str:
+        return f"{CLIENTS}/{self.client}"
+
+    def oldest(self) -> int:
+        """The oldest term of which a transaction is held, or the present one; forgets those before it."""
+        for term in sorted(self.held):
+            if self.held[term] or term == self.term:
+                return term
+            del self.held[term]
+        return self.term
+
+
+class Presence:
+    """One process as a coordinator sees it. Safe for several threads; a process forked from this one is another client."""
+
+    def __init__(self, connection: Callable[[], CoordinationStore], *, application: str = "", clock: Clock | None = None) -> None:
+        self._connect = connection
+        self._application = application
+        self._clock = clock or SystemClock()
+        self._since_ms = self._clock.now_ms()
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._life = self._born()
+
+    def announce(self) -> None:
+        """Be there in the session of now. Costs nothing where nothing changed."""
+        with self._lock:
+            self._present()
+
+    def begin(self) -> TransactionId:
+        """The id of a transaction that this client begins."""
+        with self._lock:
+            life = self._present()
+            return self._hold(life, self._next(life, life.term))
+
+    def again(self, transaction_id: str) -> str:
+        """Another id of the same owner and term, held as long as this object."""
+        owner = owner_of(transaction_id)
+        with self._lock:
+            if owner is None or owner.path != self._life.path or self._pid != os.getpid():
+                return another_id(transaction_id)
+            return self._hold(self._life, self._next(self._life, term_of(transaction_id)))
+
+    def restore(self, owner: Owner) -> bool:
+        """Whether this client stands there again after a session that expired, unless it was buried."""
+        with self._lock:
+            return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
+
+    def _next(self, life: _Life, term: int) -> str:
+        life.begun += 1
+        return new_id(life.client, term, life.begun, self._clock.now_ms())
+
+    @staticmethod
+    def _hold(life: _Life, transaction_id: str) -> TransactionId:
+        held = TransactionId(transaction_id)
+        life.held.setdefault(term_of(held), weakref.WeakSet()).add(held)
+        return held
+
+    def _born(self) -> _Life:
+        return _Life(term_since_s=self._clock.monotonic_s(), seen_ms=self._now_ms())
+
+    def _now_ms(self) -> int:
+        """A clock that no change of the calendar stops: by it a client tells for how long it was away."""
+        return max(self._clock.now_ms(), time.monotonic_ns() // 1_000_000)
+
+    def _present(self) -> _Life:
+        """The client's life, with its node in place and telling the truth; another one where it was buried."""
+        if self._pid != os.getpid():
+            self._pid, self._life = os.getpid(), self._born()
+        life, session = self._life, self._connect().session_id
+        while life.session != session and not self._put(life):
+            life = self._life = self._born()
+        if self._clock.monotonic_s() - life.term_since_s > _TERM_S and life.term < TERM_MAX:
+            life.term, life.term_since_s = life.term + 1, self._clock.monotonic_s()
+        if life.oldest() > life.told_oldest:
+            self._tell(life)
+        return life
+
+    def _body(self, life: _Life) -> bytes:
+        return orjson.dumps(
+            {
+                "host": socket.gethostname(),
+                "pid": self._pid,
+                "application": self._application,
+                "since_ms": self._since_ms,
+                "version": __version__,
+                "oldest_term": life.oldest(),
+            }
+        )
+
+    def _put(self, life: _Life) -> bool:
+        """Announce a life in the session of now; False when it was buried."""
+        if self._now_ms() - life.seen_ms > _AWAY_MAX_MS and life.session is not None:
+            return False
+        for attempt in range(_SESSIONS_MAX):
+            session = self._connect()
+            try:
+                if not _put(session, life.client, self._body(life)):
+                    return False
+            except SessionLost:
+                if attempt == _SESSIONS_MAX - 1:
+                    raise
+                continue
+            life.session, life.told_oldest, life.seen_ms = session.session_id, life.oldest(), self._now_ms()
+            break
+        return True
+
+    def _tell(self, life: _Life) -> None:
+        oldest = life.oldest()
+        try:
+            self._connect().write(life.path, self._body(life), version=ANY_VERSION)
+        except (NoNode, ReplyLost, SessionLost):
+            return  # told with the next session, or the next time
+        life.told_oldest, life.seen_ms = oldest, self._now_ms()
+
+
+def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
+    """Make the ephemeral node, or find that it is there; False when its grave is."""
+    path, grave = f"{CLIENTS}/{client}", f"{GRAVES}/{client}"
+    ops: list[Op] = [Create(grave), Delete(grave), Create(path, body, ephemeral=True)]
+    while True:
+        try:
+            session.apply(ops)
+            return True
+        except ReplyLost:
+            session.barrier()
+        except ApplyRefused as refused:
+            if isinstance(refused.cause, NoNode):
+                _make_parents(session)
+        if session.read(grave) is not None:
+            return False
+        node = session.read(path)
+        if node is not None and node.owner_session & _UNSIGNED == session.session_id & _UNSIGNED:
+            return True
+        # a session of ours that is over and has not expired yet: its node would go with it
+        gone: list[Op] = [] if node is None else [Delete(path, node.version)]
+        ops = [Create(grave), Delete(grave), *gone, Create(path, body, ephemeral=True)]
+
+
+def _make_parents(session: CoordinationStore) -> None:
+    session.ensure_path(CLIENTS)
+    session.ensure_path(GRAVES)
+
+
+def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> bool:
+    """See to it that nothing of a client is filed any more; False when it is there, or may be."""
+    body = orjson.dumps({"by": by, "at_ms": now_ms})
+    grave = f"{GRAVES}/{owner.name}"
+    try:
+        session.apply([Create(owner.path), Delete(owner.path), Create(grave, body)])
+    except ReplyLost:
+        session.barrier()
+    except ApplyRefused as refused:
+        if isinstance(refused.cause, NoNode):  # all data were lost a moment ago
+            _make_parents(session)
+        elif not isinstance(refused.cause, NodeExists):
+            raise
+    return session.read(grave) is not None
+
+
+def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
+    """Remove the graves that are so old that nobody comes back from them; how many there were."""
+    names = session.children(GRAVES) or []
+    nodes = session.read_many([f"{GRAVES}/{name}" for name in names])
+    old = [node for node in nodes if node is not None and now_ms - int(orjson.loads(node.data)["at_ms"]) > GRAVES_KEPT_MS]
+    for node in old:
+        try:
+            session.delete(node.path, version=node.version)
+        except (NoNode, ReplyLost):
+            continue
+    return len(old)
+
+
+def oldest_term(node: Node) -> int:
+    """The oldest term of which a client may still file a transaction, as its node says."""
+    return int(orjson.loads(node.data)["oldest_term"])
+
+
+_presences: dict[Address, Presence] = {}
+_presences_lock = threading.RLock()
+
+
+def presence_of(coordinator: str | None, application: str) -> Presence:
+    """This process at a coordinator, announced; the first application named is the one that is shown."""
+    address = Address.parse(coordinator)
+    with _presences_lock:
+        presence = _presences.get(address)
+        if presence is None:
+            presence = _presences[address] = Presence(partial(connect, coordinator), application=application)
+    presence.announce()
+    return presence
+
+
+def list_clients(store: CoordinationStore) -> list[Client]:
+    """The clients that are connected, oldest first. One that was killed is listed until its session times out."""
+    names = store.children(CLIENTS) or []
+    nodes = store.read_many([f"{CLIENTS}/{name}" for name in names])
+    bodies = [(name, orjson.loads(node.data)) for name, node in zip(names, nodes, strict=True) if node is not None]
+    clients = [Client(name, b["host"], b["pid"], b["application"], b["since_ms"], b["version"]) for name, b in bodies]
+    return sorted(clients, key=lambda client: (client.since_ms, client.id))

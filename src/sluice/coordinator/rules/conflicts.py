@@ -1,0 +1,434 @@
+"""Which commits that came first stop a transaction: Delta's ordered checks and MaxCompute's matrices, as a table of rules.
+
+A rule asks one question about (what I read and write, what the winner did) at some isolation levels and under some conflict
+policies. `check` asks them in the table's order and gives the first finding. Pure: no I/O, no clock.
+
+Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
+Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
+files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended;
+where deletion vectors are on, reorganised files do not count as removed from under a reader either, and what both change
+is compared row by row (see `rows`). One towards more: who writes an application's number depends on that application, read or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+from typing import Any, Final
+
+from ...storage.actions import AddFile, Metadata
+from ...storage.actions.features import check_writable
+from ...storage.actions.metadata_change import is_harmless
+from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN
+from ...storage.dataclass import dataclass
+from ...storage.errors import UnsupportedFeature
+from ..times import text_of
+from .footprint import Footprint
+from .isolation import ConflictPolicy, IsolationLevel
+from .operation_kinds import Kind
+from .policies import conflicting_class
+from .read_scope import ReadScope
+from .refusal import Refusal
+from .winner import Winner
+
+__all__ = [
+    "APPENDED",
+    "APPLICATION",
+    "BY_STATISTICS",
+    "CHANGING_OPERATIONS",
+    "RULES",
+    "Encounter",
+    "Finding",
+    "Rule",
+    "check",
+    "effective_level",
+    "refusal",
+    "replaces",
+    "shared_in_words",
+    "version_taken",
+]
+
+# A feature whose properties are not set with it is not in use.
+_NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
+_ALL: Final = frozenset(IsolationLevel)
+_NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
+_NOT_SERIALIZABLE: Final = _ALL - {IsolationLevel.SERIALIZABLE}
+_ANY: Final = frozenset(ConflictPolicy)
+_MATRICES: Final = frozenset(policy for policy in ConflictPolicy if policy.by_classes)
+_FILES: Final = _ANY - _MATRICES
+
+_NAME_CHARACTERS_MAX: Final = 200
+_WHO_TEXTS: Final = {"application": "application", "host": "host", "transaction_id": "id"}
+_WHO_NUMBERS: Final = {"pid": "pid", "time_ms": "claimedAt"}
+
+APPENDED: Final = "appended-what-i-read"
+APPENDED_LOCKED: Final = "appended-what-i-lock"
+BY_STATISTICS: Final = (APPENDED, APPENDED_LOCKED)
+"""The rules that statistics decide: a look into the files may clear them."""
+CHANGING_OPERATIONS: Final = (
+    "WRITE",
+    "STREAMING UPDATE",
+    "DELETE",
+    "TRUNCATE",
+    "UPDATE",
+    "MERGE",
+    "CONVERT",
+    "CREATE TABLE AS SELECT",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE",
+    "RESTORE",
+    "CLONE",
+    "TRANSACTION",
+)
+"""Operations that change data by their nature (Delta's `changesData`), whatever their actions say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encounter:
+    """What a rule looks at: what I read and write, what the winner did, and the level at which both must stand.
+
+    `strict` asks as Delta Lake does. `cleared` are added files that were looked into and hold nothing that was read;
+    `reconciled` are files that both changed, and whose changes go together row by row.
+    """
+
+    mine: Footprint
+    winner: Winner
+    level: IsolationLevel
+    strict: bool = False
+    cleared: frozenset[str] = frozenset()
+    reconciled: frozenset[str] = frozenset()
+    shared_rows: Mapping[str, int] = field(default_factory=dict)
+    """How many rows both changed, by file."""
+    lost_rows: Mapping[str, int] = field(default_factory=dict)
+    """How many of the rows that I read the winner deleted, by file."""
+
+    @property
+    def stops_all(self) -> bool:
+        """Whether every change of protocol or metadata stops what is written beside it."""
+        return self.mine.policy == ConflictPolicy.DATABRICKS.value
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that applies: `what` names the partitions, files, application or domain concerned."""
+
+    rule: Rule
+    winner: Winner
+    what: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table: its name, the question it asks, where it is asked, the error, and the remedy.
+
+    `detect` gives what is concerned, or None when the question's answer is no.
+    """
+
+    name: str
+    asks: str
+    levels: frozenset[IsolationLevel]
+    policies: frozenset[ConflictPolicy]
+    detect: Callable[[Encounter], str | None]
+    error: str
+    advice: str
+
+
+def _some(names: Iterable[str], most: int = 3) -> str:
+    listed = sorted(set(names))
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def shared_in_words(rows: Mapping[str, int]) -> str:
+    """Numbers of rows, told by file: "2 rows of part-0.parquet"."""
+    return _some(f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in rows.items())
+
+
+def _protocol_unsupported(at: Encounter) -> str | None:
+    if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice does
+        return None
+    try:
+        check_writable(at.winner.protocol, at.winner.metadata or _NO_METADATA)
+    except UnsupportedFeature as refused:
+        return f"the table's protocol: {refused.message}"
+    return None
+
+
+def _protocol_changed(at: Encounter) -> str | None:
+    winner = at.winner
+    if winner.protocol is None:
+        return None
+    if at.stops_all:
+        return "the table's protocol"
+    described = winner.protocol_change
+    taken = None if described is None else described.get("removed")
+    if at.mine.protocol or taken is None:
+        return "the table's protocol"
+    return f"the table's protocol, from which it took {_some(taken)}" if taken else None
+
+
+def _metadata_changed(at: Encounter) -> str | None:
+    winner = at.winner
+    if winner.metadata is None:
+        return None
+    described = winner.metadata_change
+    if not (at.mine.metadata or at.stops_all) and described is not None and is_harmless(described):
+        return None
+    keys = [] if described is None else list(described.get("configuration", {}))
+    return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
+
+
+def _same_domain(at: Encounter) -> str | None:
+    common = at.winner.domains.intersection(at.mine.domains) - {ROW_TRACKING_DOMAIN}
+    return f"metadata domain {_some(common)}" if common else None
+
+
+def _application_advanced(at: Encounter) -> str | None:
+    theirs, mine = at.winner.app_versions, at.mine
+    common = set(theirs).intersection(mine.read_apps)
+    if not at.strict:  # Delta Lake asks for those only that a transaction has read
+        common |= {app for app, number in mine.app_versions.items() if theirs.get(app, number) != number}
+    return f"application transaction {_some(common)}" if common else None
+
+
+def _class_refused(at: Encounter) -> str | None:
+    return conflicting_class(ConflictPolicy(at.mine.policy), at.mine, at.winner)
+
+
+def _appended_what_i_read(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
+    if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
+        return None
+    return _appended_where(at, mine.predicates, whole_table=mine.whole_table)
+
+
+def _appended_what_i_lock(at: Encounter) -> str | None:
+    return _appended_where(at, at.mine.locks, whole_table=False) if at.mine.locks else None
+
+
+def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool) -> str | None:
+    """The winner's new rows that satisfy one of the predicates, as far as statistics tell: their partitions, or their files."""
+    mine, winner = at.mine, at.winner
+    by_partitions = mine.by_partitions and not at.strict
+    candidates = [a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner, whole=by_partitions))]
+    if not candidates:
+        return None
+    if whole_table or not (mine.partition_types or (predicates and not at.strict)):
+        return f"files {_some(a.path for a in candidates)}"
+    scope = ReadScope.of(predicates, mine.partition_types, mine.column_types)
+    facts = [replace(a, stats=None) for a in candidates] if by_partitions else candidates
+    hit = scope.touched(facts, statistics=not at.strict)
+    if not hit:
+        return None
+    return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"
+
+
+def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
+    """Whether rows came with an added file: not when they were only moved there, or (unless `whole` files count) it only lost rows."""
+    before = winner.removed.get(add.path)
+    if before is None or whole or not add.data_change:
+        return add.data_change
+    dead, dead_before = (0 if v is None else v.cardinality for v in (add.deletion_vector, before.deletion_vector))
+    return dead < dead_before
+
+
+def _removed_what_i_read(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
+    if mine.blind_append or not winner.removed:
+        return None
+    removed = winner.removes
+    if mine.row_level and not at.strict:
+        removed = winner.lost
+    if mine.whole_table or mine.read_files is None:
+        return f"files {_some(removed)}" if removed else None
+    common = removed & set(mine.read_files)
+    if common:
+        return f"files {_some(common)}"
+    return shared_in_words(at.lost_rows) if at.lost_rows else None
+
+
+def _removed_what_i_remove(at: Encounter) -> str | None:
+    mine, winner = at.mine, at.winner
+    if mine.removes is None:
+        return f"files {_some(winner.removes)}" if winner.removed else None
+    common = (winner.removes & set(mine.removes)) - at.reconciled
+    if not common:
+        return None
+    shared = {path: count for path, count in at.shared_rows.items() if path in common}
+    return f"files {_some(common)}" if not shared else shared_in_words(shared)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "protocol-unsupported",
+        "Did the winner change the protocol to one that this sluice does not implement?",
+        _ALL,
+        _ANY,
+        _protocol_unsupported,
+        "ProtocolChangedException",
+        "use a newer sluice",
+    ),
+    Rule(
+        "protocol-changed",
+        "Did the winner change the protocol, and do I too, or did it take a feature away? (under `databricks`: did it change it at all?)",
+        _ALL,
+        _ANY,
+        _protocol_changed,
+        "ProtocolChangedException",
+        "open the table again and repeat the operation; change the protocol when nobody writes",
+    ),
+    Rule(
+        "metadata-changed",
+        "Did the winner change schema, partitioning or properties, other than by what concerns no writer? (under `databricks`: at all?)",
+        _ALL,
+        _ANY,
+        _metadata_changed,
+        "MetadataChangedException",
+        "refresh the table and repeat the operation; change schema and properties in one job only",
+    ),
+    Rule(
+        "same-domain",
+        "Did the winner write a metadata domain that I write too?",
+        _ALL,
+        _ANY,
+        _same_domain,
+        "ConcurrentTransactionException",
+        "let one job write this metadata domain",
+    ),
+    Rule(
+        "application-advanced",
+        "Did the winner write the application transaction that I read, or another number of the one that I write?",
+        _ALL,
+        _ANY,
+        _application_advanced,
+        "ConcurrentTransactionException",
+        "run one instance of this application (or stream checkpoint) at a time",
+    ),
+    Rule(
+        "class-refused",
+        "Does the policy's matrix refuse my kind of operation after the winner's in a partition that both touch?",
+        _ALL,
+        _MATRICES,
+        _class_refused,
+        "PolicyConflictException",
+        "repeat the operation; let jobs that run at the same time work on partitions of their own",
+    ),
+    Rule(
+        APPENDED,
+        "Did the winner add files where I read? (under WriteSerializable blind appends do not count)",
+        _NOT_SNAPSHOT,
+        _FILES,
+        _appended_what_i_read,
+        "ConcurrentAppendException",
+        "repeat the operation, or name the partitions it works on in its condition",
+    ),
+    Rule(
+        APPENDED_LOCKED,
+        "Did the winner add files, blindly or not, where I read for update?",
+        _NOT_SERIALIZABLE,
+        _FILES,
+        _appended_what_i_lock,
+        "ConcurrentAppendException",
+        "repeat the operation; read for update only the rows that must not change",
+    ),
+    Rule(
+        "removed-what-i-read",
+        "Did the winner remove a file that I read (with deletion vectors: a row of it that I read)?",
+        _ALL,
+        _FILES,
+        _removed_what_i_read,
+        "ConcurrentDeleteReadException",
+        "repeat the operation, or name the partitions it works on in its condition",
+    ),
+    Rule(
+        "removed-what-i-remove",
+        "Did the winner remove a file that I remove too (with deletion vectors: the same row of it)?",
+        _ALL,
+        _ANY,
+        _removed_what_i_remove,
+        "ConcurrentDeleteDeleteException",
+        "repeat the operation; give jobs that rewrite data partitions of their own",
+    ),
+)
+
+APPLICATION: Final = tuple(rule for rule in RULES if rule.name == "application-advanced")
+"""What an application's number is compared by alone."""
+
+
+def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> IsolationLevel:
+    """The level a commit is checked at: one that changes no data is compared by what both wrote."""
+    other_actions = mine.metadata or mine.protocol or mine.app_versions or set(mine.domains) - {ROW_TRACKING_DOMAIN}
+    if mine.data_change or other_actions:
+        return level
+    if level is IsolationLevel.WRITE_SERIALIZABLE and operation in CHANGING_OPERATIONS:
+        return level
+    return IsolationLevel.SNAPSHOT
+
+
+def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None:
+    """The first rule by which the winner stops the transaction, or None when both can stand."""
+    policy = ConflictPolicy(encounter.mine.policy)
+    for rule in rules:
+        if encounter.level in rule.levels and policy in rule.policies:
+            what = rule.detect(encounter)
+            if what is not None:
+                return Finding(rule, encounter.winner, what)
+    return None
+
+
+def refusal(finding: Finding) -> Refusal:
+    """The finding as it is recorded and told: rule, winner, what is concerned, and what would have avoided it."""
+    rule, winner = finding.rule, finding.winner
+    who = _who(winner)
+    operation = f"{winner.operation or 'a commit'}{_in_words(who)}"
+    return Refusal(
+        rule=rule.name,
+        error=rule.error,
+        message=f"{rule.name}: version {winner.version} ({operation}) came first and concerns {finding.what}; {rule.advice}",
+        winning_version=winner.version,
+        winning_operation=winner.operation,
+        facts={"what": finding.what, "advice": rule.advice, **({"winner": who} if who else {}), **finding.facts},
+    )
+
+
+def version_taken(winner: Winner) -> Refusal:
+    """Why a transaction is refused that was to become the version that the winner is."""
+    who = _who(winner)
+    return Refusal(
+        rule="expected-version",
+        error="ConcurrentModification",
+        message=f"expected-version: version {winner.version} ({winner.operation or 'a commit'}{_in_words(who)}) came first, "
+        f"and nothing was to come after version {winner.version - 1}; read the table again, and repeat the operation",
+        winning_version=winner.version,
+        winning_operation=winner.operation,
+        facts={"winner": who} if who else {},
+    )
+
+
+def _who(winner: Winner) -> dict[str, str | int]:
+    """The author of a commit, from its own `commitInfo`: its first transaction, and the number of `more`; {} without that information."""
+    if not winner.transactions:
+        return {}
+    first = winner.transactions[0]
+    texts = {name: str(first.get(key, ""))[:_NAME_CHARACTERS_MAX] for name, key in _WHO_TEXTS.items()}
+    numbers = {name: value for name, key in _WHO_NUMBERS.items() if type(value := first.get(key, 0)) is int and 0 <= value < 2**53}
+    return {**texts, **numbers, "more": len(winner.transactions) - 1}
+
+
+def _in_words(who: Mapping[str, str | int]) -> str:
+    """Words that follow an operation: " by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z"."""
+    if not who:
+        return ""
+    more = f" and {who['more']} more" if who["more"] else ""
+    process = f"{who['application'] or 'somebody'} on {who['host'] or 'a host'} (process {who.get('pid', 0)})"
+    return f" by {process}, transaction {who['transaction_id']}{more}, at {text_of(int(who.get('time_ms', 0)))}"
+
+
+def replaces(mine: Footprint) -> bool:
+    """Whether the transaction replaces all that is there when its turn comes, as MaxCompute's overwrite does."""
+    return mine.kind == Kind.OVERWRITE.value and ConflictPolicy(mine.policy).by_classes and mine.scope is not None
+
+
+def _partition(add: AddFile) -> str:
+    return "/".join(f"{name}={value}" for name, value in add.partition_values.items()) or add.path

@@ -1,0 +1,266 @@
+"""Cases for `sluice explain`: a transaction, the table it was made on and the commits that came first, as one JSON object.
+
+Nothing is read but the case itself. Fields of actions that decide nothing here (sizes, times) may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn, TypeVar
+
+from ....storage.actions import Action, CommitInfo
+from ....storage.actions.codec import action_of
+from ....storage.dataclass import dataclass
+from ....storage.errors import Corrupt, InvalidRequest, SchemaMismatch
+from ....storage.jsontext import loads
+from ....storage.schema.schema import DataType, PrimitiveType, StructField, StructType, parse_schema, schema_to_json
+from ....storage.schema.sqltypes import parse_sql_type
+from ..isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
+
+__all__ = ["FIELDS", "READ_OPS", "Case", "Read", "read_case"]
+
+READ_OPS: Final[Mapping[str, str | None]] = {
+    "metadata": None,
+    "filterFiles": "predicates",
+    "readWholeTable": None,
+    "txnVersion": "appId",
+    "partitionsOf": "partitionValues",
+    "readFiles": "paths",
+}
+"""What a transaction may have read, each with the field that says more."""
+
+FIELDS: Final = (
+    "partition_columns",
+    "table_isolation",
+    "policy",
+    "schema",
+    "setup",
+    "txn_reads",
+    "winning_commits",
+    "winning_operation",
+    "own_actions",
+    "own_operation",
+)
+"""The fields of a case."""
+
+# What the protocol asks for and no rule looks at, or what stands for itself where it is left out.
+_LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "add": {"partitionValues": {}, "size": 0, "modificationTime": 0, "dataChange": True},
+    "remove": {"dataChange": True},
+    "cdc": {"partitionValues": {}, "size": 0, "dataChange": False},
+    "txn": {"version": 0},
+    "domainMetadata": {"configuration": "", "removed": False},
+}
+_SHOWN: Final = 120
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One thing a transaction read; see READ_OPS."""
+
+    op: str
+    predicates: tuple[str, ...] = ()
+    app_id: str = ""
+    partitions: tuple[Mapping[str, str | None], ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case, checked. `isolation` is None where it does not say one; `winning_operation` names commits that do not say theirs."""
+
+    name: str
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    isolation: IsolationLevel | None
+    policy: ConflictPolicy | None
+    setup: tuple[Action, ...]
+    reads: tuple[Read, ...]
+    winning_commits: tuple[tuple[Action, ...], ...]
+    winning_operation: str
+    own_actions: tuple[Action, ...]
+    own_operation: str
+    notes: tuple[str, ...] = ()
+
+    def partition_types(self) -> dict[str, str]:
+        """The partition columns with the names of their types."""
+        types = {field.name: field.type for field in self.schema.fields}
+        return {name: kind.name for name in self.partition_columns if isinstance(kind := types[name], PrimitiveType)}
+
+
+def read_case(text: bytes, name: str) -> Case:
+    """The case in a JSON text; `name` is what errors call it. Raises InvalidRequest, naming the field and the remedy."""
+    return _Reader(name).case(text)
+
+
+class _Reader:
+    """Reads one case; every problem is told with the case's name and the field."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._notes: list[str] = []
+        self._columns: tuple[str, ...] = ()
+        self._table: Mapping[str, Any] = {}
+
+    def case(self, text: bytes) -> Case:
+        try:
+            found = loads(text)
+        except ValueError as cause:
+            raise InvalidRequest(f"{self._name} is no JSON: {cause}; write one JSON object in it", case=self._name) from cause
+        if not isinstance(found, dict):
+            raise InvalidRequest(f"{self._name} holds {_shown(found)}; write one JSON object with the fields of a case", case=self._name)
+        fields = {key: value for key, value in found.items() if value is not None}
+        self._check_names(fields)
+        setup = self._typed(fields.get("setup", []), list, "setup", "a list of Delta actions")
+        self._columns = self._texts(fields.get("partition_columns", self._from_table(setup, "partitionColumns") or []), "partition_columns")
+        schema = self._schema(fields, setup)
+        self._table = self._described(setup, schema)
+        return Case(
+            name=self._name,
+            schema=schema,
+            partition_columns=self._columns,
+            isolation=self._setting(fields, "table_isolation", lambda named: stricter(IsolationLevel.SNAPSHOT, named)),
+            policy=self._setting(fields, "policy", lambda named: table_policy({POLICY_PROPERTY: named})),
+            setup=self._actions(setup, "setup"),
+            reads=tuple(
+                self._read(each, f"txn_reads[{number}]")
+                for number, each in enumerate(self._typed(fields.get("txn_reads", []), list, "txn_reads", "a list of reads"))
+            ),
+            winning_commits=self._commits(fields.get("winning_commits", [])),
+            winning_operation=self._text(fields.get("winning_operation", ""), "winning_operation"),
+            own_actions=tuple(
+                action for action in self._actions(fields.get("own_actions", []), "own_actions") if not isinstance(action, CommitInfo)
+            ),
+            own_operation=self._text(fields.get("own_operation", ""), "own_operation"),
+            notes=tuple(self._notes),
+        )
+
+    def _check_names(self, fields: Mapping[str, Any]) -> None:
+        """Refuse what is surely misspelt; anything else that is not known (a title, a remark) is left alone."""
+        for key in fields:
+            close = get_close_matches(key.lower().replace("-", "_"), FIELDS, 1, 0.8) if key not in FIELDS else []
+            if close:
+                self._fail(key, "is no field of a case", f"did you mean {close[0]}?")
+
+    def _setting(self, fields: Mapping[str, Any], name: str, choose: Callable[[str], _T]) -> _T | None:
+        if name not in fields:
+            return None
+        try:
+            return choose(self._text(fields[name], name))
+        except InvalidRequest as refused:
+            self._fail(name, f"cannot be used: {refused.message}", "leave it out for the table's own")
+
+    # -- the table ---------------------------------------------------------------------------------------------------------
+
+    def _from_table(self, setup: list[Any], field: str) -> Any:
+        """A field of the last metaData in the setup, None without."""
+        bodies = [each.get("metaData") for each in setup if isinstance(each, dict)]
+        return next((body[field] for body in reversed(bodies) if isinstance(body, dict) and body.get(field) is not None), None)
+
+    def _schema(self, fields: Mapping[str, Any], setup: list[Any]) -> StructType:
+        columns: dict[str, StructField] = {}
+        written = self._from_table(setup, "schemaString")
+        if written is not None:
+            try:
+                columns = {field.name: field for field in parse_schema(self._text(written, "setup: metaData.schemaString")).fields}
+            except Corrupt as cause:
+                self._fail("setup: metaData.schemaString", f"is no schema: {cause.message}", "copy it from the table's log")
+        for column, kind in self._typed(fields.get("schema", {}), dict, "schema", 'an object like {"x": "int"}').items():
+            columns[column] = StructField(column, self._type(kind, f"schema.{column}"))
+        for column in self._columns:
+            if column not in columns:
+                self._notes.append(f"partition column {column!r} has no type in schema and is taken for a string")
+                columns[column] = StructField(column, PrimitiveType("string"))
+            elif not isinstance(columns[column].type, PrimitiveType):
+                self._fail(f"schema.{column}", f"is {columns[column].type}", "a partition column has a primitive type")
+        return StructType(columns.values())
+
+    def _type(self, kind: Any, field: str) -> DataType:
+        try:
+            return parse_sql_type(self._text(kind, field))
+        except SchemaMismatch as cause:
+            self._fail(field, f"cannot be used: {cause.message}", "an unused column may be left out")
+
+    def _described(self, setup: list[Any], schema: StructType) -> Mapping[str, Any]:
+        """What a metaData action says that leaves these out: the same as the table's."""
+        made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
+        return {name: default if (told := self._from_table(setup, name)) is None else told for name, default in made.items()}
+
+    # -- actions and reads -------------------------------------------------------------------------------------------------
+
+    def _commits(self, found: Any) -> tuple[tuple[Action, ...], ...]:
+        commits = self._typed(found, list, "winning_commits", "a list of commits, each a list of Delta actions")
+        return tuple(self._actions(commit, f"winning_commits[{number}]") for number, commit in enumerate(commits))
+
+    def _actions(self, found: Any, field: str) -> tuple[Action, ...]:
+        actions = self._typed(found, list, field, "a list of Delta actions")
+        return tuple(self._action(each, f"{field}[{number}]") for number, each in enumerate(actions))
+
+    def _action(self, found: Any, field: str) -> Action:
+        body = self._typed(found, dict, field, 'a Delta action like {"add": {"path": "a"}}')
+        completed = {name: self._completed(name, inner, field) for name, inner in body.items()}
+        try:
+            return action_of(completed)
+        except ValueError as cause:
+            self._fail(field, f"is no Delta action: {cause}", "write it as in a file of _delta_log")
+
+    def _completed(self, name: str, body: Any, field: str) -> Any:
+        if not isinstance(body, dict):
+            return body
+        defaults = self._table if name == "metaData" else _LEFT_OUT.get(name, {})
+        if name == "metaData" and not body:
+            defaults = {**defaults, "id": f"not said in {field}"}  # what says nothing is not the same as what was there
+        return {**defaults, **{key: value for key, value in body.items() if value is not None}}
+
+    def _read(self, found: Any, field: str) -> Read:
+        body = self._typed(found, dict, field, 'an object like {"op": "readWholeTable"}')
+        op = body.get("op")
+        if not isinstance(op, str) or op not in READ_OPS:
+            self._fail(f"{field}.op", f"is {_shown(op)}", f"use one of {', '.join(READ_OPS)}")
+        said = READ_OPS[op]
+        if said is None:
+            return Read(op)
+        value, place = body.get(said), f"{field}.{said}"
+        if value is None and op != "filterFiles":
+            self._fail(place, "is missing", f"{op} needs it")
+        match op:
+            case "filterFiles":
+                return Read(op, predicates=self._texts(value or [], place))
+            case "txnVersion":
+                return Read(op, app_id=self._text(value, place))
+            case "readFiles":
+                return Read(op, paths=self._texts(value, place))
+        return Read(op, partitions=tuple(self._partition(each, place) for each in self._typed(value, list, place, "a list of objects")))
+
+    def _partition(self, found: Any, field: str) -> dict[str, str | None]:
+        values: dict[str, str | None] = self._typed(found, dict, field, 'a list of objects like {"x": "1"}')
+        for name, value in values.items():
+            if name not in self._columns:
+                self._fail(field, f"names {name!r}", f"the partition columns are {', '.join(self._columns) or 'none'}")
+            if not (value is None or isinstance(value, str)):
+                self._fail(field, f"has {_shown(value)} for {name}", "write partition values as text, as the log does")
+        return values
+
+    # -- plain values ------------------------------------------------------------------------------------------------------
+
+    def _typed(self, value: Any, kind: type[_T], field: str, wanted: str) -> _T:
+        if not isinstance(value, kind):
+            self._fail(field, f"is {_shown(value)}", f"write {wanted}")
+        return value
+
+    def _text(self, value: Any, field: str) -> str:
+        return self._typed(value, str, field, "text")
+
+    def _texts(self, value: Any, field: str) -> tuple[str, ...]:
+        return tuple(self._text(each, field) for each in self._typed(value, list, field, "a list of text"))
+
+    def _fail(self, field: str, problem: str, remedy: str) -> NoReturn:
+        raise InvalidRequest(f"{self._name}: {field} {problem}; {remedy}", case=self._name, field=field)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

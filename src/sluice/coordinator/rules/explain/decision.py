@@ -1,0 +1,209 @@
+"""What would become of a transaction: a case decided offline, by the rules and the engine that decide commits.
+
+Only what a case says is known. Deletion vectors that stand in the log are read; of those in files nobody knows the rows,
+so that two changes of such a file count as changes of the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from ....storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ....storage.actions.features import reader_features, writer_features
+from ....storage.data.vectors import Rows, read_vector
+from ....storage.dataclass import dataclass
+from ....storage.errors import MissingObject
+from ....storage.stores.memory import MemoryStore
+from ..conflicts import Finding, effective_level, refusal
+from ..footprint import Footprint
+from ..isolation import IsolationLevel
+from ..rebase import Attempt, meet
+from ..refusal import Refusal
+from ..winner import Winner, winner_of
+from .cases import Case
+from .footprints import BACKFILLS, CaseTable, footprint_of_case, named_operation, winner_of_case
+from .lineage import is_z_order, with_lineage
+
+__all__ = ["Explanation", "explain"]
+
+# What Delta Lake 4 implements; its verdict about a table that needs anything else is that the client is too old.
+_DELTA_FEATURES: Final = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "catalogManaged",
+        "catalogOwned-preview",
+        "changeDataFeed",
+        "checkConstraints",
+        "checkpointProtection",
+        "clustering",
+        "collations-preview",
+        "columnMapping",
+        "coordinatedCommits-preview",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "icebergWriterCompatV1",
+        "identityColumns",
+        "inCommitTimestamp",
+        "inCommitTimestamp-preview",
+        "invariants",
+        "materializePartitionColumns",
+        "redirectReaderWriter-preview",
+        "redirectWriterOnly-preview",
+        "rowTracking",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What would become of a case's transaction: "ok", or the error it would get, the rule, and why.
+
+    `isolation` is the level it was compared at; `rebased` says what would be adapted in it; `notes` what the case left open.
+    """
+
+    verdict: str
+    rule: str | None
+    because: str
+    winning_version: int | None
+    winning_operation: str | None
+    isolation: str
+    policy: str
+    case: str
+    rebased: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def explain(case: Case, *, strict: bool = False) -> Explanation:
+    """Decide a case; `strict` gives Delta Lake's own verdict, without what sluice does better.
+
+    Raises InvalidRequest, naming the field, for a predicate that is none and the like.
+    """
+    read = table = CaseTable.of(case, strict=strict)
+    operation, _ = named_operation(case.own_operation)
+    footprint, notes = footprint_of_case(table)
+    own, _ = _traced(table, case.own_operation, case.own_actions)
+    attempt = Attempt("explain", operation, footprint, table.level, actions=own, strict=table.strict)
+    level = effective_level(footprint, table.level, operation)
+    told = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
+    repeats = None if table.strict else _repeats(footprint, case)
+    if repeats is not None:
+        return replace(told, because=repeats)
+    for version, commit in enumerate(case.winning_commits, start=1):
+        actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
+        told = replace(told, notes=(*told.notes, *note))
+        winner = winner_of_case(table, read, version, actions, skip_adds=operation in BACKFILLS)
+        refused = _unsupported(read, winner) if table.strict else None
+        if refused is None:
+            met = meet(attempt, winner, _inline_rows)
+            refused = refusal(met) if isinstance(met, Finding) else None
+            attempt = attempt if isinstance(met, Finding) else met
+        if refused is not None:
+            return replace(
+                told,
+                verdict=refused.error,
+                rule=refused.rule,
+                because=refused.message,
+                winning_version=version,
+                winning_operation=refused.winning_operation or None,
+                notes=(*told.notes, *_unknown_rows(attempt, winner, refused.rule)),
+            )
+        table = table.after(actions)
+    return replace(told, because=_why_not(attempt, table, level), rebased=attempt.rebased)
+
+
+def _repeats(mine: Footprint, case: Case) -> str | None:
+    """Why nothing is compared: a commit that came first wrote the same number of the same application."""
+    for version, commit in enumerate(case.winning_commits, start=1):
+        written = winner_of(version, commit).app_versions
+        for app, number in mine.app_versions.items():
+            if written.get(app) == number:
+                return f"version {version} wrote number {number} of application {app} already: that commit is the answer"
+    return None
+
+
+def _traced(
+    table: CaseTable, operation: str, actions: tuple[Action, ...], *, touched: Collection[str] = ()
+) -> tuple[tuple[Action, ...], list[str]]:
+    """The actions of a commit with what a compaction of sluice would have said; a remark if that matters for `touched` files."""
+    if not table.row_level or is_z_order(operation, actions):
+        return actions, []
+    completed, assumed = with_lineage(actions, {add.path: add for add in table.files()})
+    files = sorted(assumed.intersection(touched))
+    return completed, [
+        f"where the rows of {', '.join(files)} went is not said; taken for a compaction that keeps their order"
+    ] if files else []
+
+
+def _why_not(attempt: Attempt, table: CaseTable, level: IsolationLevel) -> str:
+    """Why nothing stops the transaction."""
+    count = len(table.case.winning_commits)
+    if not count:
+        return "no commit came first"
+    came = f"the {count} commits that came first" if count > 1 else "the commit that came first"
+    if attempt.rebased:
+        return f"no rule applies to {came}; {'; '.join(attempt.rebased)}"
+    if table.policy.by_classes:
+        return f"the matrix of {table.policy.value} lets a later {attempt.footprint.kind} stand beside {came}"
+    if attempt.footprint.plain_append:
+        return f"it only adds files and read nothing, so that what {came} added or removed does not matter"
+    if level is not table.level:
+        return f"it changes no data, so that only what both wrote is compared, and no rule applies to {came}"
+    return f"no rule applies to {came}"
+
+
+def _unsupported(read: CaseTable, winner: Winner) -> Refusal | None:
+    """Delta Lake's refusal of a protocol that it does not implement; what the table had before counts as implemented."""
+    protocol = winner.protocol
+    if protocol is None:
+        return None
+    needed = reader_features(protocol) | writer_features(protocol)
+    before = reader_features(read.protocol) | writer_features(read.protocol)
+    lacking = sorted(needed - _DELTA_FEATURES - before)
+    if protocol.min_reader_version > 3 or protocol.min_writer_version > 7:
+        error, what = "InvalidProtocolVersion", f"versions {protocol.min_reader_version} and {protocol.min_writer_version}"
+    elif lacking:
+        error, what = "UnsupportedTableFeature", f"the features {', '.join(lacking)}"
+    else:
+        return None
+    return Refusal(
+        rule="protocol-unsupported",
+        error=error,
+        message=f"protocol-unsupported: version {winner.version} came first and asks for {what}, which Delta Lake does not implement",
+        winning_version=winner.version,
+        winning_operation=winner.operation,
+    )
+
+
+def _inline_rows(vector: DeletionVector) -> Rows:
+    """The rows of a vector that stands in the log. Raises MissingObject for one in a file."""
+    if vector.storage_type != "i":
+        raise MissingObject(f"a case holds no files, so that the rows of deletion vector {vector.unique_id} are not known")
+    return read_vector(MemoryStore.open("no-files"), vector)
+
+
+def _unknown_rows(attempt: Attempt, winner: Winner, rule: str) -> list[str]:
+    """A remark where the verdict would depend on rows, which a case does not hold."""
+    if not attempt.footprint.row_level:
+        return []
+    if rule == "appended-what-i-read":
+        return ["a commit would look into the added files, and be refused only if they hold rows that were read"]
+    both = winner.removed.keys() & {a.path for a in attempt.decoded() if isinstance(a, RemoveFile)}
+    files = [a for a in (*attempt.decoded(), *winner.adds) if isinstance(a, AddFile) and a.path in both]
+    if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):
+        return []
+    return ["deletion vectors in files are not read here: write them inline (storageType i) to have rows compared"]

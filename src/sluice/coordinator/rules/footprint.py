@@ -1,0 +1,107 @@
+"""What a transaction read and writes, as far as conflicts are concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Final
+
+from ...storage.dataclass import dataclass
+from ..fields import one_of, require_known, strings, typed
+from .isolation import ConflictPolicy
+from .operation_kinds import Kind
+
+__all__ = ["OWN_PARTITIONS", "Footprint"]
+
+OWN_PARTITIONS: Final = "*"
+"""The scope of a dynamic overwrite: the partitions in which it adds files, however many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a transaction read and writes, as far as conflicts are concerned.
+
+    `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
+    table's partition columns with their types, `column_types` the data columns that the conditions name, with their types
+    as in Delta's schema JSON. `read_files` are the log paths of the files it read for good (None: too many to list, then
+    every removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
+    those of the predicates that are compared as under Serializable, whatever the level. `whole_table` says whether it depends
+    on the complete table, `read_apps` are the application ids whose `txn` it read. `kind` is what sort of operation it is,
+    `policy` the table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions`
+    those it touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
+    replaces: "" the table, a condition, OWN_PARTITIONS, None where it does not matter.
+    `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is
+    Delta's word for a commit that reads nothing and whose file actions all add; `keeps_row_ids` is false where rows were
+    copied to new files.
+    """
+
+    predicates: tuple[str, ...] = ()
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    read_files: tuple[str, ...] | None = ()
+    read_rows: Mapping[str, str] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    whole_table: bool = False
+    read_apps: tuple[str, ...] = ()
+    removes: tuple[str, ...] | None = ()
+    app_versions: Mapping[str, int] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
+    metadata: bool = False
+    protocol: bool = False
+    data_change: bool = True
+    blind_append: bool = False
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    kind: str = Kind.OTHER.value
+    policy: str = ConflictPolicy.DELTA.value
+    row_level: bool = False
+    partitions: tuple[str, ...] | None = None
+    scope: str | None = None
+    keeps_row_ids: bool = True
+
+    @property
+    def plain_append(self) -> bool:
+        """Whether it appends and does nothing else that others could be in the way of."""
+        return self.blind_append and not (self.metadata or self.protocol or self.domains)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether changes of one file are compared row by row: Databricks does so in tables without partitions only."""
+        return self.row_level and not (self.policy == ConflictPolicy.DATABRICKS.value and self.partition_types)
+
+    @property
+    def by_partitions(self) -> bool:
+        """Whether what others added counts by partition, whatever its statistics say: so Databricks has it where no rows are compared."""
+        return self.policy == ConflictPolicy.DATABRICKS.value and not self.compares_rows
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> Footprint:
+        """From the JSON object; raises MalformedRecord."""
+        require_known(fields, Footprint, "footprint")
+        files, removes = fields.get("read_files", []), fields.get("removes", [])
+        apps = typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
+        types = typed(fields.get("partition_types", {}), dict, "footprint.partition_types")
+        columns = typed(fields.get("column_types", {}), dict, "footprint.column_types")
+        read_rows = typed(fields.get("read_rows", {}), dict, "footprint.read_rows")
+        partitions, scope = fields.get("partitions"), fields.get("scope")
+        return Footprint(
+            predicates=strings(fields.get("predicates", []), "footprint.predicates"),
+            partition_types={str(k): typed(v, str, "footprint.partition_types") for k, v in types.items()},
+            read_files=None if files is None else strings(files, "footprint.read_files"),
+            read_rows={str(k): typed(v, str, "footprint.read_rows") for k, v in read_rows.items()},
+            locks=strings(fields.get("locks", []), "footprint.locks"),
+            whole_table=bool(fields.get("whole_table", False)),
+            read_apps=strings(fields.get("read_apps", []), "footprint.read_apps"),
+            removes=None if removes is None else strings(removes, "footprint.removes"),
+            app_versions={str(k): typed(v, int, "footprint.app_versions") for k, v in apps.items()},
+            domains=strings(fields.get("domains", []), "footprint.domains"),
+            metadata=bool(fields.get("metadata", False)),
+            protocol=bool(fields.get("protocol", False)),
+            data_change=bool(fields.get("data_change", True)),
+            blind_append=bool(fields.get("blind_append", False)),
+            column_types={str(k): typed(v, str, "footprint.column_types") for k, v in columns.items()},
+            kind=one_of(Kind, fields.get("kind", Kind.OTHER.value), "footprint.kind"),
+            policy=one_of(ConflictPolicy, fields.get("policy", ConflictPolicy.DELTA.value), "footprint.policy"),
+            row_level=bool(fields.get("row_level", False)),
+            partitions=None if partitions is None else strings(partitions, "footprint.partitions"),
+            scope=None if scope is None else typed(scope, str, "footprint.scope"),
+            keeps_row_ids=bool(fields.get("keeps_row_ids", True)),
+        )

@@ -1,0 +1,348 @@
+"""Whether an intent is what it says it is.
+
+Whoever may create a slot may have written it: a client with a bug, or one that means harm. All others decide it, and take
+its actions into the log byte for byte, so what does not parse would break every reader, and what a footprint hides would
+pass the conflict rules. Hence: the actions count, a footprint may only claim more than they do, and what is not sound is
+refused with a verdict. Pure: no I/O, no clock, the same for every client.
+
+What cannot be told from an intent alone is not asked here: what its owner read, and whether the files it adds are there and
+those it removes are in the table. Somebody who may write the table can do worse with sound transactions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from ...storage.actions import Action, AddCDCFile, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
+from ...storage.actions.features import check_writable, is_managed
+from ...storage.actions.texts import Text, lines
+from ...storage.actions.wide_statistics import record_count
+from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
+from ...storage.data.vectors import inline_rows, vector_key
+from ...storage.errors import Corrupt, InvalidRequest
+from ...storage.schema.partitions import uri_to_path
+from ...storage.schema.schema import parse_schema
+from ...storage.stores.objects import check_key
+from ..fields import MalformedRecord
+from .footprint import Footprint
+from .intent import Intent
+from .operation_kinds import Kind
+from .policies import partition_key
+from .refusal import Refusal
+
+__all__ = ["INTENT_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
+
+INTENT_BYTES_MAX: Final = 512 * 1024
+"""What an intent's node may hold: its owner stages what is larger."""
+
+UNJUDGEABLE: Final = (
+    Corrupt,
+    InvalidRequest,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What judging may raise because of what an intent or a winner holds; what says that a service is away is none of it."""
+
+_MESSAGE_CHARACTERS_MAX: Final = 2000
+_FACT_CHARACTERS_MAX: Final = 1000
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_TIME_MAX_MS: Final = 253_402_300_800_000
+"""The year 10000: what a calendar can show. In-commit timestamps only grow, so that one beyond it would stay."""
+_PATH_BYTES_MAX: Final = 4096
+_TEXT_CHARACTERS_MAX: Final = 16 * 1024
+_NESTING_MAX: Final = 100
+"""How deep values may be nested: what is deeper than 254 cannot be written again."""
+_NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
+_REORGANISES: Final = (Kind.MINOR.value, Kind.MAJOR.value)
+
+
+def require_readable(data: bytes, intent: Intent | None = None) -> None:
+    """Before anything of it is looked up: an intent's size, and the name of what it staged. Raises MalformedRecord."""
+    if len(data) > INTENT_BYTES_MAX:
+        raise MalformedRecord(f"it has {len(data):,} bytes, an intent has at most {INTENT_BYTES_MAX:,}")
+    if intent is not None and intent.staged:
+        name = intent.staged.removeprefix(STAGED_FOLDER).removesuffix(".json")
+        if not _ID.fullmatch(name) or intent.staged != f"{STAGED_FOLDER}{name}.json":
+            raise MalformedRecord(f"its staged actions are named {intent.staged[:200]!r}, which is nothing that is staged")
+
+
+def require_sound(intent: Intent, actions: Text) -> None:
+    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is no action.
+
+    Goes through them once, and keeps of a file that goes no more than a digest: there may be millions.
+    """
+    _check_numbers(intent)
+    _check_texts(intent)
+    _check_lines(actions)
+    files, rest = _Files(intent.footprint), _Rest()
+    for action in _each(actions) if actions else ():
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            files.see(action)
+        else:
+            rest.see(action)
+    files.check_paths(actions)
+    _check_table(intent, rest.protocols, rest.metadata)
+    _check_footprint(intent.footprint, files, rest)
+
+
+def _each(actions: Text) -> Iterator[Action]:
+    return decode_text(actions, name="its actions")
+
+
+def _check_lines(actions: Text) -> None:
+    """The last line is complete, and none is nested too deeply."""
+    line = b""
+    for line in lines(actions):
+        # Only a line with very many brackets can be nested too deeply; that is looked at, the others are not.
+        if line.count(b"{") + line.count(b"[") > _NESTING_MAX:
+            _check_nesting(line)
+    if line:
+        raise MalformedRecord("its last line is cut off")
+
+
+def _check_nesting(line: bytes) -> None:
+    try:
+        depth = _depth(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        return  # decoding it raises the error
+    if depth > _NESTING_MAX:
+        raise MalformedRecord("an action is nested too deeply")
+
+
+class _Files:
+    """The files of a transaction, seen one after the other. Raises MalformedRecord for what none can hold."""
+
+    def __init__(self, claimed: Footprint) -> None:
+        self._removes = None if claimed.removes is None else frozenset(claimed.removes)
+        self._partitions = None if claimed.partitions is None else frozenset(claimed.partitions)
+        self._seen: set[bytes] = set()
+        self._strange: dict[str, MalformedRecord] = {}
+        self.hides_removes = self.hides_partitions = self.changes_data = self.any_remove = False
+        self.adds_only = True
+
+    def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
+        """One more."""
+        if not isinstance(file, AddCDCFile):
+            path, vector = file.key
+            self._once(f"{path}\0{vector}", path)
+        if isinstance(file, RemoveFile):
+            self.any_remove = True
+            self.hides_removes = self.hides_removes or (self._removes is not None and file.path not in self._removes)
+        else:
+            self._check_new(file)
+        self.adds_only = self.adds_only and isinstance(file, AddFile)
+        self.changes_data = self.changes_data or file.data_change
+        if self._partitions is not None and not self.hides_partitions and file.partition_values is not None:
+            self.hides_partitions = partition_key(file.partition_values) not in self._partitions
+
+    def _once(self, key: str, path: str) -> None:
+        digest = _digest(key)
+        if digest in self._seen:
+            raise MalformedRecord(f"the file {path[:200]!r} appears twice")
+        self._seen.add(digest)
+
+    def _check_new(self, file: AddFile | AddCDCFile) -> None:
+        try:
+            _check_path(file.path)
+        except MalformedRecord as strange:
+            self._strange[file.path] = strange
+        if file.size < 0:
+            raise MalformedRecord(f"the file {file.path[:200]!r} has {file.size} bytes")
+        if isinstance(file, AddFile):
+            _check_rows(file)
+
+    def check_paths(self, actions: Text) -> None:
+        """After the last one: only a file that is removed, too, and so was there before, may lie outside of the table."""
+        if self._strange:
+            for action in _each(actions):
+                if isinstance(action, RemoveFile):
+                    self._strange.pop(action.path, None)
+        for strange in self._strange.values():
+            raise strange
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class _Rest:
+    """The actions of a transaction that are no files, by their kinds."""
+
+    def __init__(self) -> None:
+        self.protocols: list[Protocol] = []
+        self.metadata: list[Metadata] = []
+        self.applications: list[tuple[str, int]] = []
+        self.domains: set[str] = set()
+        self.unknown: set[str] = set()
+
+    def see(self, action: Action) -> None:
+        """One more."""
+        match action:
+            case Protocol():
+                self.protocols.append(action)
+            case Metadata():
+                self.metadata.append(action)
+            case Txn():
+                self.applications.append((action.app_id, action.version))
+            case DomainMetadata():
+                self.domains.add(action.domain)
+            case _:
+                self.unknown.add(type(action).__name__)
+
+
+def _check_numbers(intent: Intent) -> None:
+    if not _ID.fullmatch(intent.transaction_id):
+        raise MalformedRecord(f"its id {intent.transaction_id[:100]!r} is none: letters, digits, '_' and '-'")
+    if not (-1 <= intent.read_version < 2**63 and -1 <= intent.validated_through < 2**63):
+        raise MalformedRecord(f"it claims to have read version {intent.read_version} and to know {intent.validated_through}")
+    if not 0 <= intent.claimed_ms < _TIME_MAX_MS:
+        raise MalformedRecord(f"its time {intent.claimed_ms} is none")
+    if intent.row_ids is not None and not -1 <= intent.row_ids < 2**62:
+        raise MalformedRecord(f"its highest row id {intent.row_ids} is none")
+
+
+def _check_texts(intent: Intent) -> None:
+    """What is shown to everybody, and repeated in their refusals, is short; descriptions are of the shape that rules read."""
+    for text in (intent.operation, intent.client.host, intent.client.application, *intent.metrics, *intent.metrics.values()):
+        if len(text) > _TEXT_CHARACTERS_MAX:
+            raise MalformedRecord(f"a text in it has {len(text):,} characters, at most {_TEXT_CHARACTERS_MAX:,} are taken")
+    for described in (intent.metadata_change, intent.protocol_change):
+        if described is not None and _depth(described) > _NESTING_MAX:
+            raise MalformedRecord("its description of a change is nested too deeply")
+    changed = (intent.metadata_change or {}).get("configuration", {})
+    if not isinstance(changed, dict):
+        raise MalformedRecord("its description of changed properties is none")
+    for name in ("added", "removed"):
+        features = (intent.protocol_change or {}).get(name, [])
+        if not isinstance(features, list) or not all(isinstance(feature, str) for feature in features):
+            raise MalformedRecord(f"its description of {name} features is none")
+
+
+def _depth(value: Any) -> int:
+    """How deep a parsed value is nested, without recursion."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())]
+    return depth
+
+
+def _check_path(path: str) -> None:
+    """A file that is new to the table lies below it, and outside of the log."""
+    try:
+        key = check_key(uri_to_path(path))
+    except (InvalidRequest, UnicodeDecodeError) as error:
+        raise MalformedRecord(f"the path {path[:200]!r} names no file of the table") from error
+    foreign = "://" in path or path.startswith("file:") or key.startswith(LOG_FOLDER)
+    if foreign or len(key.encode()) > _PATH_BYTES_MAX or not key.isprintable():
+        raise MalformedRecord(f"the path {path[:200]!r} names no file of the table")
+
+
+def _check_rows(add: AddFile) -> None:
+    counted = record_count(add.stats)
+    if add.stats is not None and counted is None and add.stats.strip() not in ("", "null"):
+        body = _object(add.stats)
+        if body is None or "numRecords" in body:
+            raise MalformedRecord(f"the statistics of {add.path[:200]!r} are none")
+    if add.deletion_vector is not None:
+        _check_vector(add.path, add.deletion_vector, counted)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
+    """An inline vector is complete and ends within its file; of a stored one what the log says of it."""
+    if vector.cardinality <= 0 or vector.size_in_bytes <= 0 or (vector.offset or 0) < 0:
+        raise MalformedRecord(f"the deletion vector of {path[:200]!r} has {vector.cardinality} rows in {vector.size_in_bytes} bytes")
+    if rows is not None and vector.cardinality > rows:
+        raise MalformedRecord(f"the deletion vector of {path[:200]!r} lists {vector.cardinality} of {rows} rows")
+    if vector.storage_type == "p":
+        return  # of an attached table's own files; whether it can be read is told when it is
+    try:
+        key = vector_key(vector)
+        listed = inline_rows(vector) if key is None else None
+        if key is not None:
+            check_key(key)
+    except (Corrupt, InvalidRequest) as error:
+        raise MalformedRecord(f"the deletion vector of {path[:200]!r} cannot be read: {error.message[:200]}") from error
+    if listed is not None and rows is not None and listed.max() >= rows:
+        raise MalformedRecord(f"the deletion vector of {path[:200]!r} lists row {listed.max()} of {rows}")
+
+
+def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequence[Metadata]) -> None:
+    """What it does to the table as a whole is what a table can become, and what it says it is."""
+    if len(protocols) > 1 or len(metadata) > 1:
+        raise MalformedRecord("it changes the protocol or the metadata twice")
+    for each in metadata:
+        try:
+            fields = {field.name for field in parse_schema(each.schema_string).fields}
+        except (Corrupt, InvalidRequest, RecursionError) as error:
+            raise MalformedRecord(f"its schema is none: {each.schema_string[:200]!r}") from error
+        if not fields.issuperset(each.partition_columns):
+            raise MalformedRecord(f"its partition columns {', '.join(each.partition_columns)[:200]} are not in its schema")
+        if intent.table_id and intent.table_id != each.id:
+            raise MalformedRecord(f"it names the table {intent.table_id[:100]!r}, its metadata {each.id[:100]!r}")
+    for protocol in protocols:
+        try:
+            check_writable(protocol, metadata[0] if metadata else _NO_METADATA)
+        except InvalidRequest as error:
+            raise MalformedRecord(f"its protocol is none that sluice writes: {error.message[:300]}") from error
+    managed = not protocols or is_managed(protocols[0])
+    if intent.detach != (not managed):
+        raise MalformedRecord("it gives the table back and leaves it under sluice" if managed else "it takes the table away from sluice")
+    if intent.row_ids is not None and not intent.table_id:
+        raise MalformedRecord("it says which row ids were given, and makes or attaches no table")
+
+
+def _check_footprint(claimed: Footprint, files: _Files, rest: _Rest) -> None:
+    """A footprint may claim more than its actions do, never less."""
+    if rest.unknown:
+        raise MalformedRecord(f"it holds actions that a transaction has not: {', '.join(sorted(rest.unknown))}")
+    reads = claimed.predicates or claimed.read_files != () or claimed.read_rows or claimed.whole_table
+    applications = dict(rest.applications)
+    hidden = {
+        "removed files": files.hides_removes,
+        "applications": len(rest.applications) != len(claimed.app_versions) or applications != dict(claimed.app_versions),
+        "metadata domains": not rest.domains.issubset(claimed.domains),
+        "metadata": not claimed.metadata and bool(rest.metadata),
+        "the protocol": not claimed.protocol and bool(rest.protocols),
+        "changed data": not claimed.data_change and files.changes_data,
+        "what a blind append does not do": claimed.blind_append and (not files.adds_only or bool(reads)),
+        "what an append does not do": claimed.kind == Kind.APPEND.value and files.any_remove,
+        "what a compaction does not do": claimed.kind in _REORGANISES and files.changes_data,
+        "partitions": files.hides_partitions,
+    }
+    found = [what for what, lied in hidden.items() if lied]
+    if found:
+        raise MalformedRecord(f"its footprint hides {', '.join(found)}")
+
+
+def brief(refusal: Refusal) -> Refusal:
+    """The same with its texts cut: hundreds of them have to fit into one node, whatever the names in them."""
+    facts = {name: _cut(value, _FACT_CHARACTERS_MAX) if isinstance(value, str) else value for name, value in refusal.facts.items()}
+    return replace(
+        refusal,
+        message=_cut(refusal.message, _MESSAGE_CHARACTERS_MAX),
+        winning_operation=_cut(refusal.winning_operation, _FACT_CHARACTERS_MAX),
+        facts=facts,
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "..."

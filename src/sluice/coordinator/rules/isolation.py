@@ -1,0 +1,95 @@
+"""Isolation levels, each told by the anomaly it allows (Delta Lake's names and meaning)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from ...storage.errors import InvalidRequest
+
+__all__ = [
+    "ISOLATION_PROPERTY",
+    "POLICY_PROPERTY",
+    "ConflictPolicy",
+    "IsolationLevel",
+    "stricter",
+    "table_isolation",
+    "table_policy",
+]
+
+ISOLATION_PROPERTY = "delta.isolationLevel"
+POLICY_PROPERTY = "sluice.conflictPolicy"
+
+
+class IsolationLevel(str, Enum):
+    """How strict a commit is about what others committed since it read.
+
+    The order of strength is SERIALIZABLE > WRITE_SERIALIZABLE > SNAPSHOT.
+    """
+
+    SERIALIZABLE = "Serializable"
+    """The log is a serial order of all reads and writes."""
+    WRITE_SERIALIZABLE = "WriteSerializable"
+    """Writes are serializable, but blind appends may stand later in the log than in the serial order."""
+    SNAPSHOT = "SnapshotIsolation"
+    """Only what both wrote is compared; used for commits that reorganise without changing data."""
+
+
+class ConflictPolicy(str, Enum):
+    """Whose rules say what conflicts; chosen per table."""
+
+    DELTA = "delta"
+    """Delta Lake's rules, at the table's isolation level."""
+    DATABRICKS = "databricks"
+    """The tables of Databricks' documentation, cell by cell; every change of protocol or metadata stops all writes beside it."""
+    MAXCOMPUTE_TABLE = "maxcompute-table"
+    """MaxCompute's ordinary tables."""
+    MAXCOMPUTE_TRANSACTIONAL = "maxcompute-transactional"
+    """MaxCompute's transactional tables."""
+    MAXCOMPUTE_DELTA = "maxcompute-delta"
+    """MaxCompute's Delta tables."""
+
+    @property
+    def by_classes(self) -> bool:
+        """Whether it compares classes of operations by partition, and neither files nor rows."""
+        return self not in (ConflictPolicy.DELTA, ConflictPolicy.DATABRICKS)
+
+
+_BY_STRENGTH = (IsolationLevel.SNAPSHOT, IsolationLevel.WRITE_SERIALIZABLE, IsolationLevel.SERIALIZABLE)
+
+
+def table_isolation(configuration: Mapping[str, str]) -> IsolationLevel:
+    """The level a table's properties ask for; WriteSerializable when they say nothing. Raises InvalidRequest."""
+    return _level(configuration.get(ISOLATION_PROPERTY, IsolationLevel.WRITE_SERIALIZABLE.value), ISOLATION_PROPERTY)
+
+
+def table_policy(configuration: Mapping[str, str]) -> ConflictPolicy:
+    """The conflict policy a table's properties ask for; Delta's when they say nothing. Raises InvalidRequest."""
+    named = configuration.get(POLICY_PROPERTY, ConflictPolicy.DELTA.value)
+    for policy in ConflictPolicy:
+        if policy.value == named:
+            return policy
+    names = ", ".join(policy.value for policy in ConflictPolicy)
+    raise InvalidRequest(f"{POLICY_PROPERTY} is {named!r}; use one of {names}", property=POLICY_PROPERTY, value=named)
+
+
+def stricter(table: IsolationLevel, asked: str | IsolationLevel | None) -> IsolationLevel:
+    """The level of one transaction: the table's, or a stricter one that was asked for. Raises InvalidRequest for a weaker one."""
+    if asked is None:
+        return table
+    level = _level(asked, "isolation")
+    if _BY_STRENGTH.index(level) < _BY_STRENGTH.index(table):
+        raise InvalidRequest(
+            f"isolation={level.value!r} is weaker than the table's {table.value}; a transaction may only be stricter than its table",
+            value=level.value,
+            table=table.value,
+        )
+    return level
+
+
+def _level(named: str, what: str) -> IsolationLevel:
+    for level in IsolationLevel:
+        if level.value == named:
+            return level
+    names = ", ".join(level.value for level in IsolationLevel)
+    raise InvalidRequest(f"{what} is {named!r}; use one of {names}", property=what, value=named)

@@ -1,0 +1,136 @@
+"""MaxCompute's conflict policies: which pairs of operations on one partition stand, by what sort each of them is.
+
+MaxCompute decides by classes of operations, not by files or rows: of two transactions that touch a common partition (a
+table without partitions is one), the matrix of the table's family says whether the one that ends later succeeds. The
+matrices below are those of MaxCompute's documentation, cell by cell. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+import orjson
+
+from ...storage.actions import AddFile, RemoveFile
+from .footprint import Footprint
+from .isolation import ConflictPolicy
+from .operation_kinds import Kind
+from .winner import Winner
+
+__all__ = [
+    "MATRICES",
+    "OK",
+    "REFUSED",
+    "REPLACES",
+    "common_partition",
+    "conflicting_class",
+    "outcome",
+    "partition_key",
+    "refuses",
+    "word_of",
+]
+
+OK: Final = "ok"
+"""Both stand."""
+REPLACES: Final = "later replaces"
+"""Both succeed, and what the earlier one left in the partitions of the later one is gone."""
+REFUSED: Final = "refused"
+"""The later one gets a PolicyConflictException."""
+
+_Matrix = Mapping[tuple[str, str], str]
+
+_ORDINARY: Final = """
+| earlier \\ later  | OVERWRITE      | INSERT  | UPDATE_DELETE | SMALL_FILE_MERGE |
+| OVERWRITE        | later replaces | ok      | refused       | refused          |
+| INSERT           | later replaces | ok      | refused       | refused          |
+| UPDATE_DELETE    | later replaces | ok      | refused       | refused          |
+| SMALL_FILE_MERGE | later replaces | ok      | refused       | refused          |
+"""
+
+_DELTA: Final = """
+| earlier \\ later  | OVERWRITE      | INSERT  | UPDATE_DELETE | MINOR_COMPACT | MAJOR_COMPACT |
+| OVERWRITE        | later replaces | refused | refused       | refused       | refused       |
+| INSERT           | later replaces | refused | refused       | ok            | refused       |
+| UPDATE_DELETE    | later replaces | refused | refused       | ok            | refused       |
+| MINOR_COMPACT    | later replaces | ok      | ok            | refused       | ok            |
+| MAJOR_COMPACT    | later replaces | ok      | ok            | refused       | refused       |
+"""
+
+
+def _matrix(table: str) -> _Matrix:
+    head, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines())
+    return MappingProxyType({(row[0], later): cell for row in rows for later, cell in zip(head[1:], row[1:], strict=True)})
+
+
+MATRICES: Final[Mapping[ConflictPolicy, _Matrix]] = MappingProxyType(
+    {
+        ConflictPolicy.MAXCOMPUTE_TABLE: _matrix(_ORDINARY),
+        ConflictPolicy.MAXCOMPUTE_TRANSACTIONAL: _matrix(_ORDINARY),
+        ConflictPolicy.MAXCOMPUTE_DELTA: _matrix(_DELTA),
+    }
+)
+"""For each policy: (word of the earlier operation, word of the later one) -> OK, REPLACES or REFUSED."""
+
+_WORDS: Final = {Kind.APPEND: "INSERT", Kind.OVERWRITE: "OVERWRITE", Kind.CHANGE: "UPDATE_DELETE"}
+_COMPACTIONS: Final[Mapping[ConflictPolicy, Mapping[Kind, str]]] = {
+    ConflictPolicy.MAXCOMPUTE_TABLE: dict.fromkeys((Kind.MINOR, Kind.MAJOR), "SMALL_FILE_MERGE"),
+    ConflictPolicy.MAXCOMPUTE_TRANSACTIONAL: dict.fromkeys((Kind.MINOR, Kind.MAJOR), "SMALL_FILE_MERGE"),
+    ConflictPolicy.MAXCOMPUTE_DELTA: {Kind.MINOR: "MINOR_COMPACT", Kind.MAJOR: "MAJOR_COMPACT"},
+}
+
+
+def word_of(policy: ConflictPolicy, kind: Kind) -> str | None:
+    """What a policy's matrix calls a kind of operation; None for what no matrix speaks of."""
+    return _WORDS.get(kind) or _COMPACTIONS.get(policy, {}).get(kind)
+
+
+def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
+    """The matrix's cell for two operations on one partition; OK under Delta's policy and for what no matrix speaks of."""
+    pair = word_of(policy, earlier), word_of(policy, later)
+    return OK if policy not in MATRICES or pair[0] is None or pair[1] is None else MATRICES[policy][pair[0], pair[1]]
+
+
+def refuses(policy: ConflictPolicy, earlier: Kind, later: Kind) -> bool:
+    """Whether the later of two operations on one partition is refused."""
+    return outcome(policy, earlier, later) == REFUSED
+
+
+def partition_key(values: Mapping[str, str | None]) -> str:
+    """A partition as a footprint names it: compact JSON with sorted keys, "{}" for a table without partitions.
+
+    The log's empty text is null.
+    """
+    return orjson.dumps({name: value or None for name, value in values.items()}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable[RemoveFile]) -> str | None:
+    """A partition that I touch and in which these files were added or removed, or None.
+
+    A removed file that does not say its partition may have been in any.
+    """
+    if mine.partitions is not None and not mine.partitions:
+        return None
+    own = None if mine.partitions is None else frozenset(mine.partitions)
+    for values in chain((add.partition_values for add in adds), (remove.partition_values for remove in removed)):
+        if values is None:
+            return min(own) if own else "{}"
+        key = partition_key(values)
+        if own is None or key in own:
+            return key
+    return None
+
+
+def conflicting_class(policy: ConflictPolicy, mine: Footprint, winner: Winner) -> str | None:
+    """What came first and where ("INSERT, which came first in partition p=1"), or None when the policy lets both stand."""
+    if not refuses(policy, winner.kind, Kind(mine.kind)):
+        return None
+    key = common_partition(mine, winner.adds, winner.removed.values())
+    return None if key is None else f"{word_of(policy, winner.kind)}, which came first in {_shown(key)}"
+
+
+def _shown(key: str) -> str:
+    values = orjson.loads(key)
+    return f"partition {'/'.join(f'{name}={value}' for name, value in values.items())}" if values else "the table"

@@ -1,0 +1,286 @@
+"""A transaction and the commits that came first: may it stand, and what becomes of its actions then.
+
+Winners are met one after the other, in the order of their versions::
+
+    attempt --meet(winner r+1)--> attempt' --meet(winner r+2)--> attempt'' ... --> committed, or a Finding
+
+Meeting costs no reading of data, however many came: at most deletion vectors are united. Pure, but for looking up vectors,
+which are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from functools import partial
+from typing import Final
+
+from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
+from ...storage.actions.lineage import moved_rows
+from ...storage.actions.texts import Text, spooled
+from ...storage.data.vectors import Rows
+from ...storage.dataclass import dataclass
+from .conflicts import APPENDED, RULES, Encounter, Finding, Rule, check, effective_level, replaces, shared_in_words
+from .footprint import OWN_PARTITIONS, Footprint
+from .intent import Intent
+from .isolation import ConflictPolicy, IsolationLevel
+from .operation_kinds import Kind
+from .policies import partition_key
+from .read_scope import ReadScope
+from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
+from .winner import Member, Winner
+
+__all__ = ["Attempt", "meet", "meet_all"]
+
+# What was adapted is told line by line up to this many: intents and verdict records have to fit into the coordinator's nodes.
+_NOTES_MAX: Final = 50
+_BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
+_ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
+_REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A transaction on its way to a place in the log.
+
+    `encoded` are its actions as filed; `actions` the same decoded, as far as somebody had to look at them, and adapted to
+    the winners met so far; `notes` say in words what was adapted, the first of `noted` in all; `objects` are vectors that were
+    made for it, and `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold
+    what was read. `only_reads`: it is the share of a table that a transaction over several reads, and is there for what it read.
+    """
+
+    transaction_id: str
+    operation: str
+    footprint: Footprint
+    level: IsolationLevel
+    encoded: Text = b""
+    actions: tuple[Action, ...] | None = None
+    now_ms: int = 0
+    notes: tuple[str, ...] = ()
+    noted: int = 0
+    objects: Mapping[str, bytes] = field(default_factory=dict)
+    planned: Mapping[str, Rows] = field(default_factory=dict)
+    strict: bool = False
+    cleared: frozenset[str] = frozenset()
+    only_reads: bool = False
+
+    @property
+    def rebased(self) -> tuple[str, ...]:
+        """What was adapted, in words; of very much only the beginning, and how much more there was."""
+        more = self.noted - len(self.notes)
+        return (*self.notes, f"and {more} more") if more else self.notes
+
+    @staticmethod
+    def of(member: Member) -> Attempt:
+        """What an intent asks for."""
+        intent = member.intent
+        return Attempt(
+            transaction_id=intent.transaction_id,
+            operation=intent.operation,
+            footprint=intent.footprint,
+            level=IsolationLevel(intent.isolation),
+            encoded=member.actions,
+            now_ms=intent.claimed_ms,
+            only_reads=intent.only_reads,
+        )
+
+    def decoded(self) -> tuple[Action, ...]:
+        """The actions. Raises CorruptLogFile."""
+        if self.actions is not None:
+            return self.actions
+        return tuple(self.each())
+
+    def each(self) -> Iterator[Action]:
+        """The actions one after the other. Raises CorruptLogFile."""
+        if self.actions is not None:
+            yield from self.actions
+        elif self.encoded:
+            yield from decode_text(self.encoded, name=self.transaction_id)
+
+    def lines(self) -> Text:
+        """The actions as log lines: those filed, byte for byte, unless they were adapted."""
+        adapted = self.actions if self.noted else None
+        return self.encoded if adapted is None else spooled(encode(action) + b"\n" for action in adapted)
+
+    def member(self, intent: Intent) -> Member:
+        """The intent with the actions it is committed with."""
+        return Member(intent, self.lines(), self.rebased)
+
+
+def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+    """What becomes of the attempt after a winner: itself, adapted if need be, or the rule by which it is stopped."""
+    if _compares_files(attempt.footprint, winner):
+        met = _meet(_without_rows(attempt), winner, lookup)
+        return met if isinstance(met, Finding) else attempt
+    return _meet(attempt, winner, lookup)
+
+
+def _compares_files(mine: Footprint, winner: Winner) -> bool:
+    """Whether rows are not compared with those of this winner, although the table has deletion vectors.
+
+    The policy databricks compares none in a partitioned table, but a compaction and what others change still go together there.
+    """
+    return mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES
+
+
+def _without_rows(attempt: Attempt) -> Attempt:
+    """The same, depending on whole files where it read rows."""
+    mine = attempt.footprint
+    files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
+    return replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
+
+
+def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+    """The same, as far as the footprint says what is compared."""
+    if not _is_coarse(attempt.footprint, winner):
+        return _met(attempt, winner, lookup)
+    met = _met(_exact(attempt, winner), winner, lookup)
+    if isinstance(met, Finding) or met.noted > attempt.noted:
+        return met
+    # Exact only as far as this winner goes: the lists may be long.
+    known = attempt.footprint
+    return replace(met, footprint=replace(met.footprint, removes=known.removes, partitions=known.partitions))
+
+
+def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+    mine = attempt.footprint
+    level = attempt.level if attempt.only_reads else effective_level(mine, attempt.level, attempt.operation)
+    lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
+    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared, lost_rows=lost)
+    finding = check(encounter, _BEFORE_ROWS)
+    if finding is not None:
+        return _telling_rows(finding, attempt, winner, lookup)
+    merged = _adapted(attempt, winner, lookup)
+    if merged is not None:
+        encounter = replace(encounter, reconciled=frozenset(merged.reconciled), shared_rows=merged.shared)
+    finding = check(encounter, _ROWS)
+    if finding is not None:
+        return finding
+    return _reading_on(attempt if merged is None or not merged.reconciled else _after(attempt, merged), winner, lookup)
+
+
+def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
+    """Meet winners in the order of their versions, up to the first that stops the attempt."""
+    for winner in winners:
+        met = meet(attempt, winner, lookup)
+        if isinstance(met, Finding):
+            return met
+        attempt = met
+    return attempt
+
+
+def _telling_rows(finding: Finding, attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Finding:
+    """The finding; where rows that both changed were added again elsewhere it says which these are, for new files tell less."""
+    if finding.rule.name != APPENDED or not attempt.footprint.row_level:
+        return finding
+    merged = _adapted(attempt, winner, lookup)
+    if merged is None or not merged.shared:
+        return finding
+    return replace(finding, what=f"{finding.what}; both changed {shared_in_words(merged.shared)}")
+
+
+def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | None:
+    """The actions adapted to a winner that changed the same files, or whose rows are to be replaced; None where neither is so."""
+    mine = attempt.footprint
+    if attempt.strict:
+        return None
+    if replaces(mine):
+        if not winner.adds and not winner.removed:
+            return None
+        actions = attempt.decoded()
+        return replace_all(actions, winner, _inside(mine, actions), attempt.now_ms)
+    if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
+        return None
+    if mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and _ordered_anew(mine, winner):
+        return None
+
+    def known(vector: DeletionVector) -> Rows:
+        planned = attempt.planned.get(vector.unique_id)
+        return lookup(vector) if planned is None else planned
+
+    return merge(attempt.decoded(), winner, attempt.transaction_id, known)
+
+
+def _ordered_anew(mine: Footprint, winner: Winner) -> bool:
+    """Whether the winner compacted files that I compact too, and does not tell where their rows went: it ordered them anew."""
+    common = winner.removes & set(mine.removes or ())
+    return winner.kind in _REORGANISES and any(moved_rows(winner.removed[path]) is None for path in common)
+
+
+def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
+    """Picks those of a winner's files that lie in what an overwrite replaces."""
+    if not mine.scope:
+        return list
+    if mine.scope != OWN_PARTITIONS:
+        return partial(ReadScope.of((mine.scope,), mine.partition_types, {}).touched, statistics=False)
+    own = {partition_key(action.partition_values) for action in actions if isinstance(action, AddFile)}
+    return lambda adds: [add for add in adds if partition_key(add.partition_values) in own]
+
+
+def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt:
+    """The attempt, depending on the files and rows that a winner's compaction made of those it read: they are what was read."""
+    mine = attempt.footprint
+    if attempt.strict or not mine.row_level or not winner.removed:
+        return attempt
+    kept = {add.path for add in winner.adds}
+    read = {*(mine.read_files or ()), *mine.read_rows} - kept
+    gone = {path: winner.removed[path] for path in read if path in winner.removed}
+    moved = {path: remove for path, remove in gone.items() if not remove.data_change}
+    files = [path for path in mine.read_files or () if path in moved]
+    rows = [path for path in mine.read_rows if path in moved]
+    if not files and not rows:
+        return attempt
+    made = {add.path for add in winner.adds if not add.data_change}
+    outputs: set[str] = set()
+    read_rows = {path: text for path, text in mine.read_rows.items() if path not in moved}
+    for path in rows:
+        followed = rows_moved(mine.read_rows[path], moved[path], made, lookup)
+        if followed is None:
+            files.append(path)
+        else:
+            for output, text in followed.items():
+                read_rows[output] = united(read_rows[output], text) if output in read_rows else text
+    for path in files:
+        moves = moved_rows(moved[path])
+        outputs |= made if moves is None else {move.path for move in moves}
+    read_files = mine.read_files
+    if read_files is not None:
+        read_files = (*(path for path in read_files if path not in moved), *sorted(outputs))
+    return replace(attempt, footprint=replace(mine, read_files=read_files, read_rows=read_rows))
+
+
+def _is_coarse(mine: Footprint, winner: Winner) -> bool:
+    """Whether the footprint leaves out, for its length, what a rule will ask for."""
+    by_partitions = ConflictPolicy(mine.policy).by_classes and mine.scope is None
+    return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
+
+
+def _exact(attempt: Attempt, winner: Winner) -> Attempt:
+    """The same with the files listed that it removes and the winner removed, and the partitions that it touches, from its actions."""
+    mine = attempt.footprint
+    removes: list[str] = []
+    told: set[str] | None = set() if mine.scope is None and mine.partitions is None else None
+    for action in attempt.each():
+        if not isinstance(action, (AddFile, RemoveFile)):
+            continue
+        if isinstance(action, RemoveFile) and action.path in winner.removed:
+            removes.append(action.path)
+        if told is not None:
+            if action.partition_values is None:
+                told = None
+            else:
+                told.add(partition_key(action.partition_values))
+    return replace(attempt, footprint=replace(mine, removes=tuple(removes), partitions=mine.partitions if told is None else tuple(told)))
+
+
+def _after(attempt: Attempt, merged: Merge) -> Attempt:
+    removes = tuple(a.path for a in merged.actions if isinstance(a, RemoveFile))
+    return replace(
+        attempt,
+        footprint=replace(attempt.footprint, removes=removes),
+        actions=merged.actions,
+        notes=(*attempt.notes, *merged.what)[:_NOTES_MAX],
+        noted=attempt.noted + len(merged.what),
+        objects={**attempt.objects, **merged.objects},
+        planned={**attempt.planned, **merged.planned},
+    )

@@ -1,0 +1,60 @@
+"""Why a transaction is not committed: what a verdict records of it, and the error that its owner gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from ...storage.dataclass import dataclass
+from .. import errors as committing
+from ..errors import NotCommitted, Refused
+
+__all__ = ["Refusal", "forgotten", "refusal_error", "withdrawal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an intent was not committed: the rule, the error class to raise, and the winner where there is one."""
+
+    rule: str
+    error: str
+    message: str
+    winning_version: int | None = None
+    winning_operation: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def withdrawal(transaction_id: str) -> Refusal:
+    """Why a transaction is refused that its owner takes back."""
+    return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
+
+
+def _winner(refusal: Refusal) -> dict[str, object]:
+    """Who made the commit that came first, as attributes of the error."""
+    winner = refusal.facts.get("winner")
+    if not isinstance(winner, Mapping):
+        return {}
+    return {f"winning_{name}": winner.get(name) for name in ("application", "host", "pid", "transaction_id", "time_ms")}
+
+
+def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
+    """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
+    cls = getattr(committing, refusal.error, Refused)
+    if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
+        cls = Refused
+    return cls(
+        refusal.message,
+        rule=refusal.rule,
+        winning_version=refusal.winning_version,
+        winning_operation=refusal.winning_operation,
+        **_winner(refusal),
+        transaction_id=transaction_id,
+        facts=dict(refusal.facts),
+        filed=filed,
+    )
+
+
+def forgotten(transaction_id: str) -> Refusal:
+    """What is left of a refusal whose record was pruned."""
+    return Refusal("forgotten", "Refused", f"transaction {transaction_id} was refused; the reason is no longer kept")

@@ -1,0 +1,303 @@
+"""What two transactions changed in one file, row by row: merged, carried over, or in conflict. Nothing but the log is read.
+
+A transaction tells by its actions which rows of a file it deleted (a deletion vector), that it deleted all of them (a
+remove), or where it moved them to (a compaction). Where both changed the same file, the later one's actions are adapted::
+
+    earlier \\ later   deletes rows                        compacts the file
+    deletes rows      vectors united; the same row: no    its output gets a vector
+    compacts          vector carried over to the output   the rows leave its output
+    removes           no                                  the rows leave its output
+
+Source: the deletion vectors and `dataChange` rules of PROTOCOL.md; behaviour as Databricks documents row-level concurrency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TypeAlias
+
+from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
+from ...storage.actions.lineage import Moved, moved_from, moved_rows, with_base
+from ...storage.actions.removals import removal
+from ...storage.actions.wide_statistics import record_count, wide
+from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
+from ...storage.dataclass import dataclass
+from ...storage.errors import Corrupt, MissingObject
+from .winner import Winner
+
+__all__ = ["Merge", "VectorLookup", "lost_rows", "merge", "replace_all", "rows_moved", "united"]
+
+VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
+"""The rows a deletion vector lists: immutable content, so that looking it up leaves a decision a pure function."""
+
+
+@dataclass(slots=True)
+class Merge:
+    """The actions of a transaction adapted to one winner.
+
+    `reconciled` are the files of both that go together now, `shared` those that do not, with the number of rows that both
+    changed; `what` says in words what was adapted; `objects` are the vectors to store before the actions are used.
+    """
+
+    actions: tuple[Action, ...]
+    reconciled: set[str] = field(default_factory=set)
+    shared: dict[str, int] = field(default_factory=dict)
+    what: list[str] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    planned: dict[str, Rows] = field(default_factory=dict)
+    """The rows of the new vectors, by their unique ids: they are not in the store yet."""
+
+
+class _Irreconcilable(Exception):
+    """Raised inside a merge when the changes of one file do not go together; `rows` were changed by both."""
+
+    def __init__(self, rows: int = 0) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+def merge(actions: Sequence[Action], winner: Winner, owner: str, lookup: VectorLookup) -> Merge:
+    """Adapt `actions` to what `winner` did to the same files; `owner` is the transaction, for the names of new vectors."""
+    mine = _Files(actions, owner, lookup)
+    result = Merge(tuple(actions))
+    for path in sorted(mine.removes.keys() & winner.removed.keys()):
+        try:
+            result.what.append(mine.meet(path, winner))
+            result.reconciled.add(path)
+        except _Irreconcilable as conflict:
+            result.shared[path] = conflict.rows
+    if result.reconciled:
+        result.actions = mine.actions()
+        result.objects, result.planned = mine.objects, mine.planned
+    result.shared = {path: rows for path, rows in result.shared.items() if rows}
+    return result
+
+
+def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[list[AddFile]], Iterable[AddFile]], now_ms: int) -> Merge:
+    """Adapt an overwrite that replaces all that is there: what `winner` added inside its scope goes too."""
+    mine = _Files(actions, "", _no_lookup)
+    result = Merge(tuple(actions))
+    added = {add.path: add for add in winner.adds if add.path not in mine.adds}
+    for path in sorted(mine.removes.keys() & winner.removed.keys()):
+        if path not in added:
+            del mine.removes[path]
+            result.reconciled.add(path)
+    gone = [add for add in inside(list(added.values())) if add.path not in mine.adds]
+    gone += [add for path, add in added.items() if path in mine.removes and add not in gone]
+    for add in gone:
+        mine.removes[add.path] = removal(add, now_ms)
+        result.reconciled.add(add.path)
+    if result.reconciled:
+        result.actions = mine.actions()
+        result.what.append(f"what version {winner.version} left is replaced ({len(gone)} files)")
+    return result
+
+
+def lost_rows(read: Mapping[str, str], winner: Winner, lookup: VectorLookup) -> dict[str, int]:
+    """How many of the rows that were read (by file, as `vectors.to_text` writes them) a winner deleted; files without are left out.
+
+    Rows that it only moved elsewhere are not lost. Where rows or vector cannot be read, all of the file's rows count.
+    """
+    lost: dict[str, int] = {}
+    for path in read.keys() & winner.removed.keys():
+        if not winner.removed[path].data_change:
+            continue
+        again = next((add for add in winner.adds if add.path == path), None)
+        try:
+            rows = from_text(read[path])
+            if again is not None:
+                rows = rows & lookup(again.deletion_vector) if again.deletion_vector is not None else Rows()
+            count = len(rows)
+        except (MissingObject, Corrupt, ValueError):
+            count = 1
+        if count:
+            lost[path] = count
+    return lost
+
+
+def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: VectorLookup) -> dict[str, str] | None:
+    """Where the rows that were read of a file went when it was compacted, by its new files; None where that cannot be told."""
+    try:
+        moves, base = moved_rows(source), moved_from(source)
+        if moves is None:
+            return None
+        dead, rows = Rows() if base is None else lookup(base), from_text(text)
+        if rows & dead:
+            return None
+        followed = _followed(rows, moves, dead)
+    except (_Irreconcilable, MissingObject, Corrupt, ValueError):
+        return None
+    return {path: to_text(rows) for path, rows in followed.items()} if followed.keys() <= set(outputs) else None
+
+
+def united(one: str, other: str) -> str:
+    """Two sets of rows as `vectors.to_text` writes them, together."""
+    return to_text(from_text(one) | from_text(other))
+
+
+def _no_lookup(vector: DeletionVector) -> Rows:
+    raise MissingObject(f"vector {vector.unique_id} is not looked at")
+
+
+class _Files:
+    """The file actions of one transaction, by path, while they are adapted."""
+
+    def __init__(self, actions: Sequence[Action], owner: str, lookup: VectorLookup) -> None:
+        self._owner, self._lookup = owner, lookup
+        self.removes = {a.path: a for a in actions if isinstance(a, RemoveFile)}
+        self.adds = {a.path: a for a in actions if isinstance(a, AddFile)}
+        self._others = [a for a in actions if not isinstance(a, (AddFile, RemoveFile))]
+        self.objects: dict[str, bytes] = {}
+        self.planned: dict[str, Rows] = {}
+
+    def actions(self) -> tuple[Action, ...]:
+        """The adapted actions."""
+        return (*self._others, *self.removes.values(), *self.adds.values())
+
+    def meet(self, path: str, winner: Winner) -> str:
+        """Adapt what is done to one file that the winner changed too; says what was done. Raises _Irreconcilable."""
+        mine, theirs = self.removes[path], winner.removed[path]
+        if _id(mine.deletion_vector) != _id(theirs.deletion_vector):
+            raise _Irreconcilable
+        again = next((a for a in winner.adds if a.path == path), None)
+        try:
+            if not mine.data_change and path not in self.adds:
+                return self._compaction_meets(mine, winner, again)
+            if again is not None:
+                return self._deletion_meets_deletion(mine, winner, again)
+            if not theirs.data_change:
+                return self._deletion_meets_compaction(mine, winner)
+            raise _Irreconcilable(self._deleted_count(mine))
+        except (MissingObject, Corrupt) as unreadable:
+            raise _Irreconcilable from unreadable
+
+    # -- a deletion is adapted -------------------------------------------------------------------------------------------
+
+    def _deletion_meets_deletion(self, mine: RemoveFile, winner: Winner, again: AddFile) -> str:
+        base = self._rows(mine.deletion_vector)
+        theirs = self._rows(again.deletion_vector) - base
+        deleted = self._deleted(mine, base)
+        both = theirs if deleted is None else deleted & theirs
+        if both or base - self._rows(again.deletion_vector):
+            raise _Irreconcilable(len(both))
+        self.removes[mine.path] = removal(again, mine.deletion_timestamp, data_change=mine.data_change)
+        if deleted is not None:
+            self._set_vector(replace(again, data_change=True), base | theirs | deleted)
+        return f"deletion vector of {mine.path} united with that of version {winner.version}"
+
+    def _deletion_meets_compaction(self, mine: RemoveFile, winner: Winner) -> str:
+        moves = moved_rows(winner.removed[mine.path])
+        if moves is None:
+            raise _Irreconcilable(self._deleted_count(mine))
+        outputs = {add.path: add for add in winner.adds}
+        deleted = self._deleted(mine, self._rows(mine.deletion_vector))
+        base = moved_from(winner.removed[mine.path])
+        positions = _all_moved(moves) if deleted is None else _followed(deleted, moves, self._rows(base))
+        if deleted is not None and not positions.keys() <= outputs.keys():
+            raise _Irreconcilable  # an output is left out only when none of its rows lives, and these do
+        del self.removes[mine.path]
+        self.adds.pop(mine.path, None)
+        for path in sorted(positions.keys() & outputs.keys()):
+            rows = positions[path]
+            self._delete_more(outputs[path], rows, mine.deletion_timestamp)
+        return f"deletion carried over from {mine.path} to what version {winner.version} made of it"
+
+    def _delete_more(self, output: AddFile, rows: Rows, timestamp: int | None) -> None:
+        """Delete rows of a file that the winner made; several of its sources may have come here."""
+        changed = self.adds.get(output.path)
+        before = self._rows((changed or output).deletion_vector)
+        self.removes[output.path] = removal(output, timestamp)
+        self._set_vector(replace(output, data_change=True), before | rows)
+
+    def _deleted(self, mine: RemoveFile, base: Rows) -> Rows | None:
+        """The rows that this transaction deleted of a file; None for all of them."""
+        left = self.adds.get(mine.path)
+        if left is None:
+            return None
+        after = self._rows(left.deletion_vector)
+        if base - after:
+            raise _Irreconcilable  # rows come back: that is no deletion
+        return after - base
+
+    def _deleted_count(self, mine: RemoveFile) -> int:
+        deleted = self._deleted(mine, self._rows(mine.deletion_vector))
+        if deleted is not None:
+            return len(deleted)
+        count = record_count(mine.stats)
+        return 0 if count is None else count - (mine.deletion_vector.cardinality if mine.deletion_vector else 0)
+
+    # -- a compaction is adapted -----------------------------------------------------------------------------------------
+
+    def _compaction_meets(self, mine: RemoveFile, winner: Winner, again: AddFile | None) -> str:
+        moves = moved_rows(mine)
+        if moves is None:
+            raise _Irreconcilable
+        if again is None:
+            del self.removes[mine.path]
+            for path, rows in _all_moved(moves).items():
+                self._mask(path, rows)
+            return f"rows of {mine.path} left out, which version {winner.version} removed"
+        base = moved_from(mine)
+        known, now = self._rows(mine.deletion_vector), self._rows(again.deletion_vector)
+        if known - now:
+            raise _Irreconcilable
+        for path, rows in _followed(now - known, moves, self._rows(base)).items():
+            self._mask(path, rows)
+        self.removes[mine.path] = with_base(replace(mine, deletion_vector=again.deletion_vector), base)
+        return f"rows of {mine.path} left out, which version {winner.version} deleted"
+
+    def _mask(self, path: str, rows: Rows) -> None:
+        """Take rows out of a file that this compaction made."""
+        output = self.adds.get(path)
+        if output is not None:
+            self._set_vector(output, self._rows(output.deletion_vector) | rows)
+
+    # -- vectors -----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, vector: DeletionVector | None) -> Rows:
+        if vector is None:
+            return Rows()
+        planned = self.planned.get(vector.unique_id)
+        return self._lookup(vector) if planned is None else planned
+
+    def _set_vector(self, add: AddFile, rows: Rows) -> None:
+        """Let a file have this vector; a file of which no row is left goes."""
+        count = record_count(add.stats)
+        if count is not None and len(rows) >= count:
+            self.adds.pop(add.path, None)
+            return
+        vector, stored = plan_vector(rows, owner=self._owner)
+        self.planned[vector.unique_id] = rows
+        if stored is not None:
+            key, data = stored
+            self.objects[key] = data
+        self.adds[add.path] = replace(add, deletion_vector=vector, stats=wide(add.stats))
+
+
+def _id(vector: DeletionVector | None) -> str:
+    return "" if vector is None else vector.unique_id
+
+
+def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:
+    """All rows of the moves, by the file they went to."""
+    positions: dict[str, Rows] = {}
+    for move in moves:
+        positions.setdefault(move.path, Rows()).add_range(move.offset, move.offset + move.count)
+    return positions
+
+
+def _followed(rows: Rows, moves: Sequence[Moved], base: Rows) -> dict[str, Rows]:
+    """Where rows of a source (physical positions) went; `base` are the rows that were dead when it was compacted."""
+    positions: dict[str, Rows] = {}
+    ordered = sorted(moves, key=lambda move: move.first)
+    at = 0
+    for row in rows:
+        live = row - base.rank(row)  # its number among the live rows
+        while at < len(ordered) and live >= ordered[at].first + ordered[at].count:
+            at += 1
+        if at == len(ordered) or live < ordered[at].first:
+            raise _Irreconcilable
+        move = ordered[at]
+        positions.setdefault(move.path, Rows()).add(move.offset + live - move.first)
+    return positions

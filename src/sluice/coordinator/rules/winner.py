@@ -1,0 +1,151 @@
+"""What a transaction and the commits that came first do, as the conflict rules ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, KeysView, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from ...storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ...storage.actions.texts import Text
+from ...storage.dataclass import dataclass
+from .intent import Intent
+from .operation_kinds import Kind, class_of
+from .removed_files import Removals, RemovedFiles
+
+__all__ = ["Member", "Winner", "transactions_of", "winner_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An intent together with its actions (newline-delimited JSON), wherever those were kept.
+
+    They are those it filed, or what became of them when they were rebased; `rebased` says what was changed then.
+    """
+
+    intent: Intent
+    actions: Text
+    rebased: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What a commit that came first did, as the conflict rules ask for it; derived from its actions only.
+
+    `metadata_change` and `protocol_change` describe the difference to what was before, where the commit says it (see
+    `storage.actions.metadata_change`); `kind` is what it says it is, or what its actions look like.
+    """
+
+    version: int
+    operation: str = ""
+    blind_append: bool = False
+    adds: tuple[AddFile, ...] = ()
+    removed: Mapping[str, RemoveFile] = field(default_factory=dict)
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    app_versions: Mapping[str, int] = field(default_factory=dict)
+    domains: frozenset[str] = frozenset()
+    transactions: tuple[Mapping[str, Any], ...] = ()
+    kind: Kind = Kind.OTHER
+    metadata_change: Mapping[str, Any] | None = None
+    protocol_change: Mapping[str, Any] | None = None
+    timestamp_ms: int | None = None
+    """Its in-commit timestamp; None for a version that has none."""
+
+    @property
+    def removes(self) -> KeysView[str]:
+        """The log paths of the files it removed."""
+        return self.removed.keys()
+
+    @property
+    def lost(self) -> KeysView[str]:
+        """The log paths of the files that it removed with their rows: not of those whose rows it moved."""
+        removed = self.removed
+        if isinstance(removed, RemovedFiles) and removed.changes_data is not None:
+            return removed.keys() if removed.changes_data else {}.keys()
+        return {path: None for path, remove in removed.items() if remove.data_change}.keys()
+
+    def ordinal_of(self, transaction_id: str) -> int | None:
+        """The place of a transaction in this version, or None when it is not part of it."""
+        return next((int(t["ordinal"]) for t in self.transactions if t.get("id") == transaction_id), None)
+
+    def ordinal_of_app(self, app_id: str) -> int:
+        """The place of the transaction that wrote this application id (0 when the commit does not tell)."""
+        return next((int(t["ordinal"]) for t in self.transactions if app_id in t.get("apps", {})), 0)
+
+
+def transactions_of(info: CommitInfo | None) -> tuple[Mapping[str, Any], ...]:
+    """The transactions that a commit's commitInfo lists; none for a commit that sluice did not make."""
+    ours = info.fields.get("sluice") if info is not None else None
+    listed = ours.get("transactions") if isinstance(ours, Mapping) else None
+    return tuple(t for t in listed if isinstance(t, Mapping)) if isinstance(listed, list) else ()
+
+
+def winner_of(version: int, actions: Iterable[Action]) -> Winner:
+    """Sum up one commit. A commit without `isBlindAppend` counts as not blind, as in Delta."""
+    adds: list[AddFile] = []
+    removals = Removals()
+    domains: list[str] = []
+    apps: dict[str, int] = {}
+    info: CommitInfo | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    for action in actions:
+        match action:
+            case AddFile():
+                adds.append(action)
+            case RemoveFile():
+                removals.add(action)
+            case Txn():
+                apps[action.app_id] = action.version
+            case DomainMetadata():
+                domains.append(action.domain)
+            case Metadata():
+                metadata = action
+            case Protocol():
+                protocol = action
+            case CommitInfo():
+                info = action
+            case _:
+                continue
+    removed = removals.files()
+    listed = transactions_of(info)
+    operation = str(info.fields.get("operation", "")) if info else ""
+    return Winner(
+        version=version,
+        operation=operation,
+        blind_append=info is not None and info.fields.get("isBlindAppend") is True,
+        adds=tuple(adds),
+        removed=removed,
+        metadata=metadata,
+        protocol=protocol,
+        app_versions=apps,
+        domains=frozenset(domains),
+        transactions=listed,
+        kind=_kind(listed) or class_of(operation, adds, removed.values(), mode=_mode(info)),
+        metadata_change=_described(listed, "metadataChange"),
+        protocol_change=_described(listed, "protocolChange"),
+        timestamp_ms=_timestamp(info),
+    )
+
+
+def _timestamp(info: CommitInfo | None) -> int | None:
+    stamp = None if info is None else info.fields.get("inCommitTimestamp")
+    return stamp if isinstance(stamp, int) else None
+
+
+def _kind(transactions: Sequence[Mapping[str, Any]]) -> Kind | None:
+    """What sort of operation a version is; all the members of a group are of one kind."""
+    named = transactions[0].get("kind") if transactions else None
+    return Kind(named) if named in {each.value for each in Kind} else None
+
+
+def _mode(info: CommitInfo | None) -> str:
+    parameters = info.fields.get("operationParameters") if info is not None else None
+    return str(parameters.get("mode", "")) if isinstance(parameters, Mapping) else ""
+
+
+def _described(transactions: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
+    """A description that the version's only transaction gives of itself."""
+    described = transactions[0].get(name) if len(transactions) == 1 else None
+    return described if isinstance(described, Mapping) else None

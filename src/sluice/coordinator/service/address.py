@@ -1,0 +1,167 @@
+"""Coordinators' addresses: what may be written, and what it means.
+
+::
+
+    embedded://                                  the embedded ZooKeeper of this user, one server
+    embedded:///directory?servers=3&jars=/lib    one of its own in a directory, three servers, started from these jars
+    zk://h1:2181,h2:2181,h3:2181/chroot          an ensemble; the port defaults to 2181, the chroot to /sluice
+    memory://name                                a tree in the memory of this process, for tests
+
+`retry_s`, `session_timeout_s` and `connect_timeout_s` (seconds) may be given to the embedded ones and to ensembles, as in
+`zk://h1/?retry_s=30`. To ensembles also:
+
+=======================  ===================================================================================================
+``tls=true``             speak through TLS; only then the next four
+``ca=FILE``              whose signature under the server's certificate is believed (PEM); without it, what the system trusts
+``cert=FILE key=FILE``   what this client shows; one file may hold both, then `key` is left out
+``verify_hostname``      "false" believes a certificate whatever host it names
+``credentials=FILE``     one line `user:password`; without it SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD count
+``auth``                 "digest" (what counts when there are credentials), "sasl" (DIGEST-MD5), or "x509": the certificate alone
+=======================  ===================================================================================================
+
+An address holds no password, so it may be shown: one that is written into it is refused, and not repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, UnknownScheme
+from .requests import check_path
+
+__all__ = ["Address"]
+
+_TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0}
+_TLS = {"ca", "cert", "key", "verify_hostname"}
+_TRUST = {"tls", "auth", "credentials", *_TLS}
+_OPTIONS = {"embedded": {*_TIMES, "servers", "jars"}, "zk": {*_TIMES, *_TRUST}, "memory": set[str]()}
+_CHOICES = {"tls": ("true", "false"), "verify_hostname": ("true", "false"), "auth": ("digest", "sasl", "x509")}
+_KNOWN = {name for names in _OPTIONS.values() for name in names}
+_DEFAULT_PORT = 2181
+_DEFAULT_CHROOT = "/sluice"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed address; equal addresses mean the same session of a process.
+
+    `place` is a directory ("" for the user's own), hosts, or a name, according to the scheme.
+    """
+
+    scheme: str
+    place: str
+    chroot: str = _DEFAULT_CHROOT
+    servers: int | None = None
+    jars: str | None = None
+    retry_s: float = _TIMES["retry_s"]
+    session_timeout_s: float = _TIMES["session_timeout_s"]
+    connect_timeout_s: float = _TIMES["connect_timeout_s"]
+    tls: bool = False
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify_hostname: bool = True
+    auth: str | None = None
+    credentials: str | None = None
+
+    @staticmethod
+    def parse(text: str | None) -> Address:
+        """The address written as `text`; None means SLUICE_COORDINATOR, and `embedded://` when that is not set.
+
+        Raises UnknownScheme or InvalidRequest, naming what was written and what may be.
+        """
+        return _parse(text or os.environ.get("SLUICE_COORDINATOR") or "embedded://")
+
+
+@functools.lru_cache(maxsize=256)
+def _parse(text: str) -> Address:
+    scheme, separator, rest = text.partition("://")
+    shown = _shown(text)
+    if not separator or scheme not in _OPTIONS:
+        hint = f"; a ZooKeeper server is written zk://{shown}" if not separator else ""
+        raise UnknownScheme(
+            f"{shown!r} is not the address of a coordinator: it begins with embedded://, zk:// or memory://{hint}", address=shown
+        )
+    if not text.isprintable():
+        raise InvalidRequest(f"{shown!r} is not the address of a coordinator: it holds a control character", address=shown)
+    parts = urlsplit("//" + rest)
+    if "@" in (rest.partition("=")[0] if scheme == "zk" else parts.netloc):
+        raise InvalidRequest(
+            f"{shown!r}: credentials are not part of an address, which is shown and stored: set SLUICE_ZOOKEEPER_USER and "
+            "SLUICE_ZOOKEEPER_PASSWORD, or name a file as ?credentials=/path",
+            address=shown,
+        )
+    options = _options(shown, scheme, parts.query)
+    if scheme == "embedded":
+        if parts.netloc:
+            raise InvalidRequest(
+                f"{shown!r}: a directory is written with three slashes, embedded:///{parts.netloc}{parts.path}", address=shown
+            )
+        return Address(scheme, unquote(parts.path), **options)
+    if scheme == "zk":
+        _check_trust(shown, options)
+        return Address(scheme, _hosts(shown, parts.netloc), _chroot(parts.path), **options)
+    return Address(scheme, parts.netloc + parts.path)
+
+
+def _shown(text: str) -> str:
+    """The address without what could be a password: whatever stands before an `@`, and the values of unknown options."""
+    text = re.sub(r"^([^/?]*://)?[^=]*@", r"\1***@", text)
+    return re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _KNOWN else f"{m[1]}{m[2]}=***", text)
+
+
+def _options(text: str, scheme: str, query: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _OPTIONS[scheme]:
+            known = ", ".join(sorted(_OPTIONS[scheme])) or "none"
+            raise InvalidRequest(f"{text!r}: unknown option {name!r}, known are {known}", address=text, option=name)
+        try:
+            options[name] = _value(name, value)
+        except ValueError as error:
+            allowed = f"one of {', '.join(_CHOICES[name])}" if name in _CHOICES else "a number" if name not in _TRUST else "a file"
+            raise InvalidRequest(f"{text!r}: {name}={value!r} is not {allowed}", address=text, option=name) from error
+    return options
+
+
+def _value(name: str, text: str) -> str | int | float | bool:
+    if name in _CHOICES:
+        if text not in _CHOICES[name]:
+            raise ValueError(text)
+        return text if name == "auth" else text == "true"
+    if name in _TRUST and not text:
+        raise ValueError(text)
+    return text if name == "jars" or name in _TRUST else int(text) if name == "servers" else float(text)
+
+
+def _check_trust(text: str, options: dict[str, Any]) -> None:
+    """Raise InvalidRequest where options about TLS and credentials make no sense together."""
+    without = sorted(_TLS & options.keys())
+    if without and not options.get("tls"):
+        raise InvalidRequest(f"{text!r}: {', '.join(without)} count only with tls=true", address=text, option=without[0])
+    if "key" in options and "cert" not in options:
+        raise InvalidRequest(f"{text!r}: a key is of use only with its certificate, cert=FILE", address=text, option="key")
+    if options.get("auth") == "x509" and ("cert" not in options or "credentials" in options):
+        raise InvalidRequest(f"{text!r}: auth=x509 goes with tls=true and cert=FILE, and without credentials", address=text, option="auth")
+
+
+def _hosts(text: str, netloc: str) -> str:
+    hosts = []
+    for host in netloc.split(","):
+        name, _, port = host.rpartition(":") if host.rpartition("]")[2].startswith(":") or host.count(":") == 1 else (host, "", "")
+        port = port or str(_DEFAULT_PORT)
+        if not name or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidRequest(f"{text!r}: {host!r} is not host:port; write zk://host1:2181,host2:2181/chroot", address=text)
+        hosts.append(f"{name}:{port}")
+    return ",".join(hosts)
+
+
+def _chroot(path: str) -> str:
+    chroot = unquote(path).rstrip("/") or _DEFAULT_CHROOT
+    check_path(chroot)
+    return chroot

@@ -1,0 +1,170 @@
+"""The sessions of this process: one per coordinator, opened by whoever needs it first, shared by all.
+
+A session that was lost is replaced by the next `connect`. A process forked from one that has sessions begins with none.
+All sessions are closed when the process ends, so that nobody waits for their ephemeral nodes to time out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import multiprocessing.util
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TypeAlias
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
+from .address import Address
+from .embedded import Membership, join
+from .memory import MemoryCoordination, MemorySession
+from .store import CoordinationStore
+from .zookeeper.session import ZooKeeperStore
+from .zookeeper.trust import Trust
+
+__all__ = ["close_all", "connect", "release", "start_embedded", "visiting"]
+
+_log = logging.getLogger(__name__)
+
+_Store: TypeAlias = "ZooKeeperStore | MemorySession"
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    store: _Store
+    membership: Membership | None
+    hosts: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives, and the embedded servers are still where it looks for them."""
+        return not self.store.lost and (self.membership is None or self.membership.hosts == self.hosts)
+
+    def close(self) -> None:
+        self.store.close()
+        if self.membership is not None:
+            self.membership.leave()
+
+
+@dataclass(slots=True)
+class _Sessions:
+    """The sessions of one process."""
+
+    pid: int = field(default_factory=os.getpid)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    opening: dict[Address, threading.Lock] = field(default_factory=dict[Address, threading.Lock])
+    current: dict[Address, _Session] = field(default_factory=dict[Address, _Session])
+
+
+_sessions = _Sessions()
+_of_parents: list[_Sessions] = []
+
+
+def _mine() -> _Sessions:
+    """The sessions of this process; those of the process it was forked from are kept from being collected, never used."""
+    global _sessions  # noqa: PLW0603
+    if _sessions.pid != os.getpid():
+        _of_parents.append(_sessions)
+        _sessions = _Sessions()
+    return _sessions
+
+
+def connect(coordinator: str | None = None) -> CoordinationStore:
+    """This process's session with the coordinator at this address (see `address.py`), opened if there is none that lives.
+
+    Cheap when there is one, so it may be asked for before every use. Raises UnknownScheme, InvalidRequest,
+    CoordinatorUnavailable.
+    """
+    address = Address.parse(coordinator)
+    sessions = _mine()
+    session = sessions.current.get(address)
+    if session is not None and session.usable:
+        return session.store
+    with sessions.lock:
+        opening = sessions.opening.setdefault(address, threading.Lock())
+    with opening:  # sessions with other coordinators are opened meanwhile
+        former = sessions.current.get(address)
+        if former is not None and former.usable:
+            return former.store
+        fresh = _open(address)
+        sessions.current[address] = fresh
+        if former is not None:
+            former.close()
+    # Processes started by multiprocessing end without atexit, and begin with an empty list of finalizers.
+    multiprocessing.util.Finalize(None, close_all, exitpriority=0)
+    return fresh.store
+
+
+def start_embedded(coordinator: str | None = None) -> None:
+    """Open this process's session in the background where the coordinator is an embedded one, whose servers take a second or two.
+
+    What fails is logged only: whoever connects next tries again, and raises it.
+    """
+    address = Address.parse(coordinator)
+    if address.scheme == "embedded" and _mine().current.get(address) is None:
+        threading.Thread(target=_try_connecting, args=(coordinator,), name="sluice-embedded-start", daemon=True).start()
+
+
+def _try_connecting(coordinator: str | None) -> None:
+    try:
+        connect(coordinator)
+    except SluiceError as error:
+        _log.info("the embedded coordinator did not start in advance: %s", error)
+
+
+@contextmanager
+def visiting(address: Address) -> Iterator[CoordinationStore]:
+    """A session with the coordinator at an address, beside those of this process, for as long as the context lasts."""
+    session = _open(address)
+    try:
+        yield session.store
+    finally:
+        session.close()
+
+
+def hosts_of(address: Address) -> str:
+    """The servers of an address, "h1:2181,h2:2181"; "" for embedded ones that this process has no session with."""
+    session = _mine().current.get(address)
+    return session.hosts if session is not None else address.place if address.scheme == "zk" else ""
+
+
+def release(coordinator: str | None = None) -> None:
+    """Close this process's session with a coordinator now and not at exit; the next `connect` opens another one."""
+    session = _mine().current.pop(Address.parse(coordinator), None)
+    if session is not None:
+        session.close()
+
+
+def close_all() -> None:
+    """Close every session of this process."""
+    current = _mine().current
+    while current:
+        current.popitem()[1].close()
+
+
+def _open(address: Address) -> _Session:
+    if address.scheme == "memory":
+        return _Session(MemoryCoordination.named(address.place).connect(), None, address.place)
+    trust = Trust.of(address)  # only an ensemble that was there before asks who comes
+    membership = join(address.place or None, servers=address.servers, jars=address.jars) if address.scheme == "embedded" else None
+    hosts = membership.hosts if membership else address.place
+    try:
+        store = ZooKeeperStore.connect(
+            hosts,
+            chroot=address.chroot,
+            retry_s=address.retry_s,
+            session_timeout_s=address.session_timeout_s,
+            connect_timeout_s=address.connect_timeout_s,
+            trust=trust,
+        )
+    except BaseException:
+        if membership is not None:
+            membership.leave()
+        raise
+    return _Session(store, membership, hosts)
+
+
+atexit.register(close_all)

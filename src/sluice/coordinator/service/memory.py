@@ -1,0 +1,400 @@
+"""The deterministic twin of ZooKeeper: a tree in memory, shared by many sessions, with faults on demand.
+
+    coordination = MemoryCoordination()
+    one, other = coordination.connect(), coordination.connect()
+    coordination.inject(Fault.REPLY_LOST, verb="apply")        # the next multi takes effect, its reply is lost
+
+The fault model, all that can happen to a session here (and to one of ZooKeeper):
+
+- *A request is lost* (`Fault.REQUEST_LOST`): the connection breaks before the request arrives. No effect; a mutating verb
+  raises ReplyLost. Reads and barriers are sent again by the store itself, as the contract says.
+- *A reply is lost* (`Fault.REPLY_LOST`): the same after the effect. A server that is behind does not show it before a barrier.
+- *The session expires* before (`EXPIRED_BEFORE`) or after (`EXPIRED_AFTER`) the request took effect, or between two calls
+  (`session.expire()`). The call in flight raises ReplyLost if it could have changed something, everything later
+  SessionLost. The session's ephemeral nodes go at once.
+- *The connection is gone for a while* (`session.disconnect()` until `session.reconnect()`): every verb raises
+  CoordinatorUnavailable and sends nothing; the real store raises the same after waiting.
+- *The server lags* (`session.lag = n`): reads show the tree as it was n transactions ago, though never older than what
+  the session already saw; its own writes and barriers catch up with everything before them. Watches are held back
+  likewise.
+- *Time passes* between any two steps of any two sessions: `before` and `after` are called around every call, outside all
+  locks, and may sleep, wait for somebody, run another session's steps, or raise to play a crash of the caller.
+
+What cannot happen here, nor in ZooKeeper: acknowledged changes are not lost, requests of one session are not reordered,
+and a lost request does not arrive later than the session's next request.
+
+Watches are delivered exactly once, in the order of the changes, by the thread whose call made the change, after the
+locks are released. All state is behind one lock; sessions may be shared by threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock, RLock
+from typing import ClassVar, TypeVar
+
+from ..errors import CoordinatorUnavailable, SessionLost
+from .memory_faults import Call, Fault, Hook, Script
+from .requests import check_ops, check_path
+from .store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, Op, ReplyLost, Write
+from .tree import Change, Tree
+
+__all__ = ["Call", "Fault", "Hook", "MemoryCoordination", "MemorySession", "Watch"]
+
+Watch = Callable[[], None]
+_T = TypeVar("_T")
+
+
+class MemoryCoordination:
+    """The service: one tree, its sessions, and the faults to come.
+
+    `before(call)` may return a Fault for that call; `after(call)` is called when it is done. `split(n)` tells how many of n nodes
+    are read before others may change the rest. `calls` counts the calls by verb. `tree` is open for looking at from tests;
+    change it through sessions only.
+    """
+
+    _named: ClassVar[dict[str, MemoryCoordination]] = {}
+    _named_lock: ClassVar[Lock] = Lock()
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self.before: Hook | None = None
+        self.after: Callable[[Call], None] | None = None
+        self.split: Callable[[int], int] | None = None
+        self.calls: Counter[str] = Counter()
+        self._script = Script()
+        self._sessions: dict[int, MemorySession] = {}
+        self._last_session = 0
+        self._last_call = 0
+        self.lock = RLock()
+        self.outbox: deque[Watch] = deque()
+        self._delivering = Lock()
+
+    @classmethod
+    def named(cls, name: str) -> MemoryCoordination:
+        """The service behind `memory://name` in this process, made at the first call."""
+        with cls._named_lock:
+            return cls._named.setdefault(name, cls())
+
+    def connect(self) -> MemorySession:
+        """Open a session."""
+        with self.lock:
+            self._last_session += 1
+            session = MemorySession(self, self._last_session)
+            self._sessions[session.session_id] = session
+            return session
+
+    def inject(
+        self, fault: Fault, *, verb: str | None = None, path: str | None = None, session: MemorySession | None = None, skip: int = 0
+    ) -> None:
+        """Let `fault` happen once, to the call that matches after `skip` matching ones; `path` is a part of a path."""
+        with self.lock:
+            self._script.add(fault, verb=verb, path=path, session_id=session.session_id if session else None, skip=skip)
+
+    # -- used by the sessions ---------------------------------------------------------------------------------------
+
+    def begin(self, session_id: int, verb: str, path: str, ops: Sequence[Op]) -> tuple[Call, Fault | None]:
+        """Count the call and find its fault. Without the lock: the hook may take its time."""
+        with self.lock:
+            self.calls[verb] += 1
+            self._last_call += 1
+            call = Call(self._last_call, session_id, verb, path, tuple(ops))
+            scripted = self._script.take(call)
+        asked = self.before(call) if self.before else None
+        return call, asked or scripted
+
+    def finish(self, call: Call) -> None:
+        """Deliver the watches the call set off."""
+        self.deliver()
+        if self.after:
+            self.after(call)
+
+    def publish(self, changes: Sequence[Change]) -> None:
+        """Show changes to every session; the lock is held."""
+        for session in self._sessions.values():
+            session.notice(changes)
+
+    def deliver(self) -> None:
+        """Call what is in the outbox, in order; whoever finds another thread at it leaves the work to that one."""
+        while self.outbox and self._delivering.acquire(blocking=False):
+            try:
+                while self.outbox:
+                    self.outbox.popleft()()
+            finally:
+                self._delivering.release()
+
+    def end_session(self, session: MemorySession) -> None:
+        """Forget the session and delete its ephemeral nodes; the lock is held."""
+        del self._sessions[session.session_id]
+        self.publish(self.tree.end_session(session.session_id))
+
+
+class MemorySession:
+    """One session of a MemoryCoordination; implements CoordinationStore."""
+
+    def __init__(self, coordination: MemoryCoordination, session_id: int) -> None:
+        self._coordination = coordination
+        self._session_id = session_id
+        self._lost: str | None = None
+        self._connected = True
+        self._seen = 0
+        self._lag = 0
+        self._node_watches: dict[str, list[Watch]] = {}
+        self._child_watches: dict[str, list[Watch]] = {}
+        self._held_back: list[tuple[int, Watch]] = []
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, from 1."""
+        return self._session_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is alive and its connection stands."""
+        return self._connected and self._lost is None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: expired or closed."""
+        return self._lost is not None
+
+    # -- faults of this session ------------------------------------------------------------------------------------
+
+    @property
+    def lag(self) -> int:
+        """By how many transactions this session's server is behind."""
+        return self._lag
+
+    @lag.setter
+    def lag(self, transactions: int) -> None:
+        with self._coordination.lock:
+            self._lag = transactions
+            self._catch_up()
+        self._coordination.deliver()
+
+    def disconnect(self) -> None:
+        """Cut the connection; the session lives on, and so do its ephemeral nodes."""
+        self._set_connected(False)
+
+    def reconnect(self) -> None:
+        """Restore the connection."""
+        self._set_connected(True)
+
+    def expire(self) -> None:
+        """End the session from the server's side."""
+        self._end(self._expiry())
+
+    def close(self) -> None:
+        """End the session; doing so again does nothing."""
+        self._end(f"session {self._session_id} was closed")
+
+    # -- verbs -----------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create one node and return its path."""
+        return str(self._change_one("create", Create(path, data, ephemeral=ephemeral, sequential=sequential)))
+
+    def ensure_path(self, path: str) -> None:
+        """Create the node and its missing parents, empty."""
+        check_path(path)
+        parts = path.strip("/").split("/") if path != "/" else []
+        for depth in range(1, len(parts) + 1):
+            self._ensure("/" + "/".join(parts[:depth]))
+
+    def read(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node as this session's server knows it, or None."""
+        check_path(path)
+
+        def look() -> Node | None:
+            view = self._view()
+            self._add_watch(self._node_watches, path, watch, view)
+            return self._coordination.tree.node(path, view)
+
+        return self._look("read", path, look)
+
+    def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes as of one zxid (which the protocol does not promise), or of two where the service's `split` says so."""
+        return self._together("read_many", paths, ())[0]
+
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """The nodes, then the names of children, in the same way."""
+        return self._together("look", nodes, parents)
+
+    def _together(self, verb: str, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        for path in (*nodes, *parents):
+            check_path(path)
+        count, split = len(nodes) + len(parents), self._coordination.split
+        first = count if split is None else split(count)
+        found, names = list[Node | None](), list[list[str] | None]()
+
+        def show(start: int, end: int) -> None:
+            view, tree = self._view(), self._coordination.tree
+            found.extend(tree.node(path, view) for path in nodes[start:end])
+            names.extend(tree.children(path, view) for path in parents[max(start - len(nodes), 0) : max(end - len(nodes), 0)])
+
+        for start, end in ((0, first), (first, count)) if first < count else ((0, count),):
+            self._look(verb, (*nodes, *parents)[start] if count else "/", partial(show, start, end))
+        return found, names
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """The names of the children in no order, or None."""
+        check_path(path)
+
+        def look() -> list[str] | None:
+            view = self._view()
+            self._add_watch(self._child_watches, path, watch, view)
+            return self._coordination.tree.children(path, view)
+
+        return self._look("children", path, look)
+
+    def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the version fits; returns the new version."""
+        written = self._change_one("write", Write(path, data, version))
+        assert isinstance(written, int)
+        return written
+
+    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node without children."""
+        self._change_one("delete", Delete(path, version))
+
+    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
+        """All operations or none."""
+        return self._change("apply", list(ops))
+
+    def barrier(self) -> None:
+        """Catch up with every change made so far."""
+        self._look("barrier", "/", lambda: self._execute([Check("/", ANY_VERSION)]))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _ensure(self, path: str) -> None:
+        while True:
+            try:
+                self._change_one("ensure_path", Create(path))
+            except ReplyLost:
+                continue
+            except NodeExists:
+                return
+
+    def _change_one(self, verb: str, op: Op) -> str | int | None:
+        try:
+            return self._change(verb, [op])[0]
+        except ApplyRefused as refused:
+            raise refused.cause from None
+
+    def _change(self, verb: str, ops: list[Op]) -> list[str | int | None]:
+        check_ops(ops)
+        call, fault = self._coordination.begin(self._session_id, verb, ops[0].path if ops else "/", ops)
+        try:
+            with self._coordination.lock:
+                self._require_usable()
+                results: list[str | int | None] = []
+                try:
+                    if fault is None or fault.takes_effect:
+                        results = self._execute(ops, answered=fault is None)
+                except ApplyRefused:
+                    if fault is None:
+                        raise
+                if fault is not None:
+                    self._suffer(fault)
+                    raise ReplyLost(f"the reply to {verb} {call.path} was lost: it may have taken effect", path=call.path)
+                return results
+        finally:
+            self._coordination.finish(call)
+
+    def _look(self, verb: str, path: str, look: Callable[[], _T]) -> _T:
+        call, fault = self._coordination.begin(self._session_id, verb, path, ())
+        try:
+            with self._coordination.lock:
+                self._require_usable()
+                if fault is not None:
+                    self._suffer(fault)
+                    self._require_usable()
+                return look()
+        finally:
+            self._coordination.finish(call)
+
+    def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
+        """Change the tree; who hears no answer may go on at a server that does not show the change yet."""
+        try:
+            results, changes = self._coordination.tree.execute(ops, session=self._session_id)
+            self._coordination.publish(changes)
+            return results
+        finally:
+            if answered:
+                self._seen = self._coordination.tree.zxid
+                self._catch_up()
+
+    def _view(self) -> int:
+        """The zxid this session's server is at; never falls."""
+        tree = self._coordination.tree
+        self._seen = max(self._seen, tree.zxid - self._lag, tree.oldest_view())
+        return self._seen
+
+    def _require_usable(self) -> None:
+        if self._lost:
+            raise SessionLost(self._lost, session_id=self._session_id)
+        if not self._connected:
+            raise CoordinatorUnavailable(
+                "the connection to the coordinator in memory is cut: reconnect() the session", session_id=self._session_id
+            )
+
+    def _suffer(self, fault: Fault) -> None:
+        if fault.expires:
+            self._end_locked(self._expiry())
+        else:
+            self._release_watches()
+
+    def _set_connected(self, connected: bool) -> None:
+        with self._coordination.lock:
+            if self._connected != connected:
+                self._connected = connected
+                self._release_watches()
+        self._coordination.deliver()
+
+    def _expiry(self) -> str:
+        return f"session {self._session_id} has expired"
+
+    def _end(self, why: str) -> None:
+        with self._coordination.lock:
+            self._end_locked(why)
+        self._coordination.deliver()
+
+    def _end_locked(self, why: str) -> None:
+        if not self._lost:
+            self._lost = why
+            self._coordination.end_session(self)
+            self._release_watches()
+
+    def _add_watch(self, watches: dict[str, list[Watch]], path: str, watch: Watch | None, view: int) -> None:
+        if watch is None:
+            return
+        for change in self._coordination.tree.changes_after(view) if view < self._coordination.tree.zxid else ():
+            if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
+                self._held_back.append((change.zxid, watch))
+                self._held_back.sort(key=lambda held: held[0])
+                return
+        watches.setdefault(path, []).append(watch)
+
+    def notice(self, changes: Sequence[Change]) -> None:
+        """Take the watches that the changes set off; called for every session, also the one that made the changes."""
+        for change in changes:
+            fired = [*self._node_watches.pop(change.path, ())]
+            fired += [watch for path in change.changes_lists_of for watch in self._child_watches.pop(path, ())]
+            self._held_back += [(change.zxid, watch) for watch in fired]
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        view = self._view()
+        while self._held_back and self._held_back[0][0] <= view:
+            self._coordination.outbox.append(self._held_back.pop(0)[1])
+
+    def _release_watches(self) -> None:
+        """The connection changed its state: every watch fires."""
+        registered = [*self._node_watches.values(), *self._child_watches.values()]
+        self._coordination.outbox += [*(watch for _, watch in self._held_back), *(watch for watches in registered for watch in watches)]
+        self._held_back.clear()
+        self._node_watches.clear()
+        self._child_watches.clear()

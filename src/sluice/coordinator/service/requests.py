@@ -1,0 +1,60 @@
+"""What every store checks of a request before anything is sent, so that the twin refuses what ZooKeeper would refuse.
+
+ZooKeeper answers a request above its `jute.maxbuffer` (1,048,575 bytes by default, a whole multi counts as one request)
+by dropping the connection, which looks like a lost reply: the size has to be checked on our side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...storage.errors import InvalidRequest
+from .store import Check, Create, Delete, Op, Write
+
+__all__ = ["MAX_REQUEST_BYTES", "check_ops", "check_path", "parent_of", "request_bytes"]
+
+MAX_REQUEST_BYTES = 1_000_000
+"""The bound of one request in bytes, all operations of an `apply` together."""
+
+_OP_OVERHEAD = 64
+"""Bytes counted per operation for headers, lengths, the access list and flags (the largest of them, create, has 60)."""
+
+
+def parent_of(path: str) -> str:
+    """The path of the node above; that of "/" is "/"."""
+    return path.rpartition("/")[0] or "/"
+
+
+def check_path(path: str) -> None:
+    """Raise InvalidRequest unless the path is "/" or "/a/b": absolute, without empty, "." or ".." parts and NULs."""
+    parts = path.split("/")[1:]
+    proper = path == "/" or (path.startswith("/") and all(part not in ("", ".", "..") for part in parts))
+    if not proper or "\0" in path:
+        raise InvalidRequest(f"{path!r} is not a node path: it must be absolute, without empty, '.' or '..' parts", path=path)
+
+
+def request_bytes(ops: Sequence[Op], *, prefix: int = 0) -> int:
+    """An upper bound of what the operations take on the wire; `prefix` is the length of the chroot."""
+    total = 0
+    for op in ops:
+        data = len(op.data) if isinstance(op, Create | Write) else 0
+        total += data + len(op.path.encode()) + prefix + _OP_OVERHEAD
+    return total
+
+
+def check_ops(ops: Sequence[Op], *, prefix: int = 0) -> None:
+    """Raise InvalidRequest for a malformed path, for creating or deleting the root, or for a request that is too large."""
+    for op in ops:
+        if not isinstance(op, Create | Write | Delete | Check):
+            raise InvalidRequest(f"{op!r} is no operation of a coordination store")
+        check_path(op.path)
+        if op.path == "/" and isinstance(op, Create | Delete):
+            raise InvalidRequest("the root of the tree can neither be created nor deleted", path="/")
+    size = request_bytes(ops, prefix=prefix)
+    if size > MAX_REQUEST_BYTES:
+        raise InvalidRequest(
+            f"the request has {size:,} bytes in {len(ops)} operations, ZooKeeper takes at most {MAX_REQUEST_BYTES:,}: "
+            "split it, or keep the bulk in the object store",
+            size=size,
+            limit=MAX_REQUEST_BYTES,
+        )

@@ -1,0 +1,196 @@
+"""What sluice asks of a coordination service: a small protocol over a tree of versioned nodes.
+
+`zookeeper.py` implements it over kazoo, `memory.py` is the deterministic twin with injectable faults. Paths are absolute
+within the chroot the store was opened with (`/tables/...`).
+
+Replies can be lost. Every mutating verb may raise ReplyLost: the change may have happened, or not, but it will not happen
+later than a `barrier()` that returned afterwards. The caller finds out by looking for what it wrote (a GUID in a name, a
+data version), never by sending again blindly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
+
+__all__ = [
+    "ANY_VERSION",
+    "ApplyRefused",
+    "BadVersion",
+    "Check",
+    "CoordinationStore",
+    "Create",
+    "Delete",
+    "NoNode",
+    "Node",
+    "NodeExists",
+    "NotEmpty",
+    "Op",
+    "ParentIsEphemeral",
+    "ReplyLost",
+    "StoreError",
+    "Write",
+]
+
+ANY_VERSION = -1
+
+
+class StoreError(SluiceError):
+    """The root of what a store answers: expected answers that the protocol code handles, never shown to users."""
+
+
+class NodeExists(StoreError):
+    """Raised by create when the node is there."""
+
+
+class NoNode(StoreError):
+    """Raised when the node (or the parent of a created one) is not there."""
+
+
+class BadVersion(StoreError):
+    """Raised by a conditional write, delete or check whose expected data version is not the current one."""
+
+
+class NotEmpty(StoreError):
+    """Raised by delete when the node has children."""
+
+
+class ParentIsEphemeral(StoreError):
+    """Raised by create below an ephemeral node, which never has children."""
+
+
+class ReplyLost(StoreError):
+    """Raised by a mutating verb when its reply was lost: it may have taken effect."""
+
+
+class ApplyRefused(StoreError):
+    """Raised by apply when one op failed and none took effect; `index` is that op's, `cause` its StoreError."""
+
+    index: int
+    cause: StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as read: its data, its data `version`, the `zxid` that created it and the session that owns it (0: none)."""
+
+    path: str
+    data: bytes
+    version: int
+    created_zxid: int
+    owner_session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node; `sequential` appends a ten digit counter of the parent to the path."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Replace a node's data if its version is `version` (or ANY_VERSION)."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node without children if its version is `version` (or ANY_VERSION)."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Succeed only if the node exists and its data version is `version` (or ANY_VERSION)."""
+
+    path: str
+    version: int
+
+
+Op: TypeAlias = "Create | Write | Delete | Check"
+
+
+class CoordinationStore(Protocol):
+    """A session with the coordination service.
+
+    Reads are retried inside until the store's retry time is over (CoordinatorUnavailable). After the session expired
+    every verb raises SessionLost. A mutating verb that finds no connection waits for one in the same way, so there
+    CoordinatorUnavailable means that nothing was sent; once sent it answers, or raises ReplyLost. Reads of one session
+    never go back in time, and see its own writes.
+    """
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session; ephemeral nodes carry it as `owner_session`."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is known to be alive right now (not suspended, not expired)."""
+        ...
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create one node and return its path. Raises NodeExists, NoNode (parent missing), ReplyLost."""
+        ...
+
+    def ensure_path(self, path: str) -> None:
+        """Create the node and its missing parents, empty; an existing one is left as it is. Idempotent."""
+        ...
+
+    def read(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
+        """The node, or None when it is not there.
+
+        `watch` is called once, from a thread of the store, when the node is created, changed or deleted after this
+        read, or when the connection's state changes; it must only set flags or events.
+        """
+        ...
+
+    def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The same for many nodes in one go (pipelined); not one point in time."""
+        ...
+
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """Nodes, and the names of the children of `parents`, in one go (pipelined): one round trip, not one point in time.
+
+        What is named later is never older: all nodes come before all children, each in the order given.
+        """
+        ...
+
+    def children(self, path: str, watch: Callable[[], None] | None = None) -> list[str] | None:
+        """The names of the children, unsorted; None when the node is not there. `watch` as for read."""
+        ...
+
+    def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the version fits; returns the new version. Raises NoNode, BadVersion, ReplyLost."""
+        ...
+
+    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node. Raises NoNode, BadVersion, NotEmpty, ReplyLost."""
+        ...
+
+    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
+        """All ops or none, in one transaction. Per op: the created path, the written version, or None.
+
+        Raises ApplyRefused, ReplyLost, and InvalidRequest when the request would exceed the service's size limit.
+        """
+        ...
+
+    def barrier(self) -> None:
+        """A quorum operation that changes nothing: reads after it see every change acknowledged to anybody before it."""
+        ...
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes vanish at once."""
+        ...

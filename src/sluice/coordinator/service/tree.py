@@ -1,0 +1,214 @@
+"""ZooKeeper's tree as one value in memory: what a single server with every transaction applied would hold.
+
+Pure: no threads, no sessions' liveness, no watches; `memory.py` adds those. What it keeps from ZooKeeper:
+
+- every request that could change something takes one zxid, also one that fails; all operations of a request share it;
+- a sequential name ends in `%010d` of the parent's counter, which counts every child created under that parent,
+  sequential or not, and never falls when children are deleted; a failed request leaves counters as they were;
+- data versions start at 0 and count writes; a recreated node starts at 0 again with another `created_zxid`;
+- an ephemeral node belongs to a session, has no children, and goes when the session ends;
+- a request has all its effects or none, and names the first operation that failed.
+
+The last changes are remembered, so that the tree can be looked at as of an earlier zxid (a server that lags behind).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import field, replace
+from zlib import crc32
+
+from ...storage.dataclass import dataclass
+from .requests import parent_of
+from .store import (
+    ANY_VERSION,
+    ApplyRefused,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    ParentIsEphemeral,
+    StoreError,
+    Write,
+)
+
+__all__ = ["Change", "Tree"]
+
+HISTORY = 10_000
+"""How many changes are remembered for looking back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One node's change at `zxid`: `before` and `after` are None where the node was not there."""
+
+    zxid: int
+    path: str
+    before: Node | None
+    after: Node | None
+
+    @property
+    def changes_children_of(self) -> str | None:
+        """The parent whose list of children changed, if this created or deleted a node."""
+        return parent_of(self.path) if (self.before is None) != (self.after is None) else None
+
+    @property
+    def changes_lists_of(self) -> tuple[str, ...]:
+        """The nodes whose watches on children this sets off: the parent, and the node itself, which had a list or will have."""
+        above = self.changes_children_of
+        return () if above is None else (self.path, above)
+
+
+@dataclass(slots=True)
+class _Entry:
+    node: Node
+    counter: int = 0
+    children: set[str] = field(default_factory=set[str])
+
+
+class Tree:
+    """The nodes by path, the zxid of the last request, and the recent past. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self._entries: dict[str, _Entry] = {"/": _Entry(Node("/", b"", 0, 0))}
+        self._ephemerals: dict[int, set[str]] = {}
+        self._past: deque[Change] = deque(maxlen=HISTORY)
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def execute(self, ops: Sequence[Op], *, session: int) -> tuple[list[str | int | None], list[Change]]:
+        """All operations or none; what each returns, and what changed. Raises ApplyRefused with the index and cause."""
+        self.zxid += 1
+        results: list[str | int | None] = []
+        changes: list[Change] = []
+        counters: dict[str, int] = {}
+        for index, op in enumerate(ops):
+            try:
+                results.append(self._execute_one(op, session, changes, counters))
+            except StoreError as cause:
+                self._undo(changes, counters)
+                message = f"operation {index} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
+                raise ApplyRefused(message, index=index, cause=cause) from cause
+        self._past.extend(changes)
+        return results, changes
+
+    def end_session(self, session: int) -> list[Change]:
+        """Delete the session's ephemeral nodes in one transaction."""
+        ops = [Delete(path) for path in sorted(self._ephemerals.get(session, ()))]
+        return self.execute(ops, session=session)[1]
+
+    def _execute_one(self, op: Op, session: int, changes: list[Change], counters: dict[str, int]) -> str | int | None:
+        if isinstance(op, Create):
+            return self._create(op, session, changes, counters)
+        entry = self._entries.get(op.path)
+        if entry is None:
+            raise NoNode(f"{op.path} does not exist", path=op.path)
+        current = entry.node
+        if op.version not in (ANY_VERSION, current.version):
+            message = f"{op.path} has data version {current.version}, not {op.version}"
+            raise BadVersion(message, path=op.path, expected=op.version, current=current.version)
+        if isinstance(op, Check):
+            return None
+        if isinstance(op, Write):
+            written = replace(current, data=op.data, version=current.version + 1)
+            self._put(Change(self.zxid, op.path, current, written), changes)
+            return written.version
+        if entry.children:
+            raise NotEmpty(f"{op.path} has {len(entry.children)} children", path=op.path)
+        counters.setdefault(op.path, entry.counter)
+        self._put(Change(self.zxid, op.path, current, None), changes)
+        return None
+
+    def _create(self, op: Create, session: int, changes: list[Change], counters: dict[str, int]) -> str:
+        above = parent_of(op.path)
+        parent = self._entries.get(above)
+        if parent is None:
+            raise NoNode(f"{above}, the parent of {op.path}, does not exist", path=above)
+        path = f"{op.path}{parent.counter:010d}" if op.sequential else op.path
+        if path in self._entries:
+            raise NodeExists(f"{path} exists", path=path)
+        if parent.node.owner_session:
+            raise ParentIsEphemeral(f"{above} is ephemeral and cannot have children", path=above)
+        counters.setdefault(above, parent.counter)
+        parent.counter += 1
+        node = Node(path, op.data, 0, self.zxid, session if op.ephemeral else 0)
+        self._put(Change(self.zxid, path, None, node), changes)
+        return path
+
+    def _put(self, change: Change, changes: list[Change]) -> None:
+        self._replace(change.path, change.before, change.after)
+        changes.append(change)
+
+    def _undo(self, changes: Sequence[Change], counters: dict[str, int]) -> None:
+        for change in reversed(changes):
+            self._replace(change.path, change.after, change.before)
+        for path, counter in counters.items():
+            if path in self._entries:
+                self._entries[path].counter = counter
+
+    def _replace(self, path: str, before: Node | None, after: Node | None) -> None:
+        siblings = self._entries[parent_of(path)].children
+        name = path.rpartition("/")[2]
+        if before is not None and before.owner_session:
+            self._ephemerals[before.owner_session].discard(path)
+        if after is None:
+            del self._entries[path]
+            siblings.discard(name)
+            return
+        if after.owner_session:
+            self._ephemerals.setdefault(after.owner_session, set()).add(path)
+        if before is None:
+            self._entries[path] = _Entry(after)
+            siblings.add(name)
+        else:
+            self._entries[path].node = after
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def oldest_view(self) -> int:
+        """The earliest zxid the tree can be looked at."""
+        full = len(self._past) == HISTORY
+        return self._past[0].zxid if full else 0
+
+    def changes_after(self, zxid: int) -> list[Change]:
+        """The remembered changes with a greater zxid, oldest first."""
+        found: list[Change] = []
+        for change in reversed(self._past):
+            if change.zxid <= zxid:
+                break
+            found.append(change)
+        return found[::-1]
+
+    def node(self, path: str, at: int) -> Node | None:
+        """The node as of zxid `at`, or None."""
+        for change in self.changes_after(at) if at < self.zxid else ():
+            if change.path == path:
+                return change.before
+        entry = self._entries.get(path)
+        return entry.node if entry else None
+
+    def children(self, path: str, at: int) -> list[str] | None:
+        """The names of the children as of zxid `at`, or None when the node was not there.
+
+        ZooKeeper promises no order. This one is always the same, and unlike that of the names, by which nobody may go.
+        """
+        if self.node(path, at) is None:
+            return None
+        entry = self._entries.get(path)
+        names = set(entry.children) if entry else set[str]()
+        for change in reversed(self.changes_after(at)) if at < self.zxid else ():
+            if change.changes_children_of == path:
+                name = change.path.rpartition("/")[2]
+                names.discard(name) if change.before is None else names.add(name)
+        return sorted(names, key=lambda name: (crc32(name.encode()), name))
+
+    def walk(self) -> list[Node]:
+        """Every node in path order, for looking at the whole in tests and tools."""
+        return [self._entries[path].node for path in sorted(self._entries)]

@@ -1,0 +1,1 @@
+"""The protocol of `service.store` over kazoo; only `session.py` imports that."""

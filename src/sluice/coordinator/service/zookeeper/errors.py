@@ -1,0 +1,114 @@
+"""What each exception of kazoo means here, by class name, so that only `zookeeper.py` has to import kazoo."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....storage.errors import AccessDenied, InvalidRequest, InvariantBroken, SluiceError
+from ...errors import CoordinatorUnavailable, SessionLost
+from ..store import BadVersion, NodeExists, NoNode, NotEmpty, ParentIsEphemeral, ReplyLost
+from .trust import Line
+
+__all__ = ["MEANING", "WHERE", "is_refusal", "no_answer", "translate", "unavailable"]
+
+MEANING: Final[dict[str, type[SluiceError]]] = {
+    # Answers.
+    "NoNodeError": NoNode,
+    "NodeExistsError": NodeExists,
+    "BadVersionError": BadVersion,
+    "NotEmptyError": NotEmpty,
+    "NoChildrenForEphemeralsError": ParentIsEphemeral,
+    # No answer, or one that leaves open what happened.
+    "ConnectionLoss": ReplyLost,
+    "ConnectionDropped": ReplyLost,
+    "OperationTimeoutError": ReplyLost,
+    "RequestTimeoutError": ReplyLost,
+    "ThrottledOpError": ReplyLost,
+    "SessionMovedError": ReplyLost,
+    "CancelledError": ReplyLost,
+    "NewConfigNoQuorumError": ReplyLost,
+    "ReconfigInProcessError": ReplyLost,
+    "SystemZookeeperError": ReplyLost,
+    "DataInconsistency": ReplyLost,
+    "KazooTimeoutError": ReplyLost,
+    # The session is over.
+    "SessionExpiredError": SessionLost,
+    "ConnectionClosedError": SessionLost,
+    "UnknownSessionError": SessionLost,
+    "ZookeeperStoppedError": SessionLost,
+    "WriterNotClosedException": SessionLost,
+    # The ensemble does not allow it to these credentials, or without any.
+    "NoAuthError": AccessDenied,
+    "AuthFailedError": AccessDenied,
+    "InvalidACLError": AccessDenied,
+    "SASLException": AccessDenied,
+    "SessionClosedRequireSaslError": AccessDenied,
+    # Nor to anybody.
+    "QuotaExceededError": InvalidRequest,
+    "BadArgumentsError": InvalidRequest,
+    "MarshallingError": InvalidRequest,
+    "UnimplementedError": InvalidRequest,
+    "ConfigurationError": InvalidRequest,
+    "NotReadOnlyCallError": InvalidRequest,
+    "EphemeralOnLocalSessionError": InvalidRequest,
+    "ReconfigDisabledError": InvalidRequest,
+    # Part of the answer to a refused multi, or not to be had from what is asked here.
+    "RolledBackError": InvariantBroken,
+    "RuntimeInconsistency": InvariantBroken,
+    "APIError": InvariantBroken,
+    "InvalidCallbackError": InvariantBroken,
+    "NoWatcherError": InvariantBroken,
+    "LockTimeout": InvariantBroken,
+}
+"""Kazoo's exceptions by class name."""
+
+
+WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or what credentials= and cert= name in the address"
+"""Where credentials come from."""
+
+_DENIED: Final = f"compare {WHERE}, with what the table's other writers have"
+
+
+def is_refusal(result: Exception) -> bool:
+    """Whether this is the operation for which a multi was refused, not one that shared its fate."""
+    return type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency")
+
+
+def translate(error: Exception, about: str, who: str = "this client") -> SluiceError:
+    """Our error for one of kazoo's; `about` is the path or the request it belongs to, `who` this client."""
+    name = type(error).__name__
+    meaning = MEANING[name]
+    told = f"{about}: ZooKeeper answers {name} {error}".rstrip()
+    if meaning is AccessDenied:
+        told = f"{about} is denied to {who} ({name}): {_DENIED}"
+    return meaning(told, about=about, path=about)
+
+
+def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:
+    """What it means that there was no first connection: one side of TLS refused for good, or it may pass."""
+    if line is not None and line.refused:
+        return AccessDenied(
+            f"no TLS connection with ZooKeeper at {hosts}: {line.refused}; check ca= (who signed the server's certificate), cert= and key= "
+            "(what this client shows), and that the port is the one for TLS",
+            hosts=hosts,
+        )
+    return CoordinatorUnavailable(
+        f"no ZooKeeper server answered at {hosts} within {waited_s:g} s: check the address, and that the server runs and can be reached "
+        f"from here{_at_last(line)}",
+        hosts=hosts,
+        waited_s=waited_s,
+    )
+
+
+def unavailable(hosts: str, waited_s: float, what: str, line: Line | None) -> CoordinatorUnavailable:
+    """The error of a verb that found no connection for too long."""
+    return CoordinatorUnavailable(
+        f"ZooKeeper at {hosts} could not be reached for {waited_s:g} s ({what}): check that a majority of its servers runs and can be "
+        f"reached from here, then try again; nothing that was staged is lost{_at_last(line)}",
+        hosts=hosts,
+        waited_s=waited_s,
+    )
+
+
+def _at_last(line: Line | None) -> str:
+    return f" (at last: {line.trouble})" if line is not None and line.trouble else ""

@@ -1,0 +1,448 @@
+"""CoordinationStore over kazoo; the only file that imports kazoo.
+
+What kazoo leaves to its user, and this file does:
+
+- A lost connection fails whatever is in flight with ConnectionLoss. Reads, barriers and `ensure_path` are sent again until
+  `retry_s` is over (or their call's time); everything else becomes ReplyLost and is never repeated here.
+- After a session expired kazoo opens another one by itself and goes on, silently without its ephemeral nodes. Here the
+  client ends at that moment: one store is one session.
+- A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
+- A failed multi comes back as a list of exception objects.
+- A client that came through a fork hangs: using one is an error that says so.
+- A client that saw more than an ensemble has (which lost its data) tries again for ever: here its session ends (`zookeeper_loss.py`).
+- Nodes are open to everybody unless told otherwise: with credentials (`zookeeper_trust.py`) all are closed to all others.
+
+The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import make_acl
+
+from ....storage.errors import AccessDenied, InvalidRequest
+from ...errors import SessionLost
+from ..clock import bounded_s
+from ..requests import check_ops, check_path
+from ..store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, ReplyLost, StoreError, Write
+from .errors import WHERE, is_refusal, no_answer, translate, unavailable
+from .loss import watch_for_loss
+from .trust import Discreet, Line, Trust, ready
+from .watches import Bell, Watch, Watches
+from .wire import below, call_at_once, fill, log, node_of, pipelined, polled, result_of, stop, warn_if_open
+
+__all__ = ["ZooKeeperStore"]
+
+CONNECT_TIMEOUT_S = 15.0
+"""How long `connect` tries before it says that nobody answers, in seconds."""
+
+PIPELINE = 500
+"""How many reads are in flight at once; a server stops reading from its clients at 1,000 outstanding requests."""
+
+_PAUSE_S = 0.02
+"""The mean pause before a read is sent again."""
+
+_REFUSED_FOR_S = 1.0
+"""How long after the first refusal other servers are tried."""
+
+_CLOSING_S = 3.0
+"""How long `close` waits for the server to end the session, in seconds."""
+
+_ASKING_S = 5.0
+"""How long an ensemble is asked whether it has lost its data, each time, in seconds."""
+
+log.addFilter(Discreet())
+_T = TypeVar("_T")
+_UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
+
+
+class ZooKeeperStore:
+    """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Safe for many threads."""
+
+    def __init__(self, client: KazooClient, *, hosts: str, retry_s: float, trust: Trust, line: Line | None) -> None:
+        self._client: Any = client  # its results are typed as if they could be None
+        self._hosts = hosts
+        self._trust = trust
+        self._who = f"{trust}, at {hosts}"
+        self._line = line
+        self._root = ""
+        self._retry_s = retry_s
+        self._pid = os.getpid()
+        self._watches = Watches()
+        self._changed = threading.Condition()
+        self._lost: str | None = None
+        self._denied = False
+        self._session_id: int = 0
+
+    @classmethod
+    def connect(
+        cls,
+        hosts: str,
+        *,
+        chroot: str = "/sluice",
+        retry_s: float = 120.0,
+        session_timeout_s: float = 10.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        trust: Trust | None = None,
+    ) -> ZooKeeperStore:
+        """Open a session with one of `hosts` ("h1:2181,h2:2181"); the chroot is created when it is not there.
+
+        Raises CoordinatorUnavailable when nobody answers in `connect_timeout_s`, AccessDenied when one side refuses what the
+        other shows (`trust`), InvalidRequest for hosts that cannot be parsed. `retry_s` bounds later waits for a connection.
+        """
+        check_path(chroot)
+        trust = trust or Trust()
+        line = None if trust.tls is None else Line(trust.tls)
+        client = _client(hosts, session_timeout_s, trust, line)
+        store = cls(client, hosts=hosts, retry_s=retry_s, trust=trust, line=line)
+        client.add_listener(store._notice)
+        client.start_async()
+        try:
+            store._await_first(bounded_s(connect_timeout_s))
+            store.ensure_path(chroot)
+            if trust.access is not None:
+                warn_if_open(chroot, store._repeat(f"who may use {chroot}", partial(store._access_list, chroot)))
+        except BaseException:
+            store.close()
+            raise
+        store._root = "" if chroot == "/" else chroot
+        store._session_id = (store._client.client_id or (0,))[0]
+        return store
+
+    @property
+    def session_id(self) -> int:
+        """The id ZooKeeper gave the session."""
+        return self._session_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session is alive and a server answers, as far as this side knows."""
+        return self._lost is None and bool(self._client.connected)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: expired or closed."""
+        return self._lost is not None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node or None; `watch` is called once when that changes. A callable used again is not registered twice."""
+        check_path(path)
+        bell = Bell(self._watches, "data", path, watch) if watch else None
+
+        def get(wait_s: float) -> Node:
+            return node_of(path, *self._client.get_async(self._full(path), watch=bell).get(timeout=wait_s))
+
+        return self._look(path, watch, bell, get)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """The names of the children or None; `watch` as for read."""
+        check_path(path)
+        bell = Bell(self._watches, "children", path, watch) if watch else None
+
+        def get(wait_s: float) -> list[str]:
+            names: list[str] = self._client.get_children_async(self._full(path), watch=bell).get(timeout=wait_s)
+            return names
+
+        return self._look(path, watch, bell, get)
+
+    def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, requested without waiting for each other's replies."""
+        return self.look(paths, ())[0]
+
+    def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
+        """The nodes, then the names of children, requested without waiting for each other's replies."""
+        asks = [(self._client.get_async, path) for path in nodes] + [(self._client.get_children_async, path) for path in parents]
+        found: list[Any] = []
+        for _, path in asks:
+            check_path(path)
+        for start in range(0, len(asks), PIPELINE):
+            some = asks[start : start + PIPELINE]
+            found += self._repeat(f"read {len(some)} nodes, {some[0][1]} first", partial(pipelined, some, self._root, kazoo.NoNodeError))
+        return found[: len(nodes)], found[len(nodes) :]
+
+    def barrier(self) -> None:
+        """A multi of one check: it goes through the quorum like a write and changes nothing (`sync` does not)."""
+        self._repeat("barrier", lambda wait_s: self._settle([Check("/", ANY_VERSION)], wait_s))
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create one node and return its path."""
+        op = Create(path, data, ephemeral=ephemeral, sequential=sequential)
+        return str(self._change_one(op))
+
+    def ensure_path(self, path: str) -> None:
+        """Create the node and its missing parents, empty; sent again when a reply is lost, as doing it twice is harmless."""
+        check_path(path)
+        if self.read(path) is not None:
+            return
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            create = Create("/" + "/".join(parts[:depth]))
+            self._repeat(f"creating {create.path}", partial(self._settle, [create], unless=kazoo.NodeExistsError))
+
+    def write(self, path: str, data: bytes, *, version: int) -> int:
+        """Replace the data if the version fits; returns the new version."""
+        written = self._change_one(Write(path, data, version))
+        assert isinstance(written, int)
+        return written
+
+    def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node without children."""
+        self._change_one(Delete(path, version))
+
+    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
+        """All operations or none, in one multi."""
+        check_ops(ops, prefix=len(self._root) + self._trust.access_bytes)
+        if not ops:
+            self._require_usable()
+            return []
+        results = self._send_once(ops)
+        failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+        if not failed:
+            return [result_of(op, result, self._root) for op, result in zip(ops, results, strict=True)]
+        refusal = next((index for index in failed if is_refusal(results[index])), failed[0])
+        op = ops[refusal]
+        cause = translate(results[refusal], op.path, self._who)
+        if not isinstance(cause, StoreError):
+            raise cause
+        message = f"operation {refusal} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
+        raise ApplyRefused(message, index=refusal, cause=cause)
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes vanish at once. Harmless in a process forked from the owner."""
+        if os.getpid() != self._pid:
+            return
+        if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
+            return
+        self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a server that hangs holds up nobody who leaves
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _full(self, path: str) -> str:
+        return below(self._root, path)
+
+    def _require_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidRequest(
+                f"this coordination store belongs to process {self._pid} and cannot be used in process {os.getpid()}, which was "
+                "forked from it: connect again here",
+                owner=self._pid,
+            )
+        if self._lost is not None and self._denied:
+            raise AccessDenied(self._lost, hosts=self._hosts)
+        if self._lost is not None:
+            raise SessionLost(self._lost, hosts=self._hosts)
+
+    def _notice(self, state: str) -> None:
+        """The connection's state changed; runs on kazoo's thread, so it only sets flags."""
+        if state == KazooState.LOST and self._lost is None:
+            # Servers that go away while a later connection is made end it in the same way: then a new session is worth trying.
+            self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self._session_id == 0
+            expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
+            if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
+                self._abandon()
+        if state == KazooState.SUSPENDED and self._session_id and self._lost is None:
+            watch_for_loss(self._client.last_zxid, self._newest_transaction, self._connected_within, self._lose)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _connected_within(self, wait_s: float) -> bool:
+        """Wait for a connection, or the session's end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._client.connected or self._lost is not None, wait_s)
+
+    def _newest_transaction(self) -> int | None:
+        """The number of a transaction that the quorum makes now; None where not most of the hosts answer, each asked by itself.
+
+        A host that was taken out of the ensemble with its old data, and that the address still names, is a quorum of its own.
+        """
+        hosts, found = self._hosts.split(","), list[int]()
+        for each in hosts:
+            newest = self._newest_of(each)
+            found += [] if newest is None else [newest]
+            if found and found[-1] >= self._client.last_zxid:
+                return found[-1]
+        return max(found) if 2 * len(found) > len(hosts) else None
+
+    def _newest_of(self, host: str) -> int | None:
+        """The number of a transaction made now, for a newcomer there: the begin of a session may be none (local sessions)."""
+        trust = self._trust
+        client: Any = _client(host, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
+        try:
+            client.start_async().wait(_ASKING_S)
+            asked = client.transaction()
+            fill(asked, [Check("/", ANY_VERSION)], "")
+            asked.commit_async().get(timeout=_ASKING_S)
+        except _UNANSWERED:
+            return None
+        else:
+            return int(client.last_zxid)
+        finally:
+            stop(client)
+
+    def _lose(self) -> None:
+        """The ensemble counts its transactions anew: nothing of this session is left."""
+        if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
+            self._abandon()
+
+    def _finish(self, why: str) -> bool:
+        """Mark the session as over, unless it was."""
+        with self._changed:
+            if self._lost is not None:
+                return False
+            self._lost = why
+            self._changed.notify_all()
+        self._watches.end()
+        return True
+
+    def _abandon(self, wait_s: float = 0.0) -> None:
+        """Stop the client in a thread, as it may be busy trying to connect, or wait for an answer; wait for that for so long."""
+        stopping = threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True)
+        try:
+            stopping.start()
+        except RuntimeError:  # the interpreter ends, and starts no threads any more
+            stop(self._client)
+        else:
+            stopping.join(wait_s)
+
+    def _access_list(self, path: str, wait_s: float) -> Sequence[Any]:
+        return list(self._client.get_acls_async(path).get(timeout=wait_s)[0])
+
+    def _await_first(self, timeout_s: float) -> None:
+        """Wait for the first connection. Raises CoordinatorUnavailable, or AccessDenied: not at the first refusal, as another
+        of the hosts may be in order.
+        """
+        now = time.monotonic()
+        deadline, patience = now + timeout_s, None
+        with self._changed:
+            while not self._client.connected and self._lost is None and now < min(deadline, patience or deadline):
+                if patience is None and self._line is not None and self._line.refused:
+                    patience = now + _REFUSED_FOR_S
+                self._changed.wait(deadline - now if self._line is None else _PAUSE_S)
+                now = time.monotonic()
+        if self._client.connected or self._lost is not None:
+            return self._require_usable()
+        raise no_answer(self._hosts, timeout_s, self._line)
+
+    def _await_connection(self, what: str, wait_s: float, deadline: float) -> None:
+        self._require_usable()
+        with self._changed:
+            while not self._client.connected and self._lost is None:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise unavailable(self._hosts, wait_s, what, self._line)
+                self._changed.wait(remaining)
+        self._require_usable()
+
+    def _repeat(self, what: str, look: Callable[[float], _T]) -> _T:
+        """Send something that changes nothing until it is answered or the time is up."""
+        deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
+        while True:
+            self._await_connection(what, wait_s, deadline)
+            try:
+                return look(max(deadline - time.monotonic(), 0.0))
+            except _UNANSWERED as error:
+                meant = translate(error, what, self._who)
+                if not isinstance(meant, ReplyLost):
+                    raise meant from error
+            if time.monotonic() >= deadline:
+                raise unavailable(self._hosts, wait_s, what, self._line)
+            time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
+
+    def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
+        """What `get` answers, or None when the node is not there, with the watch left either way."""
+
+        def look(wait_s: float) -> _T | None:
+            while True:
+                if bell is not None:
+                    self._watches.add(bell)  # before it can ring
+                try:
+                    return get(wait_s)
+                except kazoo.NoNodeError:
+                    if bell is None or watch is None:
+                        return None
+                    self._watches.answered(bell)
+                    absent = Bell(self._watches, "data", path, watch)
+                    self._watches.add(absent)
+                    if self._client.exists_async(self._full(path), watch=absent).get(timeout=wait_s) is None:
+                        return None
+                    self._watches.answered(absent)
+
+        return self._repeat(f"reading {path}", look)
+
+    def _change_one(self, op: Op) -> str | int | None:
+        try:
+            return self.apply([op])[0]
+        except ApplyRefused as refused:
+            raise refused.cause from None
+
+    def _send(self, ops: Sequence[Op]) -> Any:
+        """Put a multi on the wire; returns kazoo's future of a list of results and exceptions."""
+        transaction = self._client.transaction()
+        fill(transaction, ops, self._root)
+        return transaction.commit_async()
+
+    def _settle(self, ops: Sequence[Op], wait_s: float, unless: type[Exception] | tuple[()] = ()) -> None:
+        """Send operations that may be sent twice, and raise what was refused."""
+        for result in self._send(ops).get(timeout=wait_s):
+            if isinstance(result, Exception) and not isinstance(result, unless):
+                raise result
+
+    def _send_once(self, ops: Sequence[Op]) -> list[Any]:
+        """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
+        what = f"{len(ops)} operations" if len(ops) > 1 else f"{type(ops[0]).__name__.lower()} {ops[0].path}"
+        deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
+        self._await_connection(what, wait_s, deadline)
+        try:
+            results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
+        except _UNANSWERED as error:
+            meant = translate(error, what, self._who)
+            if not isinstance(meant, ReplyLost | SessionLost):
+                raise meant from error
+        else:
+            if self._lost is None:
+                return results
+        paths = [op.path for op in ops]
+        raise ReplyLost(f"the reply to {what} was lost: it may have taken effect", paths=paths)
+
+
+def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | None) -> KazooClient:
+    """The library's client, not started."""
+    forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
+    handler: Any = SequentialThreadingHandler()
+    handler.dispatch_callback = call_at_once
+    if hasattr(select, "poll"):  # which Windows lacks
+        handler.select = polled
+    if line is not None:
+        handler.create_connection, handler.select = line.connect, ready(handler.select)
+    try:
+        return KazooClient(
+            hosts,
+            timeout=session_timeout_s,
+            connection_retry=forever,
+            logger=log,
+            handler=handler,
+            use_ssl=line is not None,
+            auth_data=trust.auth_data,
+            sasl_options=trust.sasl_options,
+            default_acl=None if trust.access is None else [make_acl(*trust.access, all=True)],
+        )
+    except ValueError as error:
+        message = f"{hosts!r} is not a list of ZooKeeper servers: write host:port,host:port"
+        raise InvalidRequest(message, hosts=hosts) from error

@@ -1,0 +1,262 @@
+"""Who this client says it is to ZooKeeper, and whom it believes: credentials, access lists, TLS.
+
+Passwords come from the environment or from a file, never from an address. They are held as `Secret`, a text that shows
+itself as `***`, and what the client library logs of its own handshake is stripped of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Final
+
+from ....storage.dataclass import dataclass
+from ....storage.errors import InvalidRequest
+from ..address import Address
+
+__all__ = ["PASSWORD_VARIABLE", "USER_VARIABLE", "Discreet", "Line", "Secret", "Tls", "Trust", "ready"]
+
+USER_VARIABLE: Final = "SLUICE_ZOOKEEPER_USER"
+PASSWORD_VARIABLE: Final = "SLUICE_ZOOKEEPER_PASSWORD"  # noqa: S105
+KEY_PASSWORD_VARIABLE: Final = "SLUICE_ZOOKEEPER_KEY_PASSWORD"  # noqa: S105
+
+_REMEDY = f"set {USER_VARIABLE} and {PASSWORD_VARIABLE}, or name a file with one line user:password as ?credentials=/path in the address"
+
+
+_SEALED: Final = re.compile(r"(scheme='digest', id='[^':]*:)[^']*'")
+
+
+class Secret(str):
+    """A text that is not shown: its repr, and that of whatever holds it, has `***` in its place. It does not pickle."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise InvalidRequest("a password is not pickled: every process reads its own from the environment or from the file")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files for TLS: certificates of who may have signed the server's (None: what the system trusts), and this client's own.
+
+    `key` may be None where the file of the certificate holds it too.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    key_password: Secret = field(default=Secret(), repr=False)
+    verify_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """For connections of this client. Raises InvalidRequest, naming the file that cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.verify_hostname
+        if self.ca is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            _use(f"ca={self.ca}", "certificates in PEM form of who signed the server's", lambda: context.load_verify_locations(self.ca))
+        if self.cert is not None:
+            cert, key = self.cert, self.key
+            told = f"cert={cert}" + (f", key={key}" if key else "")
+            wanted = f"this client's certificate and its private key in PEM form, the key's password in {KEY_PASSWORD_VARIABLE}"
+            # A callable, even for no password: without one OpenSSL would ask at the terminal.
+            _use(told, wanted, lambda: context.load_cert_chain(cert, key, lambda: str.__str__(self.key_password)))
+        return context
+
+
+def _use(told: str, wanted: str, load: Callable[[], object]) -> None:
+    try:
+        load()
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        raise InvalidRequest(f"{told} cannot be used ({error}): name {wanted}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What a client shows to ZooKeeper.
+
+    `scheme` is whose rights its nodes get: "digest" and "sasl" (`user` and nobody else), "x509" (the subject of the client's
+    certificate and nobody else), "" (anybody who reaches the server).
+    """
+
+    scheme: str = ""
+    user: str = ""
+    password: Secret = field(default=Secret(), repr=False)
+    tls: Tls | None = None
+
+    @staticmethod
+    def of(address: Address, environment: Mapping[str, str] | None = None) -> Trust:
+        """What the address and the environment say. Raises InvalidRequest where they contradict each other or lack something."""
+        environment = os.environ if environment is None else environment
+        if address.scheme != "zk":
+            return Trust()
+        tls = None
+        if address.tls:
+            password = Secret(environment.get(KEY_PASSWORD_VARIABLE, ""))
+            tls = Tls(address.ca, address.cert, address.key, password, address.verify_hostname)
+        if address.auth == "x509":
+            return Trust("x509", tls=tls)
+        user, password = _from_file(address.credentials) if address.credentials else _from_environment(environment)
+        if not user and address.auth:
+            raise InvalidRequest(f"auth={address.auth} needs a user and a password: {_REMEDY}", option="auth")
+        if not user:
+            return Trust(tls=tls)
+        scheme = address.auth or "digest"
+        if scheme == "sasl" and importlib.util.find_spec("puresasl") is None:
+            raise InvalidRequest("auth=sasl needs the package pure-sasl: pip install 'sluice-delta[sasl]'", option="auth")
+        return Trust(scheme, user, password, tls)
+
+    @property
+    def access(self) -> tuple[str, str] | None:
+        """Whose every right on this client's nodes is, as scheme and id of ZooKeeper; None: everybody's."""
+        if self.scheme == "digest":
+            sealed = hashlib.sha1(f"{self.user}:{str.__str__(self.password)}".encode(), usedforsecurity=False).digest()
+            return "digest", f"{self.user}:{base64.b64encode(sealed).decode()}"
+        if self.scheme == "sasl":
+            return "sasl", self.user
+        return ("auth", "") if self.scheme == "x509" else None
+
+    @property
+    def access_bytes(self) -> int:
+        """How many bytes the access list adds to a request that creates a node (a certificate's name stands in no request)."""
+        return sum(len(part.encode()) for part in self.access or ())
+
+    @property
+    def auth_data(self) -> list[tuple[str, str]]:
+        """What the client library sends after it connected."""
+        return [("digest", Secret(f"{self.user}:{str.__str__(self.password)}"))] if self.scheme == "digest" else []
+
+    @property
+    def sasl_options(self) -> dict[str, str] | None:
+        """What the client library hands to pure-sasl."""
+        return {"mechanism": "DIGEST-MD5", "username": self.user, "password": self.password} if self.scheme == "sasl" else None
+
+    def __str__(self) -> str:
+        """Who, for messages."""
+        if self.scheme == "x509":
+            return f"the holder of {self.tls.cert if self.tls else None}"
+        return f"user {self.user!r} ({self.scheme})" if self.scheme else "a client without credentials"
+
+
+def _from_environment(environment: Mapping[str, str]) -> tuple[str, Secret]:
+    user, password = environment.get(USER_VARIABLE, ""), Secret(environment.get(PASSWORD_VARIABLE, ""))
+    if bool(user) != bool(password):
+        given, missing = (USER_VARIABLE, PASSWORD_VARIABLE) if user else (PASSWORD_VARIABLE, USER_VARIABLE)
+        raise InvalidRequest(f"{given} is set and {missing} is not: set both or neither")
+    return _user(user, USER_VARIABLE), password
+
+
+def _from_file(path: str) -> tuple[str, Secret]:
+    try:
+        text = Path(path).expanduser().read_text()
+    except (OSError, ValueError) as error:  # what is in it is not repeated
+        raise InvalidRequest(f"credentials={path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    user, _, password = text.strip("\r\n").partition(":")
+    if not user or not password or "\n" in password:
+        raise InvalidRequest(f"credentials={path} does not hold one line user:password")
+    return _user(user, path), Secret(password)
+
+
+def _user(user: str, where: str) -> str:
+    if ":" in user or not user.isprintable():
+        raise InvalidRequest(f"the user named by {where} holds a colon or a control character")
+    return user
+
+
+class Line:
+    """Makes one client's connections through TLS, and remembers what went wrong with the last.
+
+    `refused` is set when this client or the server refused the other for good: what they show does not satisfy, and trying
+    again changes nothing. `trouble` is whatever happened last. Both are None once something was heard through a connection.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self._context = tls.context()
+        self._context.sslsocket_class = _telling(self)
+        self.refused: str | None = None
+        self.trouble: str | None = None
+        self.any_refused = threading.Event()
+
+    def connect(self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any) -> ssl.SSLSocket:
+        """A connection after its handshake; in the place of the library's own `create_connection`, so with its parameters."""
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return self._context.wrap_socket(plain, server_hostname=hostname or address[0])
+        except OSError as error:
+            plain.close()
+            self.note(error)
+            raise
+
+    def note(self, error: OSError) -> None:
+        """Remember trouble; alerts and certificates that do not verify are refusals."""
+        self.trouble = str(error)
+        if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            self.refused = str(error)
+            self.any_refused.set()
+
+    def heard(self) -> None:
+        """The server speaks to this client."""
+        self.refused = self.trouble = None
+
+
+def _telling(line: Line) -> type[ssl.SSLSocket]:
+    """Sockets that tell the line: with TLS 1.3 a server refuses the client's certificate only after the handshake."""
+
+    class Telling(ssl.SSLSocket):
+        def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+            try:
+                data = super().recv(buflen, flags)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except OSError as error:
+                line.note(error)
+                raise
+            if data:
+                line.heard()
+            return data
+
+    return Telling
+
+
+def ready(look: Callable[..., Any]) -> Callable[..., Any]:
+    """The library's `select`, which sees the kernel's buffers only, for sockets that may hold decrypted bytes of their own."""
+
+    def select_(
+        readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        holding = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending() > 0]
+        readable, writable, failed = look(readers, writers, errors, 0 if holding else timeout)
+        return [*holding, *(each for each in readable if each not in holding)], list(writable), list(failed)
+
+    return select_
+
+
+class Discreet(logging.Filter):
+    """Keeps credentials and passwords of sessions out of what the client library logs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Show the handshake's requests by name only; what is said below the level of debugging is not said."""
+        if record.levelno < logging.DEBUG:
+            return False
+        if isinstance(record.args, tuple):
+            record.args = tuple(type(arg).__name__ if type(arg).__name__ in ("Auth", "Connect", "SASL") else arg for arg in record.args)
+        if record.levelno == logging.DEBUG:  # where access lists are shown, with the hashes of passwords
+            record.msg, record.args = _SEALED.sub(r"\1***'", record.getMessage()), ()
+        return True

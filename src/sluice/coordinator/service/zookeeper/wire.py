@@ -1,0 +1,114 @@
+"""Between the operations of a store and a transaction of the client library, which is only ever handed in."""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..store import Check, Create, Delete, Node, Op, Write
+
+__all__ = ["below", "call_at_once", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
+
+log = logging.getLogger("sluice.zookeeper")
+log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
+
+
+_CHANGING = 2 | 4 | 8 | 16
+"""Rights of an access list: to write, to create and delete children, to change the list itself."""
+
+
+def below(root: str, path: str) -> str:
+    """The whole path of a node below a chroot ("" for none)."""
+    return root + path if path != "/" else root or "/"
+
+
+def node_of(path: str, data: bytes, stat: Any) -> Node:
+    """A node as it was read."""
+    return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def pipelined(asks: Sequence[tuple[Callable[[str], Any], str]], root: str, missing: type[Exception], wait_s: float) -> list[Any]:
+    """Ask for nodes and for names of children, then wait for the answers; None where one is `missing`."""
+    replies = [(path, ask(below(root, path))) for ask, path in asks]
+    return [_answered(path, reply, missing, wait_s) for path, reply in replies]
+
+
+def _answered(path: str, reply: Any, missing: type[Exception], wait_s: float) -> Node | list[str] | None:
+    try:
+        found = reply.get(timeout=wait_s)
+    except missing:
+        return None
+    return node_of(path, *found) if isinstance(found, tuple) else list(found)
+
+
+def polled(
+    readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """The library's `select` for its few sockets, in one system call. Raises ValueError for a closed one.
+
+    The library's own makes an epoll descriptor, and closes it, with each of some six looks per request: two thirds of its thread's time.
+    """
+    _ = errors
+    poll = select.poll()
+    for each in readers:
+        poll.register(each, select.POLLIN)
+    for each in writers:  # it never asks for both in one look
+        poll.register(each, select.POLLOUT)
+    found = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
+    if len(readers) + len(writers) == 1:  # as in five looks of six
+        return (list(readers), list(writers), []) if found else ([], [], [])
+    able = {number for number, _ in found}
+    return [each for each in readers if each.fileno() in able], [each for each in writers if each.fileno() in able], []
+
+
+def call_at_once(callback: Any) -> None:
+    """Call a watch in the library's own thread, as all that it does is to set a flag: its other thread would have to be woken for that."""
+    callback.func(*callback.args)
+
+
+def warn_if_open(path: str, acl: Sequence[Any]) -> None:
+    """Say so when everybody may change a node below which this client's own are closed."""
+    if any(entry.id.scheme == "world" and entry.perms & _CHANGING for entry in acl):
+        log.warning(
+            "the nodes that sluice creates below %s are closed to others, %s itself is not: others may create nodes in it before sluice "
+            "does; let sluice create a chroot of its own, or close this one (setAcl -R)",
+            path,
+            path,
+        )
+
+
+def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
+    """Add the operations, their paths below `root`."""
+    for op in ops:
+        path = below(root, op.path)
+        match op:
+            case Create():
+                transaction.create(path, op.data, ephemeral=op.ephemeral, sequence=op.sequential)
+            case Write():
+                transaction.set_data(path, op.data, op.version)
+            case Delete():
+                transaction.delete(path, op.version)
+            case Check():
+                transaction.check(path, op.version)
+
+
+def result_of(op: Op, result: Any, root: str) -> str | int | None:
+    """What an operation returns: the path it created, the version it wrote, or nothing."""
+    match op:
+        case Create():
+            return str(result)[len(root) :]
+        case Write():
+            return int(result.version)
+        case _:
+            return None
+
+
+def stop(client: Any) -> None:
+    """End the session if there is one, and free the client's threads and sockets."""
+    try:
+        client.stop()
+        client.close()
+    except Exception:
+        log.exception("could not stop the ZooKeeper client")

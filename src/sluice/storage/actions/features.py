@@ -1,0 +1,267 @@
+"""Which tables sluice may read and write: table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md).
+
+A table names what its clients must implement, by features or, in old tables, by version numbers that imply features. A
+feature that is named but not in use asks nothing of most clients; `_IN_USE` says how to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
+from ..errors import CorruptLogFile, UnsupportedFeature
+from ..jsontext import loads
+from ..schema.datatypes import StructType, schema_to_json
+from .records import DomainMetadata, Metadata, Protocol
+
+__all__ = [
+    "FEATURE_PREFIX",
+    "SLUICE_FEATURE",
+    "asked_features",
+    "check_asked_features",
+    "check_readable",
+    "check_writable",
+    "deletion_vectors",
+    "downgrade_for_detach",
+    "in_commit_timestamps",
+    "is_managed",
+    "new_protocol",
+    "reader_features",
+    "upgrade_for_attach",
+    "with_features",
+    "writer_features",
+]
+
+# Keeps writers out that do not go through the coordinator; readers need not know it.
+SLUICE_FEATURE: Final = "sluice"
+
+FEATURE_READER_VERSION: Final = 3
+FEATURE_WRITER_VERSION: Final = 7
+
+# What the old version numbers imply, each number on top of the lower ones.
+_LEGACY_READER: Final[Mapping[int, tuple[str, ...]]] = {1: (), 2: ("columnMapping",)}
+_LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
+    1: (),
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+_READABLE: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_WRITABLE: Final = _READABLE | {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "domainMetadata",
+    "inCommitTimestamp",
+    "invariants",
+    "rowTracking",
+    SLUICE_FEATURE,
+}
+
+_Domains = Mapping[str, DomainMetadata] | None
+
+
+def _switched_on(key: str) -> Callable[[Metadata, _Domains], bool]:
+    return lambda metadata, _: metadata.configuration.get(key, "false").lower() == "true"
+
+
+def _on_a_column(prefix: str) -> Callable[[Metadata, _Domains], bool]:
+    return lambda metadata, _: any(key.startswith(prefix) for each in _columns(metadata) for key in each.get("metadata") or {})
+
+
+def _maps_columns(metadata: Metadata, _: _Domains) -> bool:
+    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+
+
+def _is_clustered(_: Metadata, domains: _Domains) -> bool:
+    return domains is None or "delta.clustering" in domains
+
+
+# Features whose demands rest while nothing uses them; a table that names any other unsupported one is refused.
+_IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
+    "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
+    "clustering": _is_clustered,
+    "columnMapping": _maps_columns,
+    "generatedColumns": _on_a_column("delta.generationExpression"),
+    "identityColumns": _on_a_column("delta.identity."),
+}
+
+
+# Properties that need a feature once they are on ("Table Properties" of Delta); `delta.feature.<name>` asks for it by name.
+FEATURE_PREFIX: Final = "delta.feature."
+_ASKED_BY: Final = {
+    "delta.appendOnly": "appendOnly",
+    "delta.columnMapping.mode": "columnMapping",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    DELETION_VECTORS_KEY: "deletionVectors",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableTypeWidening": "typeWidening",
+}
+_CONSTRAINT_PREFIX: Final = "delta.constraints."
+_REQUIRES: Final = {"rowTracking": "domainMetadata"}
+
+
+def reader_features(protocol: Protocol) -> frozenset[str]:
+    """The features a reader must implement, named or implied."""
+    if protocol.min_reader_version >= FEATURE_READER_VERSION:
+        return frozenset(protocol.reader_features or ())
+    return _implied(_LEGACY_READER, protocol.min_reader_version)
+
+
+def writer_features(protocol: Protocol) -> frozenset[str]:
+    """The features a writer must implement, named or implied."""
+    if protocol.min_writer_version >= FEATURE_WRITER_VERSION:
+        return frozenset(protocol.writer_features or ())
+    implied = _implied(_LEGACY_WRITER, protocol.min_writer_version)
+    # A feature of readers and writers needs both numbers.
+    return implied - {"columnMapping"} if protocol.min_reader_version < 2 else implied
+
+
+def check_readable(protocol: Protocol, metadata: Metadata) -> None:
+    """Raise UnsupportedFeature, naming the features, when reading the table needs what sluice lacks."""
+    if protocol.min_reader_version > FEATURE_READER_VERSION:
+        raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
+    # The mode says whether columns are mapped, whatever the protocol lists.
+    mapped = {"columnMapping"} if _maps_columns(metadata, None) else set[str]()
+    if lacking := reader_features(protocol) - _READABLE - {"columnMapping"} | mapped:
+        raise _refusal("read", sorted(lacking))
+
+
+def check_writable(protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata] | None = None) -> None:
+    """Raise UnsupportedFeature, naming the features, when reading or writing the table needs what sluice lacks.
+
+    What a property switches on is needed whether the protocol lists the feature or not.
+    `domains` are the table's metadata domains, which tell whether it is clustered; without them it counts as clustered.
+    """
+    check_readable(protocol, metadata)
+    if protocol.min_writer_version > FEATURE_WRITER_VERSION:
+        raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
+    lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata, domains)}
+    lacking |= _switched_on_by(metadata.configuration) - _WRITABLE
+    if lacking:
+        raise _refusal("write", sorted(lacking))
+
+
+def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = None) -> Protocol:
+    """The protocol of a new table of this schema and these properties.
+
+    Reader version 1 unless a type needs a reader feature, so that every Delta reader can read the table.
+    """
+    features = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE, *asked_features(configuration or {})}
+    if "timestamp_ntz" in _nodes(loads(schema_to_json(schema).encode())):
+        features.add("timestampNtz")
+    return with_features(Protocol(1, FEATURE_WRITER_VERSION, None, ()), features)
+
+
+def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
+    """The features that properties need, by what they switch on or by name (`delta.feature.<name>`), and what those require."""
+    asked = _switched_on_by(configuration)
+    asked |= {key[len(FEATURE_PREFIX) :] for key in configuration if key.startswith(FEATURE_PREFIX)}
+    return frozenset(asked | {_REQUIRES[name] for name in asked if name in _REQUIRES})
+
+
+def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
+    """The features that properties use."""
+    used = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    return used | {"checkConstraints"} if any(key.lower().startswith(_CONSTRAINT_PREFIX) for key in configuration) else used
+
+
+def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
+    """The protocol with these features too, by name; what version numbers implied is named now."""
+    readers = reader_features(protocol) | _READABLE.intersection(features)
+    writers = writer_features(protocol) | readers | frozenset(features)
+    named = bool(readers) or protocol.min_reader_version >= FEATURE_READER_VERSION
+    return replace(
+        protocol,
+        min_reader_version=FEATURE_READER_VERSION if named else protocol.min_reader_version,
+        min_writer_version=FEATURE_WRITER_VERSION,
+        reader_features=tuple(sorted(readers)) if named else None,
+        writer_features=tuple(sorted(writers)),
+    )
+
+
+def check_asked_features(configuration: Mapping[str, str]) -> None:
+    """Raise UnsupportedFeature, naming the features, when properties ask for what sluice lacks."""
+    if lacking := asked_features(configuration) - _WRITABLE:
+        raise UnsupportedFeature(
+            f"the properties ask for {', '.join(sorted(lacking))}, which sluice does not support; leave them out, or make the table "
+            "with an engine that does",
+            features=sorted(lacking),
+            access="write",
+        )
+
+
+def upgrade_for_attach(protocol: Protocol, configuration: Mapping[str, str]) -> Protocol:
+    """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now.
+
+    So is what the table's properties ask of writers (change data, constraints, append-only), should the protocol lack it. What they
+    would ask of readers stays out, and so do row ids, which the rows that are there do not have.
+    """
+    asked = (_switched_on_by(configuration) & _WRITABLE) - _READABLE - {"rowTracking"}
+    return with_features(protocol, {"inCommitTimestamp", SLUICE_FEATURE, *asked})
+
+
+def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> Protocol:
+    """The protocol without sluice's own feature, and without the writer features in `also`."""
+    kept = writer_features(protocol) - {SLUICE_FEATURE, *also}
+    return replace(protocol, writer_features=tuple(sorted(kept)))
+
+
+def is_managed(protocol: Protocol) -> bool:
+    """Whether the table is sluice's to write, and nobody else's."""
+    return SLUICE_FEATURE in writer_features(protocol)
+
+
+def in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether the commits of the table carry their own time: the property says so, and the protocol lists the feature."""
+    return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata, None)
+
+
+def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether new deletion vectors may be written; those that are there are applied in any case."""
+    named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
+    return named and _switched_on(DELETION_VECTORS_KEY)(metadata, None)
+
+
+def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[str]:
+    return frozenset(name for since, names in legacy.items() if since <= version for name in names)
+
+
+def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
+    verb = {"read": "reading", "write": "writing"}[access]
+    versions = all(" version " in each for each in features)
+    remedy = "a newer sluice may" if versions else "or drop the table feature there first"
+    return UnsupportedFeature(
+        f"{verb} this table needs {', '.join(features)}, which sluice does not support; use an engine that does, {remedy}",
+        features=features,
+        access=access,
+    )
+
+
+def _columns(metadata: Metadata) -> Iterator[dict[str, Any]]:
+    """The fields of the schema, nested ones too, as JSON."""
+    try:
+        schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
+    except ValueError as cause:
+        raise CorruptLogFile(
+            f"the schema in the newest metaData action is no JSON: {cause}; ask the engine that wrote it", reason=str(cause)
+        ) from cause
+    for node in _nodes(schema):
+        if isinstance(node, dict) and node.get("type") == "struct":
+            yield from node.get("fields") or []
+
+
+def _nodes(kind: Any) -> Iterator[Any]:
+    """A type and all types inside it."""
+    yield kind
+    if isinstance(kind, dict):
+        fields = [each.get("type") for each in kind.get("fields") or []]
+        for inner in [*fields, *(kind.get(name) for name in ("elementType", "keyType", "valueType"))]:
+            yield from _nodes(inner)

@@ -1,0 +1,322 @@
+"""Files of a table as rows of Arrow tables: made from records, turned back into them, and replaced by key.
+
+A snapshot may hold a million files, so nothing here makes a Python object for a row unless it is asked for that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, reduce
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..dataclass import dataclass
+from ..jsontext import dumps, loads
+from .records import AddFile, DeletionVector, FileKey, RemoveFile
+
+__all__ = [
+    "FILES_SCHEMA",
+    "TOMBSTONES_SCHEMA",
+    "Deferred",
+    "LayeredTable",
+    "add_rows",
+    "adds_of",
+    "nulls",
+    "picked",
+    "remove_rows",
+    "removes_of",
+    "rows_at",
+    "without",
+]
+
+TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
+VECTOR: Final = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline_dv", pa.string()),
+        ("offset", pa.int32()),
+        ("size_in_bytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+# The fields of AddFile, in its order; `extra_json` is its `extra` as a JSON text, null when empty.
+FILES_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("data_change", pa.bool_()),
+        ("stats", pa.string()),
+        ("tags", TEXT_MAP),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("clustering_provider", pa.string()),
+        ("extra_json", pa.string()),
+    ]
+)
+
+# The fields of RemoveFile but `stats` and `tags`, which checkpoints do not keep for removed files.
+TOMBSTONES_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("data_change", pa.bool_()),
+        ("deletion_timestamp", pa.int64()),
+        ("extended_file_metadata", pa.bool_()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("extra_json", pa.string()),
+    ]
+)
+
+# Tables are kept in chunks of at most this many rows: a change rewrites only the chunks it touches.
+_CHUNK_ROWS_MAX: Final = 16_384
+# Changes are merged at once when there are more than this, so that copying them for the next version stays cheap.
+_PENDING_MAX: Final = 16_384
+
+_FEW: Final = 2
+
+# Checkpoints come in row groups of about this size.
+_SHARED_NULLS: Final = 131_072
+
+# What a key, and a change as a record, take about.
+_KEY_BYTES: Final = 250
+_RECORD_BYTES: Final = 1500
+
+_Row = TypeVar("_Row", AddFile, RemoveFile)
+
+
+def add_rows(adds: Sequence[AddFile]) -> pa.Table:
+    """A row for each add."""
+    return _rows(adds, FILES_SCHEMA)
+
+
+def remove_rows(removes: Sequence[RemoveFile]) -> pa.Table:
+    """A row for each remove."""
+    return _rows(removes, TOMBSTONES_SCHEMA)
+
+
+def adds_of(table: pa.Table) -> Iterator[AddFile]:
+    """The record of each row of a table in FILES_SCHEMA."""
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            row["partition_values"] = row["partition_values"] or ()  # null in checkpoints of some writers
+            yield AddFile(**_values(row))
+
+
+def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
+    """The record of each row of a table in TOMBSTONES_SCHEMA."""
+    for batch in table.to_batches(max_chunksize=4096):
+        for row in batch.to_pylist():
+            yield RemoveFile(**_values(row))
+
+
+def picked(table: pa.Table, mask: pa.BooleanArray) -> pa.Table:
+    """The rows of `table` where the mask, which has no nulls, is true; mostly all of them are, or none."""
+    if mask.true_count == len(mask):
+        return table
+    return table.filter(mask) if mask.true_count else table.slice(0, 0)
+
+
+def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    """The rows at these places, each given once, in their order.
+
+    `Table.take` would join the whole table into one piece first, and fails where its texts are larger than 2 GiB.
+    """
+    bits = bytearray(table.num_rows // 8 + 1)
+    for place in places:
+        bits[place >> 3] |= 1 << (place & 7)
+    kept = picked(table, pa.Array.from_buffers(pa.bool_(), table.num_rows, [None, pa.py_buffer(bits)]))
+    ordered = sorted(places)
+    return (
+        kept if ordered == list(places) else kept.take(pc.index_in(pa.array(places, pa.int64()), value_set=pa.array(ordered, pa.int64())))
+    )
+
+
+def nulls(length: int, kind: pa.DataType) -> pa.Array:
+    """An array of nulls; those of one type share their memory, for whole columns of a snapshot are often null."""
+    return _nulls(kind).slice(0, length) if length <= _SHARED_NULLS else pa.nulls(length, kind)
+
+
+@cache
+def _nulls(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_SHARED_NULLS, kind)
+
+
+def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
+    """The batches of `table` less the rows with one of `keys`; batches that hold none of them are passed on as they are."""
+    batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_CHUNK_ROWS_MAX)
+    if not keys:
+        return batches
+    paths = list({path for path, _ in keys})
+    of_whole_files = [path for path, vector in keys if not vector]
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.column("deletion_vector").null_count == batch.num_rows:
+            gone = _is_any(batch.column("path"), of_whole_files)
+        else:
+            # First by path alone, vectorised; only the few rows found are then compared with their deletion vectors.
+            gone = _with_keys(batch, pc.indices_nonzero(_is_any(batch.column("path"), paths)), keys)
+        if gone.true_count:
+            batch = batch.filter(pc.invert(gone))
+        if batch.num_rows:
+            kept.append(batch)
+    return kept
+
+
+def _is_any(texts: pa.StringArray, wanted: Sequence[str]) -> pa.BooleanArray:
+    """Which of the texts is wanted. A comparison with one text takes a third of what hashing all of them takes."""
+    if 0 < len(wanted) <= _FEW:
+        return reduce(pc.or_, (pc.equal(texts, each) for each in wanted))
+    return pc.is_in(texts, value_set=pa.array(wanted, pa.string()))
+
+
+def _with_keys(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[FileKey]) -> pa.BooleanArray:
+    """Which rows have one of the keys; only the candidates are looked at."""
+    rows = batch.select(["path", "deletion_vector"]).take(candidates).to_pylist()
+    found = [
+        index
+        for index, row in zip(candidates.to_pylist(), rows, strict=True)
+        if (row["path"], "" if row["deletion_vector"] is None else DeletionVector(**row["deletion_vector"]).unique_id) in keys
+    ]
+    return pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=pa.array(found, pa.int64()))
+
+
+class Deferred(Protocol):
+    """Rows that are read when somebody looks, once."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows. Raises what reading them raises."""
+        ...
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """What of them is in memory: the bytes of each table, by its identity, for tables share one another."""
+        ...
+
+
+# Keys, and the rows that stand for them now.
+_Sealed: TypeAlias = "tuple[Collection[FileKey], pa.Table]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """A table, and changes to it in their order: the `sealed` ones, and then the `pending` ones."""
+
+    base: pa.Table | Deferred
+    sealed: tuple[_Sealed, ...]
+    pending: Mapping[FileKey, Any]
+
+
+class LayeredTable(Generic[_Row]):
+    """An immutable table of files plus changes by key; it is read, and the changes are merged in, when somebody looks.
+
+    Applying changes costs what the changes cost, not what the table does. A change is the row that now stands for the
+    key, or None when there is none (any more).
+    """
+
+    def __init__(self, base: pa.Table | Deferred, make: Callable[[Sequence[_Row]], pa.Table]):
+        # One attribute for all, so that a thread sees either the layers before merging or the table after it.
+        self._layers: _Layers = _Layers(base, (), {})
+        self._make: Callable[[Sequence[_Row]], pa.Table] = make
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, read and merged at the first look."""
+        layers: _Layers = self._layers
+        rows: pa.Table = layers.base if isinstance(layers.base, pa.Table) else layers.base.table
+        rows = reduce(_merged, (*layers.sealed, *self._sealed(layers.pending)), rows)
+        if rows is not layers.base:
+            self._layers = _Layers(rows, (), {})
+        return rows
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """What of it is in memory: the bytes of each table, by its identity."""
+        layers: _Layers = self._layers
+        base = {id(layers.base): layers.base.nbytes} if isinstance(layers.base, pa.Table) else layers.base.held
+        sealed = {id(rows): rows.nbytes + len(keys) * _KEY_BYTES for keys, rows in layers.sealed}
+        return {**base, **sealed, id(layers.pending): len(layers.pending) * _RECORD_BYTES}
+
+    def apply(self, changes: Mapping[FileKey, _Row | None]) -> LayeredTable[_Row]:
+        """The table after `changes`."""
+        layers: _Layers = replace(self._layers, pending={**self._layers.pending, **changes})
+        many = len(layers.pending) > _PENDING_MAX
+        if many and not isinstance(layers.base, pa.Table):
+            # Nobody looked so far, and perhaps nobody will: the table is not read for this.
+            return self._of(_Layers(layers.base, (*layers.sealed, *self._sealed(layers.pending)), {}))
+        result = self._of(layers)
+        if many:
+            _ = result.table
+        return result
+
+    def on(self, base: LayeredTable[_Row]) -> LayeredTable[_Row]:
+        """The same changes to another table, which may have the first of them already; what was read stays as it is."""
+        return self if isinstance(self._layers.base, pa.Table) else self._of(replace(self._layers, base=base))
+
+    def _of(self, layers: _Layers) -> LayeredTable[_Row]:
+        result = LayeredTable(layers.base, self._make)
+        result._layers = layers
+        return result
+
+    def _sealed(self, changes: Mapping[FileKey, _Row | None]) -> list[_Sealed]:
+        """The changes as one layer; none where there are none."""
+        made = [row for row in changes.values() if row is not None]
+        return [(frozenset(changes), self._make(made))] if changes else []
+
+
+def _merged(table: pa.Table, change: _Sealed) -> pa.Table:
+    keys, rows = change
+    return pa.Table.from_batches(_merge_small([*without(table, keys), *rows.to_batches()]), table.schema)
+
+
+def _merge_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows with fewer batches: neighbours are joined while the earlier one is not much larger."""
+    merged: list[pa.RecordBatch] = []
+    for batch in batches:
+        merged.append(batch)
+        while len(merged) > 1 and _worth_joining(merged[-2].num_rows, merged[-1].num_rows):
+            merged[-2:] = [pa.concat_batches(merged[-2:])]
+    return merged
+
+
+def _worth_joining(earlier: int, later: int) -> bool:
+    return earlier <= 2 * later and earlier + later <= _CHUNK_ROWS_MAX
+
+
+def _rows(records: Sequence[AddFile] | Sequence[RemoveFile], schema: pa.Schema) -> pa.Table:
+    return pa.table({name: _column(records, name, schema.field(name).type) for name in schema.names}, schema=schema)
+
+
+def _column(records: Sequence[AddFile] | Sequence[RemoveFile], name: str, kind: pa.DataType) -> pa.Array:
+    if name == "extra_json":
+        extras = [dumps(each.extra).decode() if each.extra else None for each in records]
+        return pa.array(extras, kind) if any(extras) else nulls(len(extras), kind)
+    values: list[Any] = [getattr(each, name) for each in records]
+    if values.count(None) == len(values):
+        return nulls(len(values), kind)
+    if name == "deletion_vector":
+        values = [None if value is None else {part: getattr(value, part) for part in VECTOR.names} for value in values]
+    elif pa.types.is_map(kind):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, kind)
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    for name in ("partition_values", "tags"):
+        if row.get(name) is not None:
+            row[name] = dict(row[name])
+    vector, extra = row["deletion_vector"], row.pop("extra_json")
+    if vector is not None:
+        row["deletion_vector"] = DeletionVector(**vector)
+    row["extra"] = {} if extra is None else loads(extra.encode())
+    return row

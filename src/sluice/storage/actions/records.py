@@ -1,0 +1,240 @@
+"""The actions of the Delta protocol as records ("Actions" in PROTOCOL.md).
+
+Names are the protocol's in snake case. Times are milliseconds since the epoch, sizes bytes. `extra` keeps the fields this
+version of sluice does not know, so that a record read and written again loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, TypeAlias, TypeVar
+
+from ..dataclass import dataclass
+
+__all__ = [
+    "Action",
+    "AddCDCFile",
+    "AddFile",
+    "CheckpointMetadata",
+    "CommitInfo",
+    "DeletionVector",
+    "DomainMetadata",
+    "FileKey",
+    "Metadata",
+    "Protocol",
+    "RemoveFile",
+    "Sidecar",
+    "Txn",
+    "UnknownAction",
+]
+
+_T = TypeVar("_T")
+
+Extra: TypeAlias = Mapping[str, Any]
+FileKey: TypeAlias = tuple[str, str]  # path, unique id of the deletion vector ("" without): what reconciliation goes by
+
+
+def _none() -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """Where the deleted rows of a file are listed; `storage_type` is "u" (relative), "p" (absolute path) or "i" (inline)."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def unique_id(self) -> str:
+        """What tells this vector from others of the same file."""
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddFile:
+    """A file that belongs to the table from this version on; `path` is a URI, relative to the table's root or absolute."""
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    tags: Mapping[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+    extra: Extra = field(default_factory=_none)
+
+    @property
+    def key(self) -> FileKey:
+        """What a later add or remove of the same logical file has in common with this one."""
+        return self.path, "" if self.deletion_vector is None else self.deletion_vector.unique_id
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A file that no longer belongs to the table; kept as a tombstone until its retention is over."""
+
+    path: str
+    data_change: bool
+    deletion_timestamp: int | None = None
+    extended_file_metadata: bool | None = None
+    partition_values: Mapping[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: Mapping[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    extra: Extra = field(default_factory=_none)
+
+    @property
+    def key(self) -> FileKey:
+        """What the add of the same logical file has in common with this one."""
+        return self.path, "" if self.deletion_vector is None else self.deletion_vector.unique_id
+
+
+@dataclass(frozen=True, slots=True)
+class AddCDCFile:
+    """A file of row changes, read by change data feed instead of the version's data files."""
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    size: int
+    data_change: bool = False
+    tags: Mapping[str, str | None] | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The table's schema (as JSON; "" for a table that has none yet), partitioning and properties."""
+
+    id: str
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    name: str | None = None
+    description: str | None = None
+    format_provider: str = "parquet"
+    format_options: Mapping[str, str] = field(default_factory=_none)
+    created_time: int | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a client must implement: versions, and from reader 3 / writer 7 on the names of features."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """How far an application has come, in numbers only the application understands."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainMetadata:
+    """The configuration of a named domain; `removed` makes it a tombstone."""
+
+    domain: str
+    configuration: str
+    removed: bool
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """Who made a commit, how and when: free-form, kept as it is."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def operation(self) -> str | None:
+        """The operation's name (WRITE, DELETE, ...), where it is given."""
+        return self._typed("operation", str)
+
+    @property
+    def is_blind_append(self) -> bool | None:
+        """Whether the commit only added files and read none; None where the writer does not say."""
+        return self._typed("isBlindAppend", bool)
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """The commit's own time in ms since the epoch, where in-commit timestamps are on."""
+        return self._typed("inCommitTimestamp", int)
+
+    @property
+    def timestamp(self) -> int | None:
+        """The writer's clock in ms since the epoch when it made the commit."""
+        return self._typed("timestamp", int)
+
+    @property
+    def txn_id(self) -> str | None:
+        """The writer's unique id of the transaction."""
+        return self._typed("txnId", str)
+
+    def _typed(self, name: str, kind: type[_T]) -> _T | None:
+        value = self.fields.get(name)
+        return value if type(value) is kind else None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """The version of a V2 checkpoint; found only there."""
+
+    version: int
+    tags: Mapping[str, str | None] | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A file below `_delta_log/_sidecars/` that holds adds and removes of a V2 checkpoint; found only there."""
+
+    path: str
+    size_in_bytes: int
+    modification_time: int
+    tags: Mapping[str, str | None] | None = None
+    extra: Extra = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAction:
+    """An action this version of sluice does not know: readers ignore it, nobody loses it."""
+
+    name: str
+    body: Any
+
+
+Action: TypeAlias = (
+    AddFile
+    | RemoveFile
+    | AddCDCFile
+    | Metadata
+    | Protocol
+    | Txn
+    | DomainMetadata
+    | CommitInfo
+    | CheckpointMetadata
+    | Sidecar
+    | UnknownAction
+)

@@ -1,0 +1,71 @@
+"""Row tracking: which tables number their rows, and how far they have come ("Row Tracking" in PROTOCOL.md).
+
+A table that names the feature wants a base row id for every file, whether or not it has row tracking enabled; the highest
+id given so far stands in a metadata domain. Enabling it adds two column names: where a file that rows are copied to keeps
+the ids they had.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..constants import LONG_MAX
+from ..errors import CorruptLogFile
+from ..jsontext import dumps, loads
+from .features import writer_features
+from .records import DomainMetadata, Metadata, Protocol
+
+__all__ = [
+    "ROW_TRACKING_DOMAIN",
+    "ROW_TRACKING_KEY",
+    "first_domain",
+    "materialized_columns",
+    "row_id_high_water_mark",
+    "tracks_rows",
+]
+
+ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
+ROW_TRACKING_KEY: Final = "delta.enableRowTracking"
+_SUSPENDED_KEY: Final = "delta.rowTrackingSuspended"
+_MARK: Final = "rowIdHighWaterMark"
+
+
+def tracks_rows(metadata: Metadata, protocol: Protocol) -> bool:
+    """Whether every new file needs row ids: the table names the feature, and it is not suspended."""
+    return "rowTracking" in writer_features(protocol) and metadata.configuration.get(_SUSPENDED_KEY, "false").lower() != "true"
+
+
+def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Metadata, protocol: Protocol) -> int | None:
+    """The highest row id given so far, -1 when none is; None when the table does not track rows. Raises CorruptLogFile."""
+    if not tracks_rows(metadata, protocol):
+        return None
+    domain = domains.get(ROW_TRACKING_DOMAIN)
+    if domain is None:
+        return -1
+    try:
+        parsed: Any = loads(domain.configuration.encode())
+    except ValueError:
+        parsed = None
+    mark = parsed.get(_MARK) if isinstance(parsed, dict) else None
+    if type(mark) is not int or not -1 <= mark <= LONG_MAX:
+        raise CorruptLogFile(
+            f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, and holds no {_MARK}: no row id is known to be free; "
+            "ask the engine that wrote it",
+            domain=ROW_TRACKING_DOMAIN,
+        )
+    return mark
+
+
+def first_domain() -> DomainMetadata:
+    """The domain of a new table: no row id is given yet."""
+    return DomainMetadata(ROW_TRACKING_DOMAIN, dumps({_MARK: -1}).decode(), removed=False)
+
+
+def materialized_columns() -> dict[str, str]:
+    """The properties that name the columns for ids and commit versions of copied rows, which no other column can have."""
+    return {
+        "delta.rowTracking.materializedRowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
+        "delta.rowTracking.materializedRowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
+    }

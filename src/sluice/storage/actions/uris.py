@@ -1,0 +1,127 @@
+"""Which object an action's `path` names: a URI, percent-encoded, relative to the table's root or absolute ("Add File" in PROTOCOL.md).
+
+Writers spell the absolute URI of one file in several ways, and all of them are that file:
+
+=====================================================  ==============================
+spelt                                                  means
+=====================================================  ==============================
+``file:/a/t/x``, ``file:///a/t/x``                     ``file:///a/t/x``
+``s3a://b/t/x``, ``s3n://b/t/x``, ``s3://b/t/x``       ``s3://b/t/x``
+``/a/t/x``                                             that path in the table's own store
+=====================================================  ==============================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+from ..errors import UnsupportedFeature
+from ..schema.partitions import uri_to_path
+from ..stores.objects import ObjectStore, ReachesElsewhere
+
+__all__ = ["absolute", "key_inside", "object_at", "spellings"]
+
+# A scheme and a slash; a colon alone may be part of a relative path.
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
+_SPELLED: Final = {"file": ("", "file:", "file://"), "s3": ("s3:", "s3a:", "s3n:")}
+
+
+def absolute(location: str, uri: str) -> str | None:
+    """The location of the file that an absolute `path` names, spelt as `location.normalise` does; None for a relative path.
+
+    `location` is the normalised location of the table.
+    """
+    if _is_relative(uri):
+        return None
+    match = _SCHEME.match(uri)
+    if match is None and not uri.startswith("/"):
+        return None
+    own = location.partition(":")[0]
+    if match is None:
+        return _in_store(location, own, unquote(uri, errors="strict"))
+    scheme = match[1].lower()
+    scheme, rest = _ALIASES.get(scheme, scheme), unquote(uri[match.end() :], errors="strict")
+    if scheme == "file":
+        return _local(location, rest.removeprefix("//localhost").removeprefix("//"))
+    if scheme == own and not rest.startswith("//"):
+        return _in_store(location, own, rest)
+    return f"{scheme}:{rest}"
+
+
+def _is_relative(uri: str) -> bool:
+    """Whether a path is surely relative, as nearly all are."""
+    return ":/" not in uri and not uri.startswith("/")
+
+
+def _in_store(location: str, scheme: str, path: str) -> str:
+    """A path without its bucket, or the like, is in the table's own: that is how a URI is resolved against another."""
+    if scheme == "file":
+        return _local(location, path)
+    authority = location.removeprefix(f"{scheme}://").partition("/")[0]
+    return f"{scheme}://{authority}{path}"
+
+
+def _local(location: str, path: str) -> str:
+    path = os.path.normpath(path)
+    if f"file://{path}".startswith(location + "/"):
+        return f"file://{path}"
+    folder, _, name = path.rpartition("/")
+    return f"file://{_resolved(folder or '/').rstrip('/')}/{name}"
+
+
+@lru_cache(maxsize=1024)
+def _resolved(folder: str) -> str:
+    # Locations have symbolic links resolved, so that one table has one location.
+    return os.path.realpath(folder)
+
+
+def key_inside(location: str, uri: str) -> str | None:
+    """The key of the object behind the `path` of an action in the table at `location`; None when an absolute one lies outside."""
+    found = absolute(location, uri)
+    if found is None:
+        return uri_to_path(uri)
+    root = location + "/"
+    return found[len(root) :] if found.startswith(root) else None
+
+
+def spellings(uri: str) -> tuple[str, ...]:
+    """The other ways to spell an absolute `path`; none for a relative one."""
+    if _is_relative(uri):
+        return ()
+    match = _SCHEME.match(uri)
+    if match is None and not uri.startswith("/"):
+        return ()
+    scheme = "file" if match is None else match[1].lower()
+    rest = uri if match is None else uri[match.end() :]
+    if scheme == "file":
+        rest = "/" + rest.removeprefix("//localhost/").lstrip("/")
+    prefixes = _SPELLED.get(_ALIASES.get(scheme, scheme), ())
+    return tuple(each for prefix in prefixes if (each := prefix + rest) != uri)
+
+
+def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
+    """The store and the key of the object behind the `path` of an action of the table in `store`.
+
+    An object outside of the table (a shallow clone has the files of the table it was made from) is looked for in a store of the same
+    kind, with the same options: a table in a bucket never opens a file of its reader's disk. Raises UnsupportedFeature for another kind.
+    """
+    found = absolute(store.location, uri)
+    if found is None:
+        return store, uri_to_path(uri)
+    root = store.location + "/"
+    if found.startswith(root):
+        return store, found[len(root) :]
+    if isinstance(store, ReachesElsewhere) and (place := store.elsewhere(found)) is not None:
+        return place
+    raise UnsupportedFeature(
+        f"{uri!r} lies outside of the table at {store.location}, as the files of a shallow clone do, where sluice does not reach it; "
+        "make a full copy of the table (a deep clone)",
+        features=("absolute paths",),
+        access="read",
+        path=uri,
+    )

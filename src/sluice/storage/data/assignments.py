@@ -1,0 +1,181 @@
+"""New values for rows: the SET of an UPDATE, and what an upsert does to a row it meets.
+
+Expressions are Spark SQL over the row as it was before; all of them are evaluated before any takes effect, so that `a = b, b = a` swaps.
+A result is stored as Spark's ANSI store assignment says: among numbers, among dates and timestamps, and as text, with an error for a value
+that does not fit; never from text to something else. `current_timestamp()`, `current_date()` and the like have one value for the whole
+update, taken when it is parsed, as in Spark: a commit that is tried again writes the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cached_property
+
+import pyarrow as pa
+
+from ..dataclass import dataclass
+from ..errors import InvalidRequest, PredicateError, SchemaMismatch
+from ..expressions import types, values
+from ..expressions.evaluate import check_cast, run
+from ..expressions.nodes import Cast, Column, Node, Value, columns
+from ..expressions.sql import parse
+from ..schema.schema import StructField, StructType, to_arrow
+
+__all__ = ["Assignment", "Assignments"]
+
+_MOMENTS = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`column` becomes the value of `node`, which is `expression` in SQL, cast to `type`."""
+
+    column: StructField
+    expression: str
+    node: Node
+    type: pa.DataType
+
+    def of(self, rows: pa.Table) -> pa.Array:
+        """The new values. Raises PredicateError where a row cannot be evaluated, SchemaMismatch where its value cannot be stored."""
+        name = self.column.name
+        if not rows.num_rows:
+            return pa.array([], self.type)
+        try:
+            found = run(self.node, rows)
+        except PredicateError as error:
+            raise PredicateError(f"column {name!r} cannot be set to {self.expression!r}: {error.message}", column=name) from None
+        stored = self._stored(found)
+        if not self.column.nullable and stored.null_count:
+            raise SchemaMismatch(
+                f"column {name!r} is NOT NULL, and {self.expression!r} is null for {stored.null_count} of {rows.num_rows} rows;"
+                " exclude them with a condition, or give them a value with coalesce",
+                column=name,
+                count=stored.null_count,
+            )
+        return stored
+
+    def _stored(self, found: pa.Array) -> pa.Array:
+        if found.type == self.type:
+            return found
+        if pa.types.is_null(found.type):
+            return pa.nulls(len(found), self.type)
+        try:
+            return run(Cast(Column(("value",), found.type), self.type), pa.table({"value": found}))
+        except PredicateError as error:
+            value = _first_that_fails(found, self.type)
+            raise SchemaMismatch(
+                f"column {self.column.name!r} is {types.name(self.type)}, and {value!r}, a value of {self.expression!r}, does not fit it:"
+                " exclude such rows with a condition, or bring the value into range",
+                column=self.column.name,
+                value=value,
+            ) from error
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """What an update sets; immutable."""
+
+    assignments: tuple[Assignment, ...]
+
+    @classmethod
+    def parse(cls, assignments: Mapping[str, str], schema: StructType, *, now: datetime | None = None) -> Assignments:
+        """The assignments column -> Spark SQL expression over the columns of `schema`; names match whatever their case.
+
+        `now`, a moment with a zone, is what `current_timestamp()` gives (the present by default). Raises InvalidRequest, SchemaMismatch
+        or PredicateError, naming what it is about: nothing to set, an unknown column, a field of a struct, a column set twice, an
+        expression that cannot be evaluated, a type that cannot be stored in the column.
+        """
+        if not isinstance(assignments, Mapping) and assignments is not None:
+            raise InvalidRequest(f"set is {assignments!r}; give a mapping of columns to expressions, such as {{'delay': 'delay + 1'}}")
+        if not assignments:
+            raise InvalidRequest("there is nothing to set: give at least one column with an expression")
+        moment = datetime.now(timezone.utc) if now is None else now
+        found: dict[str, Assignment] = {}
+        for key, expression in assignments.items():
+            field = _target(key, schema)
+            if field.name in found:
+                raise InvalidRequest(f"the column {field.name!r} is set twice (case does not count); set it once", column=field.name)
+            found[field.name] = _assignment(field, expression, schema, moment)
+        return cls(tuple(found.values()))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are set, as the schema spells them."""
+        return tuple(each.column.name for each in self.assignments)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The columns whose old values have a part in the new ones."""
+        return frozenset(path[0] for each in self.assignments for path in columns(each.node))
+
+    def apply(self, rows: pa.Table) -> pa.Table:
+        """The rows, which have all columns that are set or read under the schema's names and types, with the new values.
+
+        Raises PredicateError where a row cannot be evaluated, SchemaMismatch where a value does not fit its column or is null and may not.
+        """
+        values = [(each.column.name, each.type, each.of(rows)) for each in self.assignments]
+        for name, kind, column in values:
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, rows.schema.field(index).with_type(kind), column)
+        return rows
+
+
+def _target(key: str, schema: StructType) -> StructField:
+    """The column a key of the mapping names, with or without backquotes."""
+    bare = key[1:-1].replace("``", "`") if len(key) > 1 and key.startswith("`") and key.endswith("`") else key
+    field = schema.get(bare)
+    if field is not None and not (field.name != bare and sum(name.lower() == bare.lower() for name in schema.names) > 1):
+        return field
+    top, dot, _ = key.partition(".")
+    outer = schema.get(top.strip("`"))
+    if dot and outer is not None:
+        raise InvalidRequest(
+            f"{key!r} is a field inside of column {outer.name!r}, and only whole columns can be set", column=outer.name, field=key
+        )
+    raise InvalidRequest(f"there is no column {key!r} to set; the columns are {', '.join(schema.names)}", column=key)
+
+
+def _assignment(field: StructField, expression: str, schema: StructType, now: datetime) -> Assignment:
+    if not isinstance(expression, str):
+        raise InvalidRequest(
+            f'column {field.name!r} is set to {expression!r}, which is no SQL text: write a string as "\'text\'", a number as "1"',
+            column=field.name,
+        )
+    try:
+        node = parse(expression, to_arrow(schema), noun="expression", now=now)
+    except PredicateError as error:
+        raise PredicateError(f"column {field.name!r} cannot be set: {error.message}", **{**error.details, "column": field.name}) from None
+    target = to_arrow(schema).field(field.name).type
+    _require_storable(field.name, expression, node.type, target)
+    return Assignment(field, expression, node, target)
+
+
+def _require_storable(name: str, expression: str, source: pa.DataType, target: pa.DataType) -> None:
+    """Raise SchemaMismatch unless ANSI store assignment lets a `source` into a column that is a `target`, and sluice can cast it."""
+    if source == target or pa.types.is_null(source):
+        return
+    among_numbers = types.is_numeric(source) and types.is_numeric(target)
+    among_moments = source in _MOMENTS and target in _MOMENTS
+    if among_numbers or among_moments or (types.is_atomic(source) and pa.types.is_string(target)):
+        try:
+            check_cast(source, target)
+        except PredicateError as error:
+            raise SchemaMismatch(f"column {name!r} cannot be set to {expression!r}: {error.message}", column=name) from None
+        return
+    remedy = f"write it as one, or CAST({expression} AS {types.name(target)})" if types.is_atomic(target) else "set it to a column like it"
+    raise SchemaMismatch(
+        f"column {name!r} is {types.name(target)}, and {expression!r} is {types.name(source)}, which is not stored there unasked: {remedy}",
+        column=name,
+    )
+
+
+def _first_that_fails(found: pa.Array, target: pa.DataType) -> Value:
+    """The first value that cannot be cast."""
+    for candidate in found.drop_null().to_pylist():
+        value: Value = candidate
+        try:
+            values.convert(value, target)
+        except PredicateError:
+            return value
+    return None

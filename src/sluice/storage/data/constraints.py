@@ -1,0 +1,128 @@
+"""CHECK constraints and column invariants, enforced on the rows that are written.
+
+Both must be TRUE for every row: null is a violation too. NOT NULL is checked with the schema (`schema.conform`). A constraint that sluice
+cannot evaluate exactly as Spark would makes the table one that sluice does not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..actions import Metadata
+from ..dataclass import dataclass
+from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
+from ..pruning.predicate import Predicate
+from ..schema.schema import ArrayType, DataType, MapType, StructType
+
+__all__ = ["Constraint", "Constraints"]
+
+_CHECK_PREFIX = "delta.constraints."
+_INVARIANTS_KEY = "delta.invariants"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A named condition; `expression` is the SQL as the table's metadata has it."""
+
+    name: str
+    expression: str
+    predicate: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """All constraints of a table."""
+
+    constraints: tuple[Constraint, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, metadata: Metadata) -> Constraints:
+        """The constraints in the table's metadata. Raises UnsupportedFeature, with the reason, for one that cannot be evaluated."""
+        found = [*_checks(metadata), *_invariants(schema, "")]
+        return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
+
+    def check(self, table: pa.Table) -> None:
+        """Raise ConstraintViolated, naming the constraint and the first row that breaks it, unless all rows satisfy all of them."""
+        for constraint in self.constraints:
+            try:
+                broken = pc.invert(pc.fill_null(constraint.predicate.mask(table), False))
+            except PredicateError as error:
+                raise ConstraintViolated(
+                    f"the constraint {constraint.name} ({constraint.expression}) cannot be evaluated for every row: {error.message}",
+                    constraint=constraint.name,
+                    expression=constraint.expression,
+                ) from error
+            if row := pc.index(broken, True).as_py() + 1:
+                raise _violation(constraint, table, row - 1, pc.sum(broken).as_py())
+
+
+def _violation(constraint: Constraint, table: pa.Table, row: int, count: int) -> ConstraintViolated:
+    names = sorted(constraint.predicate.columns)
+    by_name = {name.lower(): index for index, name in enumerate(table.column_names)}
+    values = {name: table.column(by_name[name.lower()])[row].as_py() for name in names}
+    shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+    return ConstraintViolated(
+        f"row {row} breaks the constraint {constraint.name} ({constraint.expression}): {shown or 'it is never true'};"
+        f" {count} of {table.num_rows} rows break it; correct or leave out those rows",
+        constraint=constraint.name,
+        expression=constraint.expression,
+        row=row,
+        values=values,
+        count=count,
+    )
+
+
+def _constraint(name: str, expression: str, schema: StructType) -> Constraint:
+    try:
+        return Constraint(name, expression, Predicate.parse(expression, schema))
+    except PredicateError as error:
+        raise UnsupportedFeature(
+            f"sluice cannot enforce the constraint {name} ({expression}), so it does not write this table: {error.message};"
+            " drop the constraint or write with Spark",
+            features=("checkConstraints",) if not name.startswith("invariant") else ("invariants",),
+            access="write",
+            constraint=name,
+            expression=expression,
+        ) from error
+
+
+def _checks(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    for key, expression in sorted(metadata.configuration.items()):
+        if key.lower().startswith(_CHECK_PREFIX):
+            yield key[len(_CHECK_PREFIX) :], expression
+
+
+def _invariants(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                here = f"{path}.{field.name}" if path else field.name
+                if _INVARIANTS_KEY in field.metadata:
+                    yield f"invariant of {here}", _expression(here, field.metadata[_INVARIANTS_KEY])
+                yield from _invariants(field.type, here)
+        case ArrayType():
+            yield from _invariants(kind.element_type, f"{path}.element")
+        case MapType():
+            yield from _invariants(kind.key_type, f"{path}.key")
+            yield from _invariants(kind.value_type, f"{path}.value")
+
+
+def _expression(column: str, text: Any) -> str:
+    """The SQL in `{"expression": {"expression": "x > 3"}}`."""
+    try:
+        expression = orjson.loads(text)["expression"]["expression"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        expression = None
+    if not isinstance(expression, str):
+        raise UnsupportedFeature(
+            f"the invariant of column {column} is {text!r}, and not an SQL expression as Delta defines them: write with Spark",
+            features=("invariants",),
+            access="write",
+            column=column,
+        )
+    return expression

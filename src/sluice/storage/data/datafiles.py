@@ -1,0 +1,189 @@
+"""Data files: rows become Parquet files of a table, and come back from them.
+
+Names carry the transaction's id, so that what a dead writer left behind can be told from what is in use. A failed write
+leaves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from ..actions import AddFile
+from ..errors import InvalidRequest, SluiceError
+from ..schema.conform import conform
+from ..schema.datatypes import StructType
+from ..stores.objects import ObjectStore
+from .file_writer import FileFormat, OpenFile
+from .partition_split import PartitionKey, split
+from .scan import iter_files, read_files
+from .statistics import INDEXED_COLUMNS_DEFAULT
+
+__all__ = ["TARGET_FILE_BYTES", "iter_files", "read_files", "write_files"]
+
+TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
+MAX_OPEN_PARTITIONS: Final = 512
+
+# Rows are split by partition in pieces of this size; smaller ones are gathered first.
+_PIECE_BYTES: Final = 32 * 1024 * 1024
+# What may wait in memory over all partitions before the largest becomes a row group.
+_PENDING_BYTES: Final = 128 * 1024 * 1024
+# Uploads that are open at once; each holds buffers of its own.
+_STREAMS: Final = 32
+_CLOSING_THREADS: Final = 4
+_LABEL: Final = re.compile(r"[A-Za-z0-9_.-]*")
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+Check: TypeAlias = Callable[[pa.Table], None]
+
+
+def write_files(
+    store: ObjectStore,
+    batches: Iterable[Rows],
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    transaction_id: str,
+    label: str = "",
+    target_file_bytes: int = TARGET_FILE_BYTES,
+    compression: str = "zstd",
+    check: Check | None = None,
+    max_open_partitions: int = MAX_OPEN_PARTITIONS,
+    indexed_columns: int = INDEXED_COLUMNS_DEFAULT,
+    root: str = "",
+) -> list[AddFile]:
+    """Write rows as data files and return what describes them; no rows make no files.
+
+    Each batch is fitted to the schema (SchemaMismatch) and given to `check` before any of its rows is written. Files end once they have
+    reached `target_file_bytes`. Memory stays bounded however many rows and partitions there are: beyond `max_open_partitions` the
+    partition that has waited longest gets its file. `label` tells several calls under one transaction apart (tasks, attempts).
+    `root` is the folder below the table's that the partitions' folders are in, "" or ending in "/". When this raises, the files it
+    wrote are gone again.
+    """
+    if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
+        raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
+    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root)
+    files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
+    try:
+        for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):
+            for partition, part in split(rows, schema, layout.partition_columns):
+                files.add(partition, part, nbytes * part.num_rows // rows.num_rows)
+        return files.close()
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _fitted(batches: Iterable[Rows], schema: StructType, check: Check | None) -> Iterator[pa.Table]:
+    for batch in batches:
+        if batch.num_rows:
+            rows = conform(batch, schema)
+            if check is not None:
+                check(rows)
+            yield rows
+        else:
+            conform(batch, schema)
+
+
+def _pieces(tables: Iterable[pa.Table], piece_bytes: int) -> Iterator[tuple[pa.Table, int]]:
+    """The same rows in pieces of about that size, each with its size."""
+    gathered: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        nbytes = table.nbytes
+        if gathered and size + nbytes > piece_bytes:
+            yield pa.concat_tables(gathered), size
+            gathered, size = [], 0
+        if nbytes > piece_bytes:
+            step = max(1, table.num_rows * piece_bytes // nbytes)
+            for start in range(0, table.num_rows, step):
+                piece = table.slice(start, step)
+                yield piece, nbytes * piece.num_rows // table.num_rows
+        else:
+            gathered.append(table)
+            size += nbytes
+    if gathered:
+        yield gathered[0] if len(gathered) == 1 else pa.concat_tables(gathered), size
+
+
+class _Files:
+    """The files of one write: those that are open, by partition, least recently used first, and those that are done."""
+
+    def __init__(self, store: ObjectStore, layout: FileFormat, tag: str, max_open: int) -> None:
+        self._store = store
+        self._format = layout
+        self._tag = tag
+        self._max_open = max_open
+        self._open: dict[PartitionKey, OpenFile] = {}
+        self._started: list[OpenFile] = []
+        self._done: dict[str, AddFile] = {}
+        self._pending_bytes = 0
+
+    def add(self, partition: PartitionKey, rows: pa.Table, nbytes: int) -> None:
+        file = self._open.pop(partition, None)
+        if file is None:
+            while len(self._open) >= self._max_open:
+                self._close(next(iter(self._open)))
+            file = self._start(partition)
+        self._open[partition] = file
+        file.add(rows, nbytes)
+        self._pending_bytes += nbytes
+        if file.pending_bytes >= self._format.row_group_bytes:
+            self._flush(partition)
+        while self._pending_bytes > _PENDING_BYTES:
+            self._flush(max(self._open, key=lambda each: self._open[each].pending_bytes))
+
+    def close(self) -> list[AddFile]:
+        """Finish every open file; all files in the order they were begun."""
+        files = list(self._open.values())
+        if len(files) == 1:
+            self._finish(files[0])
+        elif files:
+            # Several at once: to an object store, the time is in the waiting.
+            with ThreadPoolExecutor(min(_CLOSING_THREADS, len(files)), thread_name_prefix="sluice-files") as pool:
+                try:
+                    list(pool.map(self._finish, files))
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+        self._open.clear()
+        return [self._done[file.key] for file in self._started]
+
+    def discard(self) -> None:
+        """Leave nothing behind: neither uploads nor files."""
+        for file in self._open.values():
+            file.discard()
+        # What cannot be deleted now is found by the transaction's id later; the error that is on its way matters more.
+        with suppress(SluiceError):
+            for file in self._started:
+                self._store.delete(file.key)
+
+    def _start(self, partition: PartitionKey) -> OpenFile:
+        name = f"part-{len(self._started):05d}-{self._tag}-c000{self._format.suffix}"
+        file = OpenFile(self._store, self._format, partition, name)
+        self._started.append(file)
+        return file
+
+    def _flush(self, partition: PartitionKey) -> None:
+        file = self._open[partition]
+        if not file.is_streaming:
+            streaming = [each for each, other in self._open.items() if other.is_streaming]
+            if len(streaming) >= _STREAMS:
+                self._close(streaming[0])
+        self._pending_bytes -= file.pending_bytes
+        if file.flush() >= self._format.target_file_bytes:
+            self._close(partition)
+
+    def _close(self, partition: PartitionKey) -> None:
+        file = self._open[partition]
+        self._pending_bytes -= file.pending_bytes
+        self._finish(file)
+        del self._open[partition]
+
+    def _finish(self, file: OpenFile) -> None:
+        self._done[file.key] = file.close()

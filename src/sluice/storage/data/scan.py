@@ -1,0 +1,212 @@
+"""Rows read back from data files: only the files, row groups and columns that are asked for, and only rows that are still there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..actions.records import DeletionVector
+from ..dataclass import dataclass
+from ..errors import InvalidRequest
+from ..pruning.partition_maps import partition_texts
+from ..schema.datatypes import PrimitiveType, StructField, StructType
+from ..schema.partitions import decode_column
+from ..schema.schema import to_arrow
+from ..stores.objects import ObjectStore
+from .scan_file import FileReader, Found, Job, OpenFile
+from .vectors import Rows
+
+if TYPE_CHECKING:
+    from ..pruning.predicate import Predicate
+
+__all__ = ["iter_files", "read_files", "read_positions"]
+
+_THREADS: Final = 4
+# Of so many files the partition values are decoded together.
+_JOBS_AT_ONCE: Final = 4096
+_THREAD_NAME: Final = "sluice-scan"
+_NOTHING: Final[Mapping[str, Rows]] = {}
+
+_T = TypeVar("_T")
+
+
+def read_files(
+    store: ObjectStore,
+    files: pa.Table,
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    chosen: bool = False,
+    version: int | None = None,
+) -> pa.Table:
+    """The rows of a snapshot's `files` as one table of exactly `to_arrow` of the asked `columns` (all when None).
+
+    Rows come in the order of the files, and within a file in its order; those that deletion vectors hide do not come. Columns a file
+    lacks are null. `chosen`: all of the files may match the predicate, which was asked already. Raises MissingObject, naming the path
+    and `version`, when a file is gone, and InvalidRequest for an unknown column.
+    """
+    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
+
+    def read(job: Job) -> pa.Table:
+        with closing(scan.reader.open(job)) as opened:
+            return scan.reader.read(job, opened).rows
+
+    with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
+        tables = [table for _, table in ahead]
+    if not scan.reader.output.names:
+        # concat_tables would count no rows.
+        return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
+    return pa.concat_tables(tables) if tables else scan.reader.output.empty_table()
+
+
+def iter_files(
+    store: ObjectStore,
+    files: pa.Table,
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    chosen: bool = False,
+    version: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Like `read_files`, as record batches in bounded memory; a few files are opened ahead."""
+    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
+    with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
+        for job, opened in ahead:
+            with closing(opened):
+                for table in scan.reader.batches(job, opened):
+                    yield from table.to_batches()
+
+
+def read_positions(
+    store: ObjectStore,
+    files: pa.Table,
+    *,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    chosen: bool = False,
+    deleted: Mapping[str, Rows] | None = None,
+    version: int | None = None,
+) -> Iterator[tuple[int, pa.Table, pa.Array]]:
+    """File by file, in the order of `files`: its row in `files`, the rows `read_files` would give, and their positions (int64).
+
+    A position counts the file's own rows from 0, those included that are gone or do not satisfy the predicate. Files that cannot hold
+    rows of the answer are left out. `deleted[path]`, where given, stands for the file's own deletion vector. A few files are read ahead.
+    """
+    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
+
+    def read(job: Job) -> Found:
+        with closing(scan.reader.open(job)) as opened:
+            return scan.reader.read(job, opened, positions=True)
+
+    with closing(_ahead(scan.jobs(files, chosen, deleted or _NOTHING), read, lambda _: None)) as ahead:
+        for job, found in ahead:
+            assert found.positions is not None
+            yield job.index, found.rows, found.positions
+
+
+def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
+    """What `run` makes of each job, in their order; a few are run ahead in threads, and dropped when nobody wants them any more."""
+    first = list(islice(jobs, 2))
+    if len(first) <= 1:
+        yield from ((job, run(job)) for job in first)
+        return
+    with ThreadPoolExecutor(_THREADS, _THREAD_NAME) as pool:
+        waiting = chain(first, jobs)
+        ahead = deque((job, pool.submit(run, job)) for job in islice(waiting, _THREADS))
+        try:
+            while ahead:
+                job, result = ahead.popleft()
+                made = result.result()
+                ahead.extend((following, pool.submit(run, following)) for following in islice(waiting, 1))
+                yield job, made
+        finally:
+            for _, result in ahead:
+                if not result.cancel() and result.exception() is None:
+                    drop(result.result())
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Which files are read, and how each of them is."""
+
+    reader: FileReader
+    table_schema: StructType
+    partition_columns: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        store: ObjectStore,
+        schema: StructType,
+        partition_columns: Sequence[str],
+        columns: Sequence[str] | None,
+        predicate: Predicate | None,
+        version: int | None,
+    ) -> _Scan:
+        wanted = [each.name for each in schema.fields] if columns is None else _resolved(columns, schema)
+        needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
+        stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partition_columns)
+        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partition_columns)
+        output = pa.schema([to_arrow(schema).field(name) for name in wanted])
+        reader = FileReader(store, StructType([*stored.fields, *partitions]), stored, partitions, output, predicate, version)
+        return _Scan(reader, schema, tuple(partition_columns))
+
+    def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
+        """The files that may hold rows of the answer; their partition values are decoded for some files at a time."""
+        indices: Sequence[int] = range(files.num_rows)
+        predicate = self.reader.predicate
+        if predicate is not None and files.num_rows and not chosen:
+            kept = predicate.may_match(files, schema=self.table_schema, partition_columns=self.partition_columns)
+            files = files.filter(kept)
+            indices = pc.indices_nonzero(kept).to_pylist()
+        for start in range(0, files.num_rows, _JOBS_AT_ONCE):
+            part = files.slice(start, _JOBS_AT_ONCE)
+            yield from self._jobs(part, indices[start : start + part.num_rows], deleted)
+
+    def _jobs(self, files: pa.Table, indices: Sequence[int], deleted: Mapping[str, Rows]) -> Iterator[Job]:
+        fields = self.reader.partition_fields
+        texts = partition_texts(files.column("partition_values"), [each.name for each in fields]) if fields else []
+        decoded = [_decode(column, field) for column, field in zip(texts, fields, strict=True)]
+        paths, sizes = files.column("path").to_pylist(), files.column("size").to_pylist()
+        vectors = _vectors(files)
+        for row, (index, path, size) in enumerate(zip(indices, paths, sizes, strict=True)):
+            yield Job(index, path, size, tuple(values.slice(row, 1) for values in decoded), vectors.get(row), deleted.get(path))
+
+
+def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
+    """The deletion vectors of the files that have one, by row."""
+    if "deletion_vector" not in files.column_names or files.column("deletion_vector").null_count == files.num_rows:
+        return {}
+    rows = pc.indices_nonzero(pc.is_valid(files.column("deletion_vector")))
+    found = files.column("deletion_vector").take(rows).to_pylist()
+    return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), found, strict=True)}
+
+
+def _decode(texts: pa.Array, field: StructField) -> pa.Array:
+    assert isinstance(field.type, PrimitiveType)
+    return decode_column(texts, field.type)
+
+
+def _resolved(columns: Sequence[str], schema: StructType) -> list[str]:
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
+    return [_resolve(name, schema).name for name in columns]
+
+
+def _resolve(name: str, schema: StructType) -> StructField:
+    found = schema.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
+    return found

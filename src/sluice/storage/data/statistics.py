@@ -1,0 +1,184 @@
+"""Statistics of a data file, as Delta defines them ("Per-file Statistics"): what readers skip files by.
+
+Bounds bound: text is cut to 32 characters, the largest rounded up; timestamps have milliseconds, the smallest rounded down
+and the largest up. A bound that JSON cannot say, or that would not hold for every reader (the largest of numbers with NaN
+among them), is left out. Booleans, binary, arrays and maps have a count of nulls only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..dataclass import dataclass
+from ..schema.arrow_schema import kind
+from ..schema.datatypes import PrimitiveType, StructType
+
+__all__ = ["INDEXED_COLUMNS_DEFAULT", "StatsCollector", "collect"]
+
+# delta.dataSkippingNumIndexedCols
+INDEXED_COLUMNS_DEFAULT: Final = 32
+_TEXT_MAX: Final = 32
+_CODE_POINT_MAX: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_MAX: Final = date.max.toordinal()
+_WITHOUT_BOUNDS: Final = frozenset({"boolean", "binary"})
+
+
+def collect(
+    table: pa.Table, schema: StructType, partition_columns: Sequence[str], *, indexed_columns: int = INDEXED_COLUMNS_DEFAULT
+) -> str:
+    """The statistics of a file with these rows, as the JSON text of `add.stats`.
+
+    `indexed_columns` is delta.dataSkippingNumIndexedCols: how many leaves get bounds and null counts (-1: all of them).
+    """
+    collector = StatsCollector(schema, partition_columns, indexed_columns)
+    collector.update(table)
+    return collector.to_json()
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    path: tuple[str, ...]
+    kind: str | None  # None: no bounds
+
+
+@lru_cache(maxsize=256)
+def _leaves(schema: StructType, partition_columns: tuple[str, ...], indexed_columns: int) -> tuple[_Leaf, ...]:
+    leaves = tuple(_walk(schema.without(partition_columns), ()))
+    return leaves if indexed_columns < 0 else leaves[:indexed_columns]
+
+
+def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[_Leaf]:
+    for each in schema.fields:
+        here = (*path, each.name)
+        if isinstance(each.type, StructType):
+            yield from _walk(each.type, here)
+        elif isinstance(each.type, PrimitiveType) and kind(each.type) not in _WITHOUT_BOUNDS:
+            yield _Leaf(here, kind(each.type))
+        else:
+            yield _Leaf(here, None)
+
+
+class StatsCollector:
+    """Statistics of a file that is written piece by piece: `update` with each, then `to_json`."""
+
+    __slots__ = ("_high", "_leaves", "_low", "_nan", "_nulls", "_rows")
+
+    def __init__(self, schema: StructType, partition_columns: Iterable[str], indexed_columns: int = INDEXED_COLUMNS_DEFAULT) -> None:
+        self._leaves = _leaves(schema, tuple(partition_columns), indexed_columns)
+        self._rows = 0
+        self._nulls = [0] * len(self._leaves)
+        self._low: list[Any] = [None] * len(self._leaves)
+        self._high: list[Any] = [None] * len(self._leaves)
+        self._nan = [False] * len(self._leaves)
+
+    def update(self, table: pa.Table) -> None:
+        """Take in more rows of the same file."""
+        self._rows += table.num_rows
+        for index, leaf in enumerate(self._leaves):
+            column = table.column(leaf.path[0])
+            if len(leaf.path) > 1:
+                column = pc.struct_field(column, list(leaf.path[1:]))
+            nulls = column.null_count
+            self._nulls[index] += nulls
+            if leaf.kind is not None and nulls < len(column):
+                self._bound(index, column, leaf.kind)
+
+    def _bound(self, index: int, column: pa.ChunkedArray, kind: str) -> None:
+        if kind == "float":
+            self._nan[index] = self._nan[index] or pc.any(pc.is_nan(column)).as_py() is True
+        elif kind == "date":
+            column = column.cast(pa.int32())
+        elif kind in ("timestamp", "timestamp_ntz"):
+            # As numbers: Python's datetime ends with the year 9999, Arrow's does not.
+            column = column.cast(pa.int64())
+        found = pc.min_max(column)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if low is not None and low == low and (self._low[index] is None or low < self._low[index]):
+            self._low[index] = low
+        if high is not None and high == high and (self._high[index] is None or high > self._high[index]):
+            self._high[index] = high
+
+    def to_json(self) -> str:
+        """The JSON text for `add.stats`."""
+        lows: dict[str, Any] = {}
+        highs: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for index, leaf in enumerate(self._leaves):
+            _put(nulls, leaf.path, self._nulls[index])
+            if leaf.kind is None:
+                continue
+            if (low := _lower(self._low[index], leaf.kind)) is not None:
+                _put(lows, leaf.path, low)
+            if not self._nan[index] and (high := _upper(self._high[index], leaf.kind)) is not None:
+                _put(highs, leaf.path, high)
+        body = {"numRecords": self._rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+        return orjson.dumps(body).decode()
+
+
+def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        into = into.setdefault(name, {})
+    into[path[-1]] = value
+
+
+def _lower(value: Any, kind: str) -> Any:
+    match kind:
+        case "string" if value is not None:
+            return value[:_TEXT_MAX]
+        case "timestamp" | "timestamp_ntz" if value is not None:
+            return _instant(value // 1000, kind)
+    return _plain(value, kind)
+
+
+def _upper(value: Any, kind: str) -> Any:
+    match kind:
+        case "string" if value is not None:
+            return value if len(value) <= _TEXT_MAX else _rounded_up(value[:_TEXT_MAX])
+        case "timestamp" | "timestamp_ntz" if value is not None:
+            return _instant(-(-value // 1000), kind)
+    return _plain(value, kind)
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case "float":
+            return value if math.isfinite(value) else None
+        case "decimal":
+            return orjson.Fragment(format(Decimal(value), "f"))
+        case "date":
+            ordinal = value + _EPOCH_DAY
+            return date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= _DAY_MAX else None
+        case _:
+            return value
+
+
+def _instant(milliseconds: int, kind: str) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if kind == "timestamp" else "")
+
+
+def _rounded_up(prefix: str) -> str | None:
+    """The smallest text of at most that length that is greater than every text with this prefix, by code points."""
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1])
+        if point < _CODE_POINT_MAX:
+            following = _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
+            return prefix[: end - 1] + chr(following)
+    return None

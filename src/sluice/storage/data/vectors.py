@@ -1,0 +1,274 @@
+"""Deletion vectors: which rows of a data file are gone ("Deletion Vectors" in PROTOCOL.md).
+
+A vector is a set of row positions: a 64-bit roaring bitmap in its portable serialisation, behind a magic number. A small one stands in
+the log itself, as Z85 text; a larger one is a file: a version byte, then the size of the bitmap, its bytes and their CRC-32. A second form,
+which Spark keeps in memory and others have written, is read as well, never written.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import hashlib
+import re
+import struct
+import sys
+import uuid
+import zlib
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ..actions.records import DeletionVector
+from ..actions.uris import key_inside, object_at
+from ..errors import BadChecksum, Corrupt, InvalidRequest, MissingObject, ObjectNotFound
+from ..stores.objects import ObjectStore, check_key
+
+__all__ = [
+    "INLINE_BYTES_MAX",
+    "Rows",
+    "decode_payload",
+    "encode_payload",
+    "from_text",
+    "inline_rows",
+    "plan_vector",
+    "positions_of",
+    "read_vector",
+    "rows_at",
+    "to_text",
+    "vector_key",
+]
+
+Rows: TypeAlias = BitMap64
+"""Positions of rows in a data file, from 0 in the file's own order, whatever has been deleted before."""
+
+INLINE_BYTES_MAX: Final = 512
+"""Up to this many bytes a vector stands in the log: a request less for whoever reads it, and a checkpoint still small."""
+
+_PORTABLE: Final = 1681511377
+_NATIVE: Final = 1681511376
+_FILE_VERSION: Final = 1
+# Where the first vector of a file begins, behind the version byte.
+_FIRST: Final = 1
+# A vector's size before its bytes, and their checksum behind them.
+_FRAME_BYTES: Final = 4 + 4
+_POSITION_BITS: Final = 63
+
+_UUID_CHARACTERS: Final = 20
+_NAMESPACE: Final = uuid.UUID("8f6d1a0e-5b0c-5c7e-9d43-2f1c1a4be0a7")
+_OWNER: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+# Z85 is Python's Base85 in other letters; what is no letter of it becomes a blank, which is none of Base85 either.
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85: Final = bytes.maketrans(_B85, _Z85)
+_FROM_Z85: Final = bytes(_B85[_Z85.index(code)] if code in _Z85 else ord(" ") for code in range(256))
+
+
+def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
+    """The rows that `vector` says are gone.
+
+    Raises Corrupt (BadChecksum, MissingObject) when its bytes are not what the log says of them, and UnsupportedFeature for one outside
+    of the table, as in a shallow clone, that sluice does not reach.
+    """
+    if vector.storage_type == "p":
+        return _rows_of(vector, _stored(*object_at(store, vector.path_or_inline_dv), vector))
+    key = vector_key(vector)
+    return _rows_of(vector, _inline(vector) if key is None else _stored(store, key, vector))
+
+
+def inline_rows(vector: DeletionVector) -> Rows:
+    """The same of one whose descriptor holds its bytes, without a store."""
+    return _rows_of(vector, _inline(vector))
+
+
+def _rows_of(vector: DeletionVector, payload: bytes) -> Rows:
+    try:
+        rows = decode_payload(payload)
+    except ValueError as cause:
+        raise _corrupt(vector, str(cause)) from cause
+    if len(rows) != vector.cardinality:
+        raise _corrupt(vector, f"it lists {len(rows)} rows, the log says {vector.cardinality}")
+    return rows
+
+
+def vector_key(vector: DeletionVector, location: str | None = None) -> str | None:
+    """The key of the object in the table that holds `vector`; None for an inline one, and for one outside of the table.
+
+    A vector with an absolute path needs the table's `location`. Raises Corrupt when the descriptor makes no sense.
+    """
+    match vector.storage_type:
+        case "i":
+            return None
+        case "u":
+            return _relative_key(vector)
+        case "p":
+            if location is None:
+                raise ValueError("the key of a vector with an absolute path needs the table's location")
+            return key_inside(location, vector.path_or_inline_dv)
+    raise _corrupt(vector, f"its storage type {vector.storage_type!r} is none of 'u', 'i' and 'p'")
+
+
+def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, bytes] | None]:
+    """The descriptor of a vector of these rows, and the object (key, content) to put before anybody may see it; None when it is inline.
+
+    The name is made from content and `owner`, the transaction's id: whoever plans the same makes the same. It begins with the owner, so
+    that garbage collection knows whose it is. Raises ValueError for no rows, or an owner that cannot be a folder's name.
+    """
+    if not rows:
+        raise ValueError("no rows need no deletion vector")
+    if not _OWNER.fullmatch(owner):
+        raise ValueError(f"{owner!r} becomes a folder's name; use letters, digits, '_' and '-' only")
+    payload = encode_payload(rows)
+    size, cardinality = len(payload), len(rows)
+    if size <= INLINE_BYTES_MAX:
+        return DeletionVector("i", _to_z85(payload + bytes(-size % 4)), size, cardinality), None
+    name = uuid.uuid5(_NAMESPACE, f"{owner}/{hashlib.sha256(payload).hexdigest()}")
+    vector = DeletionVector("u", owner + _to_z85(name.bytes), size, cardinality, _FIRST)
+    content = b"".join((bytes([_FILE_VERSION]), struct.pack(">i", size), payload, struct.pack(">I", zlib.crc32(payload))))
+    return vector, (_relative_key(vector), content)
+
+
+def encode_payload(rows: Rows) -> bytes:
+    """The bytes of a vector without its frame: equal sets give equal bytes."""
+    if rows and rows.max() >> _POSITION_BITS:
+        raise ValueError(f"{rows.max()} is no position of a row: the largest is 2^{_POSITION_BITS} - 1")
+    compact = rows.copy()
+    compact.run_optimize()
+    return struct.pack("<I", _PORTABLE) + compact.serialize()
+
+
+def decode_payload(payload: bytes) -> Rows:
+    """The rows in the bytes of a vector. Raises ValueError when they are none."""
+    magic = int.from_bytes(payload[:4], "little")
+    body = payload[4:]
+    if magic == _NATIVE:
+        body = _portable(body)
+    elif magic != _PORTABLE:
+        raise ValueError(f"it begins with {magic}, not with the magic number {_PORTABLE}")
+    try:
+        rows = BitMap64.deserialize(body)
+    except (ValueError, IndexError) as cause:
+        raise ValueError(f"its {len(payload)} bytes are no roaring bitmap") from cause
+    if rows and rows.max() >> _POSITION_BITS:
+        raise ValueError(f"{rows.max()} in it is no position of a row")
+    return rows
+
+
+def to_text(rows: Rows) -> str:
+    """A set of rows as text that JSON takes as it is; not a deletion vector of the protocol."""
+    return base64.b85encode(encode_payload(rows)).decode("ascii")
+
+
+def from_text(text: str) -> Rows:
+    """The rows in a text of `to_text`. Raises ValueError for any other text."""
+    return decode_payload(base64.b85decode(text))
+
+
+def rows_at(positions: pa.Array | pa.ChunkedArray) -> Rows:
+    """The set of these positions (int64, none null, in any order)."""
+    rows = BitMap64()
+    chunks = positions.chunks if isinstance(positions, pa.ChunkedArray) else [positions]
+    for chunk in chunks:
+        values = array.array("Q")
+        # The buffer knows nothing of the array's offset.
+        start, stop = (8 * (chunk.offset + edge) for edge in (0, len(chunk)))
+        values.frombytes(memoryview(chunk.buffers()[1])[start:stop] if len(chunk) else b"")
+        rows |= BitMap64(values)
+    return rows
+
+
+def positions_of(rows: Rows) -> pa.Array:
+    """The positions in ascending order, as int64."""
+    values = rows.to_array()
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _portable(body: bytes) -> bytes:
+    """The portable form of Spark's own: there a bitmap for every number up to the highest used one, each behind its size."""
+    try:
+        (count,) = struct.unpack_from("<i", body)
+        at, buckets = 4, []
+        for number in range(count):
+            (size,) = struct.unpack_from("<i", body, at)
+            at += 4
+            if size < 0 or at + size > len(body):
+                raise ValueError("a bitmap in it ends beyond its end")
+            buckets.append(struct.pack("<i", number) + body[at : at + size])
+            at += size
+    except struct.error as cause:
+        raise ValueError("it ends before its last bitmap") from cause
+    return struct.pack("<q", len(buckets)) + b"".join(buckets)
+
+
+def _inline(vector: DeletionVector) -> bytes:
+    try:
+        payload = _from_z85(vector.path_or_inline_dv)
+    except ValueError as cause:
+        raise _corrupt(vector, f"its text is no Z85: {cause}") from cause
+    if len(payload) != vector.size_in_bytes + -vector.size_in_bytes % 4:
+        raise _corrupt(vector, f"it has {len(payload)} bytes, the log says {vector.size_in_bytes}")
+    return payload[: vector.size_in_bytes]
+
+
+def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:
+    offset = vector.offset or 0
+    # The version byte comes along where it costs no request of its own.
+    start = 0 if offset == _FIRST else offset
+    try:
+        content = store.get_range(key, start, offset - start + vector.size_in_bytes + _FRAME_BYTES)
+    except ObjectNotFound as cause:
+        raise MissingObject(
+            f"deletion vector {key!r} of {store.location} is gone; restore it, or read a version that does not need it",
+            path=key,
+            location=store.location,
+        ) from cause
+    if start < offset and content[:1] != bytes([_FILE_VERSION]):
+        raise _corrupt(vector, f"{key!r} begins with {content[:1].hex() or 'nothing'}, not with the version {_FILE_VERSION}")
+    frame = content[offset - start :]
+    if len(frame) != vector.size_in_bytes + _FRAME_BYTES:
+        raise _corrupt(vector, f"{key!r} ends before it does")
+    size = int.from_bytes(frame[:4], "big")
+    if size != vector.size_in_bytes:
+        raise _corrupt(vector, f"{key!r} says it has {size} bytes at {offset}, the log says {vector.size_in_bytes}")
+    payload = frame[4:-4]
+    if zlib.crc32(payload) != int.from_bytes(frame[-4:], "big"):
+        raise BadChecksum(
+            f"deletion vector {key!r} of {store.location} does not have the checksum that stands behind it; restore it from a copy",
+            path=key,
+            location=store.location,
+        )
+    return payload
+
+
+def _relative_key(vector: DeletionVector) -> str:
+    """`[<prefix>/]deletion_vector_<uuid>.bin`, from the prefix and the twenty characters of the UUID."""
+    prefix, encoded = vector.path_or_inline_dv[:-_UUID_CHARACTERS], vector.path_or_inline_dv[-_UUID_CHARACTERS:]
+    try:
+        name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(encoded))}.bin"
+        return check_key(f"{prefix}/{name}" if prefix else name)
+    except (ValueError, InvalidRequest) as cause:
+        raise _corrupt(vector, f"it names no file: {cause}") from cause
+
+
+def _to_z85(data: bytes) -> str:
+    """The text of `data`, a multiple of four bytes."""
+    return base64.b85encode(data).translate(_TO_Z85).decode("ascii")
+
+
+def _from_z85(text: str) -> bytes:
+    """The bytes of a text. Raises ValueError when it is no Z85."""
+    if len(text) % 5:
+        raise ValueError(f"{len(text)} characters are no multiple of five")
+    return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
+
+
+def _corrupt(vector: DeletionVector, reason: str) -> Corrupt:
+    shown = vector.path_or_inline_dv if len(vector.path_or_inline_dv) <= 80 else vector.path_or_inline_dv[:77] + "..."
+    return Corrupt(f"deletion vector {vector.storage_type}{shown!r} cannot be read: {reason}; restore it from a copy", reason=reason)
+
+
+# Positions are handed over as they lie in memory.
+assert sys.byteorder == "little"
+assert array.array("Q").itemsize == 8

@@ -1,0 +1,244 @@
+"""One Parquet file of a checkpoint or one of its sidecars: the table's state and the rows for files, each read by itself.
+
+Row groups and columns without what is asked for are not read, as far as the statistics in the file's footer tell. Adds and removes
+go from Parquet columns to Arrow tables without a Python object for each. Columns that this version of sluice does not know are
+ignored, as the protocol asks of readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..actions.codec import action_of
+from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, nulls
+from ..actions.records import Action
+from ..actions.structjson import struct_to_json
+from ..errors import CorruptLogFile, ObjectNotFound
+from ..stores.arrow_input import arrow_input, version_of
+from ..stores.objects import ObjectStore
+
+__all__ = ["VECTOR_WIRE", "WIRE", "WITHOUT_FILES", "CheckpointPart", "FileColumn"]
+
+FileColumn = Literal["add", "remove"]
+
+# The protocol's name of each column of our tables ; `extra_json` has none, and no place in a checkpoint.
+VECTOR_WIRE: Final = {
+    "storage_type": "storageType",
+    "path_or_inline_dv": "pathOrInlineDv",
+    "offset": "offset",
+    "size_in_bytes": "sizeInBytes",
+    "cardinality": "cardinality",
+}
+WIRE: Final = {
+    "path": "path",
+    "partition_values": "partitionValues",
+    "size": "size",
+    "modification_time": "modificationTime",
+    "data_change": "dataChange",
+    "stats": "stats",
+    "tags": "tags",
+    "deletion_vector": "deletionVector",
+    "base_row_id": "baseRowId",
+    "default_row_commit_version": "defaultRowCommitVersion",
+    "clustering_provider": "clusteringProvider",
+    "deletion_timestamp": "deletionTimestamp",
+    "extended_file_metadata": "extendedFileMetadata",
+}
+WITHOUT_FILES: Final = ("txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar")
+_SCHEMAS: Final[Mapping[str, pa.Schema]] = {"add": FILES_SCHEMA, "remove": TOMBSTONES_SCHEMA}
+_STATS_STRUCT: Final = "stats_parsed"
+_BATCH_ROWS: Final = 65_536
+_BUFFER_BYTES: Final = 1024 * 1024
+
+
+class _Unfit(ValueError):
+    """Raised for a column whose type is not the protocol's."""
+
+
+class CheckpointPart:
+    """A Parquet file of a checkpoint, or a sidecar. `whole` fetches it in one request and keeps its bytes for what is read later.
+
+    Another engine may replace a checkpoint between two reads, and a new table at the same place may have one of the same name. So the
+    footer is read with each read, and a file that has not the `size` that was listed, or is not the one that was read first, counts as
+    gone: a new listing tells. (A sidecar is never replaced: its name is drawn by lot.)
+
+    Every method raises CorruptLogFile, naming the file, when it cannot be read, and ObjectNotFound when it is gone.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, *, whole: bool, size: int | None = None) -> None:
+        self._store = store
+        self.key = key
+        self.content = store.get(key) if whole else None
+        self._size = None if whole else size
+        self._version: object = None
+
+    def actions(self) -> list[Action]:
+        """Its actions that are about no file."""
+        with self._reading() as file:
+            return [
+                _small_action(name, _plain(body, rows.type), self.key)
+                for name, rows in _rows_of(file, WITHOUT_FILES)
+                for body in rows.to_pylist()
+            ]
+
+    def files(self, column: FileColumn) -> list[pa.RecordBatch]:
+        """Its adds in `filetable.FILES_SCHEMA`, or its removes in `filetable.TOMBSTONES_SCHEMA`."""
+        make = _adds if column == "add" else _removes
+        with self._reading() as file:
+            return [make(rows) for _, rows in _rows_of(file, [column])]
+
+    @contextmanager
+    def _reading(self) -> Iterator[pq.ParquetFile]:
+        whole = self.content
+        source = self._opened() if whole is None else pa.BufferReader(whole)
+        # From a local file pages are read piece by piece; over a network the columns of a row group are fetched together.
+        how: dict[str, Any] = {"pre_buffer": isinstance(source, pa.PythonFile), "buffer_size": 0 if whole is not None else _BUFFER_BYTES}
+        try:
+            with source:
+                if self._size not in (None, source.size()):
+                    raise self._replaced()
+                with pq.ParquetFile(source, page_checksum_verification=True, **how) as file:
+                    yield file
+        except _Unfit as cause:
+            raise CorruptLogFile(
+                f"checkpoint {self.key} breaks the Delta protocol: {cause}; ask the engine that wrote it",
+                file=self.key,
+                line=None,
+                reason=str(cause),
+            ) from cause
+        except (pa.ArrowException, OSError) as cause:
+            raise CorruptLogFile(
+                f"checkpoint {self.key} cannot be read: {cause}; the file is truncated or damaged: restore it from a copy",
+                file=self.key,
+                line=None,
+                reason=str(cause),
+            ) from cause
+
+    def _opened(self) -> pa.NativeFile:
+        stream = self._store.open_input(self.key)
+        found = version_of(stream)
+        if self._version not in (None, found):
+            stream.close()
+            raise self._replaced()
+        self._version = found
+        return arrow_input(stream)
+
+    def _replaced(self) -> ObjectNotFound:
+        return ObjectNotFound(f"{self.key} in {self._store.location} was replaced since it was listed", path=self.key)
+
+
+def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[str, pa.StructArray]]:
+    """Each of these columns with its rows that are set, batch by batch; each row of a checkpoint has one of its columns set."""
+    for group in range(file.num_row_groups):
+        wanted = _leaves(file.metadata.row_group(group), columns)
+        # Some writers put a million rows into one group: batches keep what is decoded at once small. One column has nearly all
+        # bytes, so that threads for columns would gain nothing and hold more memory.
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False) if wanted else ():
+            for name, rows in zip(batch.schema.names, batch.columns, strict=True):
+                if rows.null_count < len(rows):
+                    yield name, rows.drop_null() if rows.null_count else rows
+            if batch.num_rows == _BATCH_ROWS:
+                pa.default_memory_pool().release_unused()
+
+
+def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
+    """The leaves to read from a row group: of what sluice knows, and of columns that hold anything, as its statistics tell."""
+    leaves: dict[str, list[str]] = {}
+    present: set[str] = set()
+    nulls_of: dict[str, int | None] = {}
+    for index in range(group.num_columns):
+        leaf = group.column(index)
+        path = leaf.path_in_schema
+        name = path.split(".", 1)[0]
+        if name not in columns:
+            continue
+        leaves.setdefault(name, []).append(path)
+        statistics = leaf.statistics
+        count = statistics.null_count if statistics is not None and statistics.has_null_count else None
+        nulls_of[path] = count
+        if count is None or count < leaf.num_values:
+            present.add(name)
+    wanted: list[str] = []
+    for name in columns:
+        schema = _SCHEMAS.get(name)
+        if name not in present:
+            continue
+        if schema is None:
+            wanted += leaves[name]
+            continue
+        known = {WIRE[column] for column in schema.names if column in WIRE}
+        if name == "add" and not _stats_complete(nulls_of):
+            known.add(_STATS_STRUCT)
+        wanted += [leaf for leaf in leaves[name] if leaf.split(".", 2)[1] in known]
+    return wanted
+
+
+def _stats_complete(nulls_of: Mapping[str, int | None]) -> bool:
+    """Whether every add of a row group has its statistics as JSON (a path is what every add has)."""
+    paths = nulls_of.get("add.path")
+    return paths is not None and nulls_of.get("add.stats") == paths
+
+
+def _adds(rows: pa.StructArray) -> pa.RecordBatch:
+    """The rows of `add`, with statistics that the writer kept only as columns (writeStatsAsJson=false) as JSON."""
+    files = _to_schema(rows, FILES_SCHEMA)
+    stats = files.column("stats")
+    if stats.null_count and rows.type.get_field_index(_STATS_STRUCT) >= 0:
+        whole = pc.coalesce(stats, struct_to_json(pc.struct_field(rows, _STATS_STRUCT)))
+        return files.set_column(files.schema.get_field_index("stats"), FILES_SCHEMA.field("stats"), whole)
+    return files
+
+
+def _removes(rows: pa.StructArray) -> pa.RecordBatch:
+    return _to_schema(rows, TOMBSTONES_SCHEMA)
+
+
+def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_column(rows, WIRE.get(each.name), each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(rows: pa.StructArray, wire: str | None, kind: pa.DataType) -> pa.Array:
+    if wire is None or rows.type.get_field_index(wire) < 0:
+        return nulls(len(rows), kind)
+    values = pc.struct_field(rows, wire)
+    if values.null_count == len(values):
+        return nulls(len(rows), kind)
+    if pa.types.is_struct(kind):
+        parts = [_column(values, VECTOR_WIRE[each.name], each.type) for each in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(values))
+    try:
+        return values if values.type == kind else values.cast(kind)
+    except pa.ArrowException as cause:
+        raise _Unfit(f"{wire} is {values.type} and not {kind} ({cause})") from cause
+
+
+def _small_action(name: str, body: Mapping[str, Any], key: str) -> Action:
+    try:
+        return action_of({name: body})
+    except ValueError as cause:
+        raise CorruptLogFile(
+            f"checkpoint {key} holds a {name} action that breaks the Delta protocol: {cause}; ask the engine that wrote it",
+            file=key,
+            line=None,
+            reason=str(cause),
+        ) from cause
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value of Arrow as JSON would have it: maps are objects, and what is null is not there."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {each.name: _plain(value[each.name], each.type) for each in kind if value[each.name] is not None}
+    if pa.types.is_map(kind):
+        return {name: _plain(inner, kind.item_type) for name, inner in value}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_plain(inner, kind.value_type) for inner in value]
+    return value

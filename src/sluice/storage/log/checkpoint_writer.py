@@ -1,0 +1,196 @@
+"""Writing of classic checkpoints ("V1 Spec" in PROTOCOL.md), which every Delta reader understands.
+
+A checkpoint may be written by anybody at any time after its version is in the log: two that race write the same state
+under the same name, and the last one stays. `_last_checkpoint` is moved up only, and is a hint in any case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
+from ..actions.filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA, nulls
+from ..constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT
+from ..errors import ObjectNotFound, VersionNotFound
+from ..intervals import interval_ms
+from ..jsontext import dumps
+from ..stores.objects import ObjectStore
+from .checkpoint_part import VECTOR_WIRE, WIRE
+from .paths import checkpoint_path, commit_path
+from .segment import last_checkpoint_version
+from .snapshot import Snapshot
+
+__all__ = ["CHECKPOINT_SCHEMA", "write_checkpoint"]
+
+_TEXTS: Final = pa.list_(pa.string())
+_VECTOR: Final = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+
+def _file_action(schema: pa.Schema) -> pa.StructType:
+    """The struct of `add` or `remove`: what the table of files has, under the names of the protocol."""
+    return pa.struct([(WIRE[each.name], _VECTOR if pa.types.is_struct(each.type) else each.type) for each in schema if each.name in WIRE])
+
+
+CHECKPOINT_SCHEMA: Final = pa.schema(
+    [
+        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
+        ("add", _file_action(FILES_SCHEMA)),
+        ("remove", _file_action(TOMBSTONES_SCHEMA)),
+        (
+            "metaData",
+            pa.struct(
+                [
+                    ("id", pa.string()),
+                    ("name", pa.string()),
+                    ("description", pa.string()),
+                    ("format", pa.struct([("provider", pa.string()), ("options", TEXT_MAP)])),
+                    ("schemaString", pa.string()),
+                    ("partitionColumns", _TEXTS),
+                    ("createdTime", pa.int64()),
+                    ("configuration", TEXT_MAP),
+                ]
+            ),
+        ),
+        (
+            "protocol",
+            pa.struct(
+                [
+                    ("minReaderVersion", pa.int32()),
+                    ("minWriterVersion", pa.int32()),
+                    ("readerFeatures", _TEXTS),
+                    ("writerFeatures", _TEXTS),
+                ]
+            ),
+        ),
+        ("domainMetadata", pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])),
+    ]
+)
+
+# Rows of one row group: what a writer holds in memory, and what a reader decodes at once.
+_ROW_GROUP_ROWS: Final = 65536
+# The columns whose values repeat; a dictionary of paths or statistics would only cost time.
+_REPEATING: Final[Any] = [
+    "add.partitionValues.key_value.key",
+    "add.partitionValues.key_value.value",
+    "remove.partitionValues.key_value.key",
+]
+
+
+def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | None = None) -> None:
+    """Write the checkpoint of a snapshot whose version is in the log, and then `_last_checkpoint`.
+
+    Tombstones older than `delta.deletedFileRetentionDuration` before `now_ms` (default: now) are left out, for no reader
+    needs them. Fields that the protocol does not define are not kept. Raises VersionNotFound when the version is not in
+    the log (yet), InvalidRequest when the retention is no duration.
+    """
+    try:
+        store.head(commit_path(snapshot.version))
+    except ObjectNotFound as cause:
+        raise VersionNotFound(
+            f"version {snapshot.version} of {store.location} cannot have a checkpoint: {commit_path(snapshot.version)} is not there; "
+            f"write checkpoints of published versions only",
+            location=store.location,
+            version=snapshot.version,
+        ) from cause
+    retention = snapshot.configuration.get(DELETED_FILE_RETENTION_KEY)
+    kept_ms = DELETED_FILE_RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=DELETED_FILE_RETENTION_KEY)
+    cutoff = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - kept_ms
+    key = checkpoint_path(snapshot.version)
+    with store.upload(key) as stream:
+        rows = _write(stream, snapshot, cutoff)
+    hint = {"version": snapshot.version, "size": rows, "sizeInBytes": store.head(key).size, "numOfAddFiles": snapshot.num_files}
+    present = last_checkpoint_version(store)
+    if present is None or present <= snapshot.version:
+        store.put(LAST_CHECKPOINT, dumps(hint))
+
+
+def _write(stream: BinaryIO, snapshot: Snapshot, cutoff_ms: int) -> int:
+    """Write the rows, and return how many there are."""
+    rows = 0
+    with pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer:
+        for table in _row_groups(snapshot, cutoff_ms):
+            writer.write_table(table)
+            rows += table.num_rows
+    return rows
+
+
+def _row_groups(snapshot: Snapshot, cutoff_ms: int) -> Iterator[pa.Table]:
+    small = _small_actions(snapshot)
+    yield pa.table(
+        {name: pa.array([each.get(name) for each in small], CHECKPOINT_SCHEMA.field(name).type) for name in CHECKPOINT_SCHEMA.names}
+    )
+    tombstones = snapshot.tombstones
+    unexpired = pc.greater(pc.fill_null(tombstones.column("deletion_timestamp"), 0), cutoff_ms)
+    for name, table in (("add", snapshot.files), ("remove", tombstones.filter(unexpired))):
+        for start in range(0, table.num_rows, _ROW_GROUP_ROWS):
+            yield _file_actions(name, table.slice(start, _ROW_GROUP_ROWS))
+
+
+def _file_actions(name: str, rows: pa.Table) -> pa.Table:
+    """A table of the checkpoint in which only column `name` is set."""
+    kind = CHECKPOINT_SCHEMA.field(name).type
+    structs = []
+    for batch in rows.to_batches():
+        columns = [_renamed(batch.column(each)) for each in batch.schema.names if each in WIRE]
+        structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
+    others = {each.name: nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
+    return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(CHECKPOINT_SCHEMA.names)
+
+
+def _renamed(column: pa.Array) -> pa.Array:
+    """A deletion vector under the names of the protocol; any other column as it is."""
+    if not pa.types.is_struct(column.type):
+        return column
+    parts = {VECTOR_WIRE[each.name]: column.field(index) for index, each in enumerate(column.type)}
+    return pa.StructArray.from_arrays([parts[each.name] for each in _VECTOR], fields=list(_VECTOR), mask=pc.is_null(column))
+
+
+def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    actions: list[dict[str, dict[str, Any]]] = [
+        {
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+                # The lists are there exactly when the versions ask for them, whatever the action in the log had.
+                "readerFeatures": _listed(protocol.reader_features, protocol.min_reader_version >= FEATURE_READER_VERSION),
+                "writerFeatures": _listed(protocol.writer_features, protocol.min_writer_version >= FEATURE_WRITER_VERSION),
+            }
+        },
+        {
+            "metaData": {
+                "id": metadata.id,
+                "name": metadata.name,
+                "description": metadata.description,
+                "format": {"provider": metadata.format_provider, "options": list(metadata.format_options.items())},
+                "schemaString": metadata.schema_string or None,
+                "partitionColumns": list(metadata.partition_columns),
+                "createdTime": metadata.created_time,
+                "configuration": list(metadata.configuration.items()),
+            }
+        },
+    ]
+    txns = snapshot.app_transactions.values()
+    actions += [{"txn": {"appId": each.app_id, "version": each.version, "lastUpdated": each.last_updated}} for each in txns]
+    domains = snapshot.domains.values()
+    return actions + [
+        {"domainMetadata": {"domain": each.domain, "configuration": each.configuration, "removed": False}} for each in domains
+    ]
+
+
+def _listed(features: Sequence[str] | None, wanted: bool) -> list[str] | None:
+    return list(features or ()) if wanted else None

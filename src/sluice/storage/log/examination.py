@@ -1,0 +1,241 @@
+"""Examines a log and the files it names: everything is read, nothing is changed, and each finding says what to do.
+
+What tells damage that still decodes: in-commit timestamps grow strictly from version to version, a transaction is in one version, and
+a version checksum (`.crc`) repeats what its commit says ("In-Commit Timestamps" and "Version Checksum File" in PROTOCOL.md). A
+commit file that was overwritten with another version's copy breaks the first two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ..actions.codec import decode_text
+from ..actions.features import in_commit_timestamps
+from ..actions.records import Action, CommitInfo, Metadata, Protocol
+from ..actions.texts import sha256, stored_text
+from ..constants import LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER
+from ..dataclass import dataclass
+from ..errors import ObjectNotFound, SluiceError
+from ..jsontext import loads
+from ..stores.objects import ObjectInfo, ObjectStore
+from .checkpoint import read_checkpoint
+from .paths import LogKind, LogPath, commit_path, crc_path
+from .segment import LogListing, last_checkpoint_version, list_versions
+from .snapshot import Snapshot
+
+__all__ = ["ERROR", "NOTE", "WARNING", "Finding", "Seal", "examine_files", "examine_log"]
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+
+_RESTORE: Final = (
+    "restore the file from a copy (an earlier version of the object, where the bucket keeps them); until then stop the writers, because "
+    "what they commit lies behind a file that no reader gets past"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to know: how bad it is ("error", "warning", "note"), the object or node, what is wrong, and what to do."""
+
+    severity: str
+    about: str
+    what: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a commit file is known by: the SHA-256 of its content, its in-commit timestamp, its transaction."""
+
+    digest: str
+    timestamp_ms: int | None
+    transaction: str | None
+
+
+def examine_log(store: ObjectStore, told: Callable[[Finding], object]) -> dict[int, Seal]:
+    """Look at every file of the log; returns the commits that could be read."""
+    listing = list_versions(store)
+    _gaps(listing, told)
+    seals = _commits(store, listing, told)
+    _checksums(store, seals, told)
+    _checkpoints(store, listing, told)
+    for info in store.list_from(LOG_FOLDER, recursive=True):
+        known = LogPath.parse(info.key) or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
+        if not known and not info.key.rpartition("/")[2].startswith((".", "_")):
+            told(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows what it is for"))
+    return seals
+
+
+def _gaps(listing: LogListing, told: Callable[[Finding], object]) -> None:
+    newest = listing.checkpoints[-1].version if listing.checkpoints else -1
+    latest = listing.latest if listing.latest is not None else -1
+    if not listing.commits:
+        told(Finding(WARNING, LOG_FOLDER, "the log has no commit", "read from its checkpoint, or restore the log from a copy"))
+    first = min(*listing.commits, newest + 1) if listing.commits else newest + 1
+    for version in (each for each in range(first, latest + 1) if each not in listing.commits):
+        if version > newest:
+            told(Finding(ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE))
+        else:
+            what = f"version {version} is missing; the checkpoint of version {newest} stands for it"
+            told(Finding(WARNING, commit_path(version), what, "versions that need it cannot be read any more; restore it if they matter"))
+
+
+def _commits(store: ObjectStore, listing: LogListing, told: Callable[[Finding], object]) -> dict[int, Seal]:
+    seals: dict[int, Seal] = {}
+    versions_of: dict[str, int] = {}
+    read = _Read()
+    for version in sorted(listing.commits):
+        key = listing.commits[version].key
+        untimed = read.has_no_timestamps
+        try:
+            text = stored_text(store, key)
+            read.go_through(decode_text(text, name=key))
+        except ObjectNotFound:
+            continue  # a clean-up took it, else the next look tells
+        except SluiceError as damage:
+            told(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
+            continue
+        info = read.info
+        seal = Seal(sha256(text), info.in_commit_timestamp if info else None, info.fields.get("txnId") if info else None)
+        copied = versions_of.get(seal.digest)
+        before = None if untimed or read.has_no_timestamps else seals.get(version - 1)
+        if copied is not None:
+            told(
+                Finding(ERROR, key, f"version {version} has the content of version {copied}: one file was copied over the other", _RESTORE)
+            )
+        elif (
+            before and None not in (before.timestamp_ms, seal.timestamp_ms) and int(seal.timestamp_ms or 0) <= int(before.timestamp_ms or 0)
+        ):
+            what = f"its in-commit timestamp {seal.timestamp_ms} is not later than {before.timestamp_ms}, that of version {version - 1}"
+            told(Finding(ERROR, key, f"{what}: one of the two files is not what was committed", _RESTORE))
+        elif read.has_timestamps and seal.timestamp_ms is None:
+            told(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
+        versions_of.setdefault(seal.digest, version)
+        seals[version] = seal
+    return seals
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the commits so far say that others are held against."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    info: CommitInfo | None = None
+
+    def go_through(self, actions: Iterable[Action]) -> None:
+        """Decode all of a commit, and keep what counts."""
+        self.info = None
+        for action in actions:
+            match action:
+                case CommitInfo():
+                    self.info = action
+                case Metadata():
+                    self.metadata = action
+                case Protocol():
+                    self.protocol = action
+                case _:
+                    continue
+
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether every commit has to tell its time."""
+        return self.protocol is not None and self.metadata is not None and in_commit_timestamps(self.protocol, self.metadata)
+
+    @property
+    def has_no_timestamps(self) -> bool:
+        """Whether no commit has to, as far as is known; those that some carry all the same need not grow."""
+        return self.protocol is not None and self.metadata is not None and not self.has_timestamps
+
+
+def _checksums(store: ObjectStore, seals: Mapping[int, Seal], told: Callable[[Finding], object]) -> None:
+    for info in store.list_from(LOG_FOLDER):
+        path = LogPath.parse(info.key)
+        seal = seals.get(path.version) if path is not None and path.kind is LogKind.CRC else None
+        if path is None or seal is None:
+            continue
+        try:
+            says = loads(store.get(crc_path(path.version)))
+        except ObjectNotFound:
+            continue
+        except ValueError:
+            says = None
+        if not isinstance(says, dict):
+            told(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do without it"))
+            continue
+        for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
+            if says.get(name) is not None and own is not None and says[name] != own:
+                what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
+                told(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files is not what was written", _RESTORE))
+
+
+def _checkpoints(store: ObjectStore, listing: LogListing, told: Callable[[Finding], object]) -> None:
+    for checkpoint in listing.checkpoints:
+        name = checkpoint.parts[0].key
+        try:
+            state = read_checkpoint(store, checkpoint)
+            whole = state.protocol is not None and state.metadata is not None
+            _ = state.files.table
+        except ObjectNotFound:
+            continue
+        except SluiceError as damage:
+            what = f"the checkpoint of version {checkpoint.version} cannot be read: {damage.message}"
+            told(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
+            continue
+        if not whole:
+            what = f"the checkpoint of version {checkpoint.version} lacks the table's protocol or metadata"
+            told(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
+    hint = last_checkpoint_version(store)
+    if hint is not None and hint not in {each.version for each in listing.checkpoints}:
+        what = f"it names a checkpoint of version {hint}, which is not there"
+        told(Finding(WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint); sluice reads on without it, others may not"))
+
+
+def _checkpoint_remedy(listing: LogListing, version: int) -> str:
+    if all(each in listing.commits for each in range(version + 1)):
+        return "move the file away: all commits are there, and the next checkpoint replaces it"
+    return _RESTORE
+
+
+def examine_files(
+    store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], told: Callable[[Finding], object]
+) -> None:
+    """Look whether the files of a version are there, and as long as the log says. `vectors` are the keys of its deletion vectors."""
+    there = {info.key: info for info in store.list_from("", recursive=True)}
+    outside = 0
+    for batch in snapshot.files.select(["path", "size"]).to_batches():
+        for path, size in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            key = key_of(path)
+            if key is None:
+                outside += 1
+                continue
+            found = _object(store, there, key)
+            if found is None:
+                told(Finding(ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY))
+            elif found.size != size:
+                what = f"this file has {found.size} bytes, and the log says {size}"
+                told(Finding(ERROR, key, what, _FILE_REMEDY))
+    for key in sorted(set(vectors)):
+        if _object(store, there, key) is None:
+            told(Finding(ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY))
+    if outside:
+        told(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not looked at"))
+
+
+_FILE_REMEDY: Final = (
+    "restore the file from a copy (an earlier version of the object, where the bucket keeps them); where there is none, its rows are lost: "
+    "delete them by their partition or write them again"
+)
+
+
+def _object(store: ObjectStore, there: Mapping[str, ObjectInfo], key: str) -> ObjectInfo | None:
+    """What a listing shows, or hides: then the object is asked for by its name."""
+    if key in there:
+        return there[key]
+    try:
+        return store.head(key)
+    except ObjectNotFound:
+        return None

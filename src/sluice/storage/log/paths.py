@@ -1,0 +1,140 @@
+"""The names of the files below `_delta_log/`: made from versions, and read back."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from ..constants import CHECKPOINT_PART_DIGITS, LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
+from ..dataclass import dataclass
+
+__all__ = [
+    "LAST_CHECKPOINT",
+    "LOG_FOLDER",
+    "LogKind",
+    "LogPath",
+    "checkpoint_part_path",
+    "checkpoint_path",
+    "commit_path",
+    "compacted_path",
+    "crc_path",
+    "sidecar_path",
+    "staged_path",
+    "version_prefix",
+]
+
+
+class LogKind(enum.Enum):
+    """What a file of the log is."""
+
+    COMMIT = "commit"
+    CLASSIC_CHECKPOINT = "classic checkpoint"
+    MULTIPART_CHECKPOINT = "multi-part checkpoint"
+    V2_CHECKPOINT = "V2 checkpoint"
+    COMPACTED = "compacted commits"
+    CRC = "version checksum"
+
+
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_NAME = re.compile(
+    rf"(?P<version>\d{{{VERSION_DIGITS}}})\."
+    r"(?:(?P<commit>json)"
+    r"|(?P<classic>checkpoint\.parquet)"
+    rf"|checkpoint\.(?P<part>\d{{{CHECKPOINT_PART_DIGITS}}})\.(?P<parts>\d{{{CHECKPOINT_PART_DIGITS}}})\.parquet"
+    rf"|checkpoint\.(?P<uuid>{_UUID})\.(?:json|parquet)"
+    rf"|(?P<end>\d{{{VERSION_DIGITS}}})\.compacted\.json"
+    r"|(?P<crc>crc))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPath:
+    """A parsed key: `version` is the one it belongs to; a compacted file covers `version` to `end_version`.
+
+    `part` (from 1) and `parts` are those of a multi-part checkpoint, else 1 and 1; `uuid` is that of a V2 checkpoint.
+    """
+
+    key: str
+    kind: LogKind
+    version: int
+    end_version: int
+    part: int = 1
+    parts: int = 1
+    uuid: str | None = None
+
+    @classmethod
+    def parse(cls, key: str) -> LogPath | None:
+        """The parts of a key below the table's root, or None for what is no file of the log that a reader uses."""
+        if not key.startswith(LOG_FOLDER):
+            return None
+        match = _NAME.fullmatch(key, len(LOG_FOLDER))
+        if match is None:
+            return None
+        found = match.groupdict()
+        version = int(found["version"])
+        end_version = int(found["end"]) if found["end"] else version
+        if max(version, end_version) > VERSION_MAX:
+            return None
+        if found["commit"]:
+            return cls(key, LogKind.COMMIT, version, version)
+        if found["classic"]:
+            return cls(key, LogKind.CLASSIC_CHECKPOINT, version, version)
+        if found["part"]:
+            part, parts = int(found["part"]), int(found["parts"])
+            return cls(key, LogKind.MULTIPART_CHECKPOINT, version, version, part, parts) if 1 <= part <= parts else None
+        if found["uuid"]:
+            return cls(key, LogKind.V2_CHECKPOINT, version, version, uuid=found["uuid"])
+        if found["end"]:
+            return cls(key, LogKind.COMPACTED, version, end_version) if end_version > version else None
+        return cls(key, LogKind.CRC, version, version)
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether this is a checkpoint, or one part of it."""
+        return self.kind in _CHECKPOINTS
+
+
+_CHECKPOINTS = frozenset({LogKind.CLASSIC_CHECKPOINT, LogKind.MULTIPART_CHECKPOINT, LogKind.V2_CHECKPOINT})
+
+
+def version_prefix(version: int) -> str:
+    """What every key of `version` begins with; listing from it shows this version and all later ones."""
+    if not 0 <= version <= VERSION_MAX:
+        raise ValueError(f"a version is between 0 and {VERSION_MAX}, not {version}")
+    return f"{LOG_FOLDER}{version:0{VERSION_DIGITS}d}"
+
+
+def commit_path(version: int) -> str:
+    """`_delta_log/<version>.json`"""
+    return f"{version_prefix(version)}.json"
+
+
+def checkpoint_path(version: int) -> str:
+    """The key of a classic checkpoint."""
+    return f"{version_prefix(version)}.checkpoint.parquet"
+
+
+def checkpoint_part_path(version: int, part: int, parts: int) -> str:
+    """The key of one part (from 1) of a multi-part checkpoint."""
+    digits = CHECKPOINT_PART_DIGITS
+    return f"{version_prefix(version)}.checkpoint.{part:0{digits}d}.{parts:0{digits}d}.parquet"
+
+
+def compacted_path(start: int, end: int) -> str:
+    """The key of the file that holds the reconciled actions of versions `start` to `end`, both included."""
+    return f"{version_prefix(start)}.{end:0{VERSION_DIGITS}d}.compacted.json"
+
+
+def crc_path(version: int) -> str:
+    """The key of a version checksum."""
+    return f"{version_prefix(version)}.crc"
+
+
+def sidecar_path(name: str) -> str:
+    """The key of a sidecar file, which V2 checkpoints name without its folder."""
+    return SIDECAR_FOLDER + name
+
+
+def staged_path(guid: str) -> str:
+    """The key of the staged actions of one transaction."""
+    return f"{STAGED_FOLDER}{guid}.json"

@@ -1,0 +1,123 @@
+"""Action reconciliation ("Action Reconciliation" in PROTOCOL.md): what is left of a sequence of actions.
+
+The newest protocol and metadata count, the newest transaction of each application and configuration of each domain, and
+for each file (path and deletion vector) the newest add or remove; two absolute paths that are spelt differently may be one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from typing import Final
+
+from ..actions.features import in_commit_timestamps
+from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, remove_rows
+from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Txn
+from ..actions.uris import spellings
+from ..dataclass import dataclass
+from ..errors import CorruptLogFile
+
+__all__ = ["ReplayState"]
+
+
+# Changed files that are held as records: a commit may change millions.
+_CHANGES_MAX: Final = 65_536
+
+_NO_FILES: Final = FILES_SCHEMA.empty_table()
+_NO_TOMBSTONES: Final = TOMBSTONES_SCHEMA.empty_table()
+
+
+def _no_files() -> LayeredTable[AddFile]:
+    return LayeredTable(_NO_FILES, add_rows)
+
+
+def _no_tombstones() -> LayeredTable[RemoveFile]:
+    return LayeredTable(_NO_TOMBSTONES, remove_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """What the actions so far leave behind; `commit_info` belongs to the last commit, if it had one.
+
+    `lists_at` is the version whose `files` and `tombstones` are read when somebody looks, before changes that are known already
+    are merged in; -1 when nothing is read for them.
+    """
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    app_transactions: Mapping[str, Txn] = field(default_factory=dict[str, Txn])
+    domains: Mapping[str, DomainMetadata] = field(default_factory=dict[str, DomainMetadata])
+    commit_info: CommitInfo | None = None
+    files: LayeredTable[AddFile] = field(default_factory=_no_files)
+    tombstones: LayeredTable[RemoveFile] = field(default_factory=_no_tombstones)
+    lists_at: int = -1
+
+    def after(self, commits: Iterable[Iterable[Action]]) -> ReplayState:
+        """The state after these commits, each given by its actions, in order."""
+        protocol, metadata, info = self.protocol, self.metadata, self.commit_info
+        transactions: dict[str, Txn] = {}
+        domains: dict[str, DomainMetadata] = {}
+        changed: dict[FileKey, AddFile | RemoveFile | None] = {}
+        state = self
+        timed = _timed(protocol, metadata)
+        for actions in commits:
+            former, info = info if timed else None, None
+            for action in actions:
+                match action:
+                    case AddFile() | RemoveFile():
+                        changed[action.key] = action
+                        for spelled in spellings(action.path):
+                            changed[spelled, action.key[1]] = None
+                        if len(changed) >= _CHANGES_MAX:  # as rows they take a tenth
+                            state, changed = state._with_files(changed), {}
+                    case Protocol():
+                        protocol = action
+                    case Metadata():
+                        metadata = action
+                    case Txn():
+                        transactions[action.app_id] = action
+                    case DomainMetadata():
+                        domains[action.domain] = action
+                    case CommitInfo():
+                        info = action
+                    case _:
+                        # Row changes belong to one version only; unknown actions mean nothing to a reader.
+                        continue
+            timed = _timed(protocol, metadata)
+            if timed:
+                _require_later(info, former)
+        state = replace(state, protocol=protocol, metadata=metadata, commit_info=info)
+        if transactions:
+            state = replace(state, app_transactions={**self.app_transactions, **transactions})
+        if domains:
+            live = {name: domain for name, domain in {**self.domains, **domains}.items() if not domain.removed}
+            state = replace(state, domains=live)
+        return state._with_files(changed) if changed else state
+
+    def _with_files(self, changed: Mapping[FileKey, AddFile | RemoveFile | None]) -> ReplayState:
+        return replace(
+            self,
+            files=self.files.apply({key: each if isinstance(each, AddFile) else None for key, each in changed.items()}),
+            tombstones=self.tombstones.apply({key: each if isinstance(each, RemoveFile) else None for key, each in changed.items()}),
+        )
+
+
+def _timed(protocol: Protocol | None, metadata: Metadata | None) -> bool:
+    return protocol is not None and metadata is not None and in_commit_timestamps(protocol, metadata)
+
+
+def _require_later(info: CommitInfo | None, former: CommitInfo | None) -> None:
+    """Raise CorruptLogFile for a commit whose in-commit timestamp is not later than its predecessor's.
+
+    "In-Commit Timestamps" in PROTOCOL.md: while they are on they grow strictly. A file that was overwritten with another version's
+    copy breaks that.
+    """
+    if info is None or former is None or info.in_commit_timestamp is None or former.in_commit_timestamp is None:
+        return
+    if info.in_commit_timestamp <= former.in_commit_timestamp:
+        raise CorruptLogFile(
+            f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than that of the commit before "
+            f"it, {former.in_commit_timestamp}: one of the two files holds another version's content (here {info.fields.get('operation')}, "
+            f"transaction {info.fields.get('txnId')}). sluice doctor names it; restore it from a copy",
+            in_commit_timestamp=info.in_commit_timestamp,
+        )

@@ -1,0 +1,339 @@
+"""Which files of the log make up a version: found by listing, checked against numbered guarantees.
+
+A listing is not one moment. A file that is stored or removed while the listing runs may show or not, each file for itself: beside
+a writer, a folder on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open, see
+`readdir`; a bucket's listing is one moment a page.) A file that was there before the listing began, and stays, does show. So a
+commit that a listing lacks is looked for by its name before it is called missing, and a refusal needs two listings that agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
+from itertools import groupby
+
+from ..constants import LAST_CHECKPOINT, LOG_FOLDER, VERSION_MAX
+from ..dataclass import dataclass
+from ..errors import LogGap, NotATable, ObjectNotFound, TableNotFound, VersionNotFound
+from ..jsontext import loads
+from ..stores.objects import ObjectInfo, ObjectStore
+from .paths import LogKind, LogPath, commit_path, version_prefix
+
+__all__ = [
+    "Checkpoint",
+    "LogFile",
+    "LogListing",
+    "LogSegment",
+    "earliest_version",
+    "last_checkpoint_version",
+    "latest_version",
+    "list_log",
+    "list_segment",
+    "list_versions",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of the log: its parsed key, its size in bytes, and when the store says it was written (ms)."""
+
+    path: LogPath
+    size: int
+    modified_ms: int
+
+    @property
+    def key(self) -> str:
+        """The key in the table's store."""
+        return self.path.key
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint: one file, or all parts of a multi-part one in their order."""
+
+    version: int
+    kind: LogKind
+    parts: tuple[LogFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """The files that rebuild one version of a table. Guaranteed by construction:
+
+    1. `commits` are consecutive versions and end at `version`.
+    2. The checkpoint, if any, is complete and not newer than `version`.
+    3. Nothing is missing between them: the first commit follows the checkpoint, or is version 0.
+    4. `deltas` cover exactly the versions of `commits`, in order, each once: they are these commits, or compacted files
+       that stand for a run of them.
+
+    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, where it is
+    still there.
+    """
+
+    location: str
+    version: int
+    checkpoint: Checkpoint | None
+    commits: tuple[LogFile, ...]
+    deltas: tuple[LogFile, ...]
+    last_commit: LogFile | None
+
+    def __post_init__(self) -> None:
+        _check_commits_dense(self)
+        _check_checkpoint_not_newer(self)
+        _check_nothing_missing(self)
+        _check_deltas_cover_commits(self)
+
+
+def _check_commits_dense(segment: LogSegment) -> None:
+    """Guarantee 1."""
+    if segment.commits:
+        _refuse_gap(segment, segment.commits[0].path.version)
+
+
+def _check_checkpoint_not_newer(segment: LogSegment) -> None:
+    """Guarantee 2."""
+    checkpoint = segment.checkpoint
+    if checkpoint is not None:
+        assert checkpoint.version <= segment.version, (checkpoint.version, segment.version)
+        assert len(checkpoint.parts) == checkpoint.parts[0].path.parts, checkpoint
+
+
+def _check_nothing_missing(segment: LogSegment) -> None:
+    """Guarantee 3."""
+    first = 0 if segment.checkpoint is None else segment.checkpoint.version + 1
+    _refuse_gap(segment, first)
+
+
+def _check_deltas_cover_commits(segment: LogSegment) -> None:
+    """Guarantee 4."""
+    covered = [version for each in segment.deltas for version in range(each.path.version, each.path.end_version + 1)]
+    assert covered == [each.path.version for each in segment.commits], covered
+
+
+def _refuse_gap(segment: LogSegment, first: int) -> None:
+    """Raise LogGap unless the commits are exactly `first` to the segment's version."""
+    present = {each.path.version for each in segment.commits}
+    missing = next((version for version in range(first, segment.version + 1) if version not in present), None)
+    if missing is not None:
+        raise LogGap(
+            f"version {missing} of {segment.location} is missing: {commit_path(missing)} is not there, but version {segment.version} "
+            f"needs it; restore it from a copy",
+            location=segment.location,
+            version=missing,
+        )
+
+
+@dataclass(slots=True)
+class LogListing:
+    """What one listing of `_delta_log/` shows: commits by version, compacted files, complete checkpoints ascending."""
+
+    commits: dict[int, LogFile] = field(default_factory=dict)
+    compacted: list[LogFile] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    anything: bool = False
+
+    @property
+    def latest(self) -> int | None:
+        """The highest version there is."""
+        return max([*self.commits, *(each.version for each in self.checkpoints)], default=None)
+
+    def __contains__(self, version: int) -> bool:
+        return version in self.commits or any(each.version == version for each in self.checkpoints)
+
+    def newest_checkpoint(self, version: int) -> Checkpoint | None:
+        """The checkpoint to start from on the way to `version`."""
+        return next((each for each in reversed(self.checkpoints) if each.version <= version), None)
+
+    @property
+    def earliest(self) -> int | None:
+        """The lowest version that can be rebuilt."""
+        if 0 in self.commits:
+            return 0
+        return min((each.version for each in self.checkpoints), default=None)
+
+
+_LISTINGS_MAX = 6
+
+
+def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
+    """The files of the log from version `start` on that one listing shows, ascending by version, without those that no reader uses.
+
+    Beside a writer the listing may hide some of the newest commits: `list_versions` adds them.
+    """
+    for info in store.list_from(LOG_FOLDER, version_prefix(start)):
+        path = LogPath.parse(info.key)
+        if path is not None:
+            yield LogFile(path, info.size, info.modified_ms)
+
+
+def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
+    """The files that rebuild `version`, or the latest one.
+
+    Raises TableNotFound where nothing is stored, NotATable where something is stored but no log, VersionNotFound for a
+    version that is not there (any more), LogGap when the log lacks a version it must have.
+    """
+    doubt = ""
+    for _ in range(_LISTINGS_MAX - 1):
+        try:
+            return _list_segment(store, version)
+        except (LogGap, VersionNotFound, NotATable) as refusal:
+            # A clean-up removed files, or a writer stored some, while this listing ran: another one shows what they did.
+            if str(refusal) == doubt:
+                raise
+            doubt = str(refusal)
+    return _list_segment(store, version)
+
+
+def _list_segment(store: ObjectStore, version: int | None) -> LogSegment:
+    hint = last_checkpoint_version(store)
+    if hint is not None and (version is None or hint <= version):
+        listing = list_versions(store, hint)
+        wanted = listing.latest if version is None else version
+        # Only the whole listing can tell which versions there are instead of one that is not there.
+        if wanted is not None and wanted in listing and listing.newest_checkpoint(wanted) is not None:
+            return _segment(store.location, listing, version)
+    # No hint, or one that leads nowhere: what the whole listing shows is what counts.
+    listing = list_versions(store, 0)
+    if listing.latest is None:
+        raise _no_log(store, listing)
+    return _segment(store.location, listing, version)
+
+
+def latest_version(store: ObjectStore) -> int | None:
+    """The highest version in the log, or None where there is no log."""
+    hint = last_checkpoint_version(store)
+    latest = None if hint is None else list_versions(store, hint).latest
+    return list_versions(store, 0).latest if latest is None else latest
+
+
+def earliest_version(store: ObjectStore) -> int | None:
+    """The lowest version that can still be rebuilt, or None where there is no log."""
+    return list_versions(store, 0).earliest
+
+
+def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegment:
+    latest, earliest = listing.latest, listing.earliest
+    assert latest is not None
+    version = latest if wanted is None else wanted
+    checkpoint = listing.newest_checkpoint(version)
+    if version < 0 or version > latest or (earliest is not None and version < earliest):
+        raise VersionNotFound(
+            f"version {version} of {location} is not available: {_available(earliest, latest)}",
+            location=location,
+            version=version,
+            earliest=earliest,
+            latest=latest,
+        )
+    first = 0 if checkpoint is None else checkpoint.version + 1
+    commits = tuple(listing.commits[each] for each in sorted(listing.commits) if first <= each <= version)
+    return LogSegment(
+        location=location,
+        version=version,
+        checkpoint=checkpoint,
+        commits=commits,
+        deltas=_compact(commits, listing.compacted),
+        last_commit=listing.commits.get(version),
+    )
+
+
+def _available(earliest: int | None, latest: int) -> str:
+    if earliest is None:
+        return f"the log ends at version {latest}, and no version of it can be rebuilt"
+    return f"versions {earliest} to {latest} are" if earliest < latest else f"only version {latest} is"
+
+
+def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[LogFile, ...]:
+    """The commits, with runs replaced by the longest compacted file that begins there and fits."""
+    longest: dict[int, LogFile] = {}
+    for each in compacted:
+        fits = bool(commits) and each.path.end_version <= commits[-1].path.version
+        if fits and (each.path.version not in longest or each.path.end_version > longest[each.path.version].path.end_version):
+            longest[each.path.version] = each
+    chosen: list[LogFile] = []
+    for commit in commits:
+        if not chosen or commit.path.version > chosen[-1].path.end_version:
+            chosen.append(longest.get(commit.path.version, commit))
+    return tuple(chosen)
+
+
+def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
+    """The log from version `start` on: what a listing shows, and the commits that it hides."""
+    listing = LogListing()
+    candidates: list[LogFile] = []
+    for each in list_log(store, start):
+        listing.anything = True
+        if each.path.kind is LogKind.COMMIT:
+            listing.commits[each.path.version] = each
+        elif each.path.kind is LogKind.COMPACTED:
+            listing.compacted.append(each)
+        elif each.path.is_checkpoint:
+            candidates.append(each)
+    listing.checkpoints = sorted(_complete(candidates), key=_preference)
+    _add_hidden(store, listing, start)
+    return listing
+
+
+def _add_hidden(store: ObjectStore, listing: LogListing, start: int) -> None:
+    """Add the commits that were stored while the listing ran and that it does not show.
+
+    Commits are stored in order. So every commit above a hidden one is as new as it is: the search goes down from the latest one
+    and ends at the first name that is not there. That commit was removed, and so were the others that the listing lacks.
+    """
+    if not listing.commits:
+        return
+    first = listing.checkpoints[-1].version + 1 if listing.checkpoints else start
+    lowest, latest = min(*listing.commits, first), max(listing.commits)
+    if len(listing.commits) == latest - lowest + 1:
+        return
+    for version in range(latest - 1, lowest - 1, -1):
+        if version in listing.commits:
+            continue
+        path = LogPath.parse(commit_path(version))
+        assert path is not None
+        try:
+            found = store.head(path.key)
+        except ObjectNotFound:
+            return
+        listing.commits[version] = LogFile(path, found.size, found.modified_ms)
+
+
+def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:
+    """The checkpoints all of whose parts are there; a set that lacks a part was never finished, and is ignored."""
+
+    def identity(each: LogFile) -> tuple[int, str, int, str]:
+        return each.path.version, each.path.kind.value, each.path.parts, each.key if each.path.kind is LogKind.V2_CHECKPOINT else ""
+
+    for _, group in groupby(sorted(files, key=lambda each: (*identity(each), each.path.part)), key=identity):
+        parts = tuple(group)
+        if len(parts) == parts[0].path.parts:
+            yield Checkpoint(parts[0].path.version, parts[0].path.kind, parts)
+
+
+# Of several checkpoints of one version all say the same; the one in the fewest files is read.
+_ORDER = (LogKind.MULTIPART_CHECKPOINT, LogKind.V2_CHECKPOINT, LogKind.CLASSIC_CHECKPOINT)
+
+
+def _preference(checkpoint: Checkpoint) -> tuple[int, int, int]:
+    return checkpoint.version, _ORDER.index(checkpoint.kind), -len(checkpoint.parts)
+
+
+def last_checkpoint_version(store: ObjectStore) -> int | None:
+    """The version in `_last_checkpoint`: only a hint, so a missing or damaged one is no error."""
+    try:
+        hint = loads(store.get(LAST_CHECKPOINT))
+    except (ObjectNotFound, ValueError):
+        return None
+    version = hint.get("version") if isinstance(hint, dict) else None
+    return version if type(version) is int and 0 <= version <= VERSION_MAX else None
+
+
+def _no_log(store: ObjectStore, listing: LogListing) -> NotATable | TableNotFound:
+    found: ObjectInfo | None = next(iter(store.list_from("", recursive=True)), None)
+    if found is None:
+        return TableNotFound(f"there is no table at {store.location}: check the location, or create the table", location=store.location)
+    what = "its log holds no commit and no complete checkpoint" if listing.anything else f"there is no {LOG_FOLDER} with a commit in it"
+    return NotATable(
+        f"{store.location} is not a Delta table: it holds {found.key}, but {what}; check the location",
+        location=store.location,
+        found=found.key,
+    )

@@ -1,0 +1,186 @@
+"""Single commits of the log, and which version was current at a time ("In-Commit Timestamps" in PROTOCOL.md)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from ..actions.codec import actions_of, decode
+from ..actions.features import in_commit_timestamps
+from ..actions.records import CommitInfo
+from ..actions.texts import Text, lines, stored_text
+from ..constants import ICT_ENABLEMENT_VERSION_KEY
+from ..errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
+from ..stores.objects import ObjectStore
+from .log_state import read_state
+from .paths import commit_path
+from .replay import ReplayState
+from .segment import LogListing, list_segment, list_versions
+
+__all__ = [
+    "commit_info",
+    "file_times",
+    "in_commit_timestamp",
+    "iso_time",
+    "leading_commit_info",
+    "read_commit",
+    "version_at",
+]
+
+# The first line of a commit is its commitInfo, which is nearly always smaller than this.
+_FIRST_READ_BYTES = 64 * 1024
+
+
+def read_commit(store: ObjectStore, version: int) -> Text:
+    """The commit file of a version; of a large one where it is.
+
+    Raises VersionNotFound for a version beyond the latest or cleaned up, LogGap when commits before and after it are there.
+    """
+    try:
+        return stored_text(store, commit_path(version))
+    except ObjectNotFound as cause:
+        commits = sorted(list_versions(store).commits)
+        if commits and commits[0] < version < commits[-1]:
+            raise LogGap(
+                f"version {version} of {store.location} is missing: {commit_path(version)} is not there, but versions {commits[0]} and "
+                f"{commits[-1]} are; restore it from a copy",
+                location=store.location,
+                version=version,
+            ) from cause
+        there = f"the log has the commits of versions {commits[0]} to {commits[-1]}" if commits else "the log has no commit"
+        raise VersionNotFound(
+            f"the commit of version {version} of {store.location} is not there: {there}",
+            location=store.location,
+            version=version,
+            earliest=commits[0] if commits else None,
+            latest=commits[-1] if commits else None,
+        ) from cause
+
+
+def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
+    """What the commit of a version says about itself, or None where it says nothing. Raises what `read_commit` raises."""
+    leading = leading_commit_info(store, version)
+    if leading is not None:
+        return leading
+    actions = actions_of(read_commit(store, version), name=commit_path(version))
+    return next((action for action in actions if isinstance(action, CommitInfo)), None)
+
+
+def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
+    """The same where it is the first action of its commit, as it must be with in-commit timestamps; None where it is not.
+
+    Costs one small request, however many files the commit adds, and answers None for a commit that is not there.
+    """
+    try:
+        start = store.get_range(commit_path(version), 0, _FIRST_READ_BYTES)
+    except ObjectNotFound:
+        return None
+    if not start.startswith(b'{"commitInfo"'):
+        return None
+    line, newline, _ = start.partition(b"\n")
+    if not newline and len(start) == _FIRST_READ_BYTES:
+        line = next(lines(read_commit(store, version)))
+    action = decode(line)
+    return action if isinstance(action, CommitInfo) else None
+
+
+def in_commit_timestamp(store: ObjectStore, version: int) -> int:
+    """The in-commit timestamp of a version that must have one. Raises CorruptLogFile when it has none."""
+    info = commit_info(store, version)
+    if info is None or info.in_commit_timestamp is None:
+        name = commit_path(version)
+        raise CorruptLogFile(
+            f"{name} has no in-commit timestamp, but the table has them switched on: restore it from a copy; if an engine wrote it that "
+            f"does not keep to the table's features, stop that engine and move the file to another place",
+            file=name,
+            line=1,
+        )
+    return info.in_commit_timestamp
+
+
+def version_at(store: ObjectStore, timestamp_ms: int) -> int:
+    """The latest version that was there at `timestamp_ms` (since the epoch, UTC).
+
+    Where in-commit timestamps are on they count, from the version on that switched them on; before it the times of the
+    commit files do, each moved to 1 ms after its predecessor's if it is not later. Raises VersionNotFound for a time
+    before the first version that can be rebuilt, or after the latest one.
+    """
+    segment = list_segment(store)
+    listing = list_versions(store)
+    earliest = listing.earliest
+    commits = [version for version in sorted(listing.commits) if earliest is not None and earliest <= version <= segment.version]
+    if not commits:
+        raise VersionNotFound(
+            f"no version of {store.location} can be told by time: the log has a checkpoint of version {segment.version}, but no commit; "
+            f"ask for the version by its number",
+            location=store.location,
+            timestamp_ms=timestamp_ms,
+        )
+    state = read_state(store, segment)
+    by_file, by_commit = _split_at_enablement(commits, state)
+    if by_commit and (not by_file or timestamp_ms >= in_commit_timestamp(store, by_commit[0])):
+        times: Sequence[int] = _InCommitTimes(store, by_commit)
+        versions = by_commit
+    else:
+        by_version = _file_times(listing)
+        times, versions = [by_version[each] for each in by_file], by_file
+    index = bisect_right(times, timestamp_ms) - 1
+    beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > times[-1]
+    if index < 0 or beyond:
+        edge, at = ("latest", len(versions) - 1) if beyond else ("earliest available", 0)
+        raise VersionNotFound(
+            f"{store.location} has no version for {iso_time(timestamp_ms)}: its {edge} version is {versions[at]}, of {iso_time(times[at])}",
+            location=store.location,
+            timestamp_ms=timestamp_ms,
+            version=versions[at],
+        )
+    return versions[index]
+
+
+def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[int], list[int]]:
+    """The versions whose time is that of their file, and those that carry their own."""
+    protocol, metadata = state.protocol, state.metadata
+    if protocol is None or metadata is None or not in_commit_timestamps(protocol, metadata):
+        return commits, []
+    since = metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY)
+    # Without an enablement version they were on from the beginning.
+    first = 0 if since is None else int(since)
+    return [each for each in commits if each < first], [each for each in commits if each >= first]
+
+
+class _InCommitTimes(Sequence[int]):
+    """The in-commit timestamps of some versions, each read when it is asked for: a search looks at few."""
+
+    def __init__(self, store: ObjectStore, versions: Sequence[int]) -> None:
+        self._store = store
+        self._versions = versions
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def __getitem__(self, index: int) -> int:  # type: ignore[override]
+        return in_commit_timestamp(self._store, self._versions[index])
+
+
+def file_times(store: ObjectStore) -> dict[int, int]:
+    """The times of the commit files that are there (ms since the epoch), each later than its predecessor's."""
+    return _file_times(list_versions(store))
+
+
+def _file_times(listing: LogListing) -> dict[int, int]:
+    times: dict[int, int] = {}
+    previous: int | None = None
+    for version in sorted(listing.commits):
+        modified = listing.commits[version].modified_ms
+        previous = modified if previous is None or modified > previous else previous + 1
+        times[version] = previous
+    return times
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A time as people read it; the plain number where the calendar ends."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"

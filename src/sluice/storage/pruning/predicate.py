@@ -1,0 +1,185 @@
+"""Predicates over the rows of a table: the WHERE of reads, deletes, overwrites and conflict checks.
+
+A predicate means what Spark SQL in ANSI mode says it means (see `expressions.evaluate`), with UTC as the session's time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..caches import cached_by_size
+from ..dataclass import dataclass
+from ..errors import PredicateError
+from ..expressions import build
+from ..expressions.calls import call
+from ..expressions.evaluate import compile_expression, run
+from ..expressions.nodes import And, Column, Literal, Node, columns, walk
+from ..expressions.sql import parse, to_sql
+from ..schema.partitions import decode_value
+from ..schema.schema import PrimitiveType, StructType, to_arrow
+from . import skipping
+
+__all__ = ["Filter", "Predicate"]
+
+# (operation, path of the column, value): operations are those of Spark's pushed filters, for example ("LessThan", ("a",), 3),
+# ("In", ("a", "b"), [1, 2]), ("IsNull", ("a",), None), and ("Not", (), another filter).
+Filter: TypeAlias = tuple[str, Sequence[str], Any]
+
+# A tree takes some hundred times its text, and conditions may be long: a dynamic overwrite names thousands of partitions.
+_PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_SEARCHES = {"StringStartsWith": "startswith", "StringEndsWith": "endswith", "StringContains": "contains"}
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A checked condition over a table's columns. Immutable; equal when it says the same in the same words."""
+
+    root: Node
+
+    @classmethod
+    def parse(cls, sql: str, schema: StructType) -> Predicate:
+        """The condition `sql`, as in a WHERE clause of Spark SQL; names match columns whatever the case of their letters.
+
+        Raises PredicateError when it does not parse, names an unknown column, is no condition, or cannot be evaluated exactly.
+        """
+        if not isinstance(sql, str):
+            raise PredicateError(f'the condition is {sql!r}, which is no text; write one as in a WHERE clause, such as "delay > 0"')
+        return _parse(sql, schema)
+
+    @classmethod
+    def from_filters(cls, filters: Iterable[Filter], schema: StructType) -> Predicate:
+        """The conjunction of filters as Spark pushes them down; none is TRUE. Raises PredicateError for one that cannot be used."""
+        arrow = to_arrow(schema)
+        return cls(build.and_(*(_filter(each, arrow) for each in filters)))
+
+    @classmethod
+    def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
+        """True in exactly the partitions with these values, which are texts as the log has them; no places is FALSE."""
+        unique = dict.fromkeys(tuple(place.items()) for place in places)
+        return cls(build.or_(*(build.and_(*(_has_value(schema, *each) for each in place)) for place in unique)))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The top-level columns it reads, as the schema spells them."""
+        return frozenset(path[0] for path in columns(self.root))
+
+    def and_(self, other: Predicate) -> Predicate:
+        """True where both are."""
+        return Predicate(build.and_(self.root, other.root))
+
+    def or_(self, other: Predicate) -> Predicate:
+        """True where one of them is."""
+        return Predicate(build.or_(self.root, other.root))
+
+    def not_(self) -> Predicate:
+        """True where this is false, null where this is null."""
+        return Predicate(build.not_(self.root))
+
+    def split(self, partition_columns: Iterable[str]) -> tuple[Predicate | None, Predicate | None]:
+        """The conjuncts that read partition columns only, and the rest; their conjunction is this predicate."""
+        partitions = frozenset(partition_columns)
+        inside: list[Node] = []
+        rest: list[Node] = []
+        for term in self.root.terms if isinstance(self.root, And) else (self.root,):
+            (inside if all(path[0] in partitions for path in columns(term)) else rest).append(term)
+        one, other = (Predicate(build.and_(*terms)) if terms else None for terms in (inside, rest))
+        return one, other
+
+    def mask(self, table: pa.Table) -> pa.BooleanArray:
+        """TRUE, FALSE or null for every row; only TRUE selects it. `table` has the schema's columns, or at least `columns`.
+
+        Raises PredicateError when a row cannot be evaluated (division by zero, overflow, a cast that fails).
+        """
+        return run(self.root, _needed(self.root, table))
+
+    def to_arrow(self) -> pc.Expression:
+        """The predicate as a filter for a pyarrow dataset, sound for pruning by Parquet's statistics too.
+
+        Scanning raises ArrowInvalid or PredicateError where `mask` raises PredicateError.
+        """
+        return compile_expression(self.root)
+
+    def may_match(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
+        """For every row of a snapshot's file table: false when no row of that file can match, by partition values and statistics."""
+        return skipping.may_match(self.root, files, schema=schema, partition_columns=partition_columns)
+
+    def matches_all(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
+        """For every row of a snapshot's file table: true only when every row of that file surely matches."""
+        return skipping.matches_all(self.root, files, schema=schema, partition_columns=partition_columns)
+
+    def to_sql(self) -> str:
+        """SQL that parses to an equal predicate over the same schema."""
+        return to_sql(self.root)
+
+    def __str__(self) -> str:
+        return self.to_sql()
+
+
+@cached_by_size(_PARSED_BYTES_MAX, per_character=100)
+def _parse(sql: str, schema: StructType) -> Predicate:
+    node = parse(sql, to_arrow(schema))
+    try:
+        return Predicate(build.require_boolean(node))
+    except PredicateError as error:
+        raise PredicateError(f"the predicate {sql!r} cannot be used: {error.message}", predicate=sql) from None
+
+
+def _has_value(schema: StructType, name: str, text: str | None) -> Node:
+    """Equality at the column's own type: compared with a string, a DECIMAL or a FLOAT would be compared as a DOUBLE."""
+    column = build.column((name,), to_arrow(schema))
+    field = schema.get(name)
+    if field is None or not isinstance(field.type, PrimitiveType):
+        raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
+    value = decode_value(text, field.type)
+    return build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type))
+
+
+def _filter(each: Filter, schema: pa.Schema) -> Node:
+    operation, path, value = each
+    if operation == "Not":
+        return build.not_(_filter(value, schema))
+    column = build.column(tuple(path), schema)
+    if operation in _COMPARISONS:
+        return build.compare(_COMPARISONS[operation], column, build.literal(value))
+    if operation in _SEARCHES:
+        return call(_SEARCHES[operation], [column, build.literal(value)])
+    match operation:
+        case "In":
+            return build.in_(column, [build.literal(option) for option in value])
+        case "IsNull":
+            return build.is_null(column)
+        case "IsNotNull":
+            return build.not_(build.is_null(column))
+    known = ", ".join([*_COMPARISONS, *_SEARCHES, "In", "IsNull", "IsNotNull", "Not"])
+    raise PredicateError(f"the filter {operation} is not known: leave it to Spark; known are {known}", filter=operation)
+
+
+def _needed(root: Node, table: pa.Table) -> pa.Table:
+    """The columns the tree reads, under its names and (where only the representation differs) its types."""
+    kinds = {path[0]: part.type for part in walk(root) if isinstance(part, Column) for path in (part.path,) if len(path) == 1}
+    names = sorted({path[0] for path in columns(root)})
+    picked = []
+    for name in names:
+        index = table.schema.get_field_index(name)
+        if index < 0:
+            index = next((i for i, known in enumerate(table.column_names) if known.lower() == name.lower()), -1)
+        if index < 0:
+            raise PredicateError(
+                f"the data has no column {name!r}, which the predicate reads; it has {', '.join(table.column_names)}", column=name
+            )
+        values = table.column(index)
+        picked.append(values.cast(kinds[name]) if name in kinds and values.type != kinds[name] else values)
+    return pa.table(picked, names=names) if names else table

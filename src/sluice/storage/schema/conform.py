@@ -1,0 +1,276 @@
+"""Data fitted to a schema: columns by name, casts that lose nothing, no null where none may be.
+
+`conform` is for data on its way in and refuses what does not fit; `adapt` is for rows read from files and fills what older
+files lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..dataclass import dataclass
+from ..errors import SchemaMismatch
+from .arrow_schema import ACCEPTS, arrow_kind, arrow_type, is_list, kind, to_arrow
+from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+__all__ = ["adapt", "conform", "without_hidden_nulls"]
+
+_ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engine that wrote it"
+
+
+def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
+    """The rows of `data` as a table of exactly `to_arrow(schema)`; columns are matched by name, whatever their case.
+
+    Raises SchemaMismatch, naming the column, for a column the schema lacks, a missing or null NOT NULL one (nested ones
+    too), a type that does not fit, and a value that a cast would change. Missing nullable columns become null.
+    """
+    table = _table(data)
+    if not table.schema.equals(to_arrow(schema), check_metadata=True):
+        table = _STRICT.table(table, schema)
+    for each in _fields_with_duties(schema):
+        _check_nulls(table.column(each.name), each, each.name)
+    return table
+
+
+def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
+    """Rows read from a file as a table of exactly `to_arrow(schema)`.
+
+    Like `conform`, but columns the schema lacks are left out, missing ones are null, and timestamps without a zone are taken
+    for UTC (that is what Parquet's old INT96 means).
+    """
+    table = _table(data)
+    return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
+
+
+def _table(data: pa.RecordBatch | pa.Table) -> pa.Table:
+    return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    strict: bool
+
+    def table(self, table: pa.Table, schema: StructType) -> pa.Table:
+        target = to_arrow(schema)
+        sources = self.sources(table.column_names, schema, "")
+        columns = [
+            pa.nulls(table.num_rows, wanted.type)
+            if source is None
+            else self.column(table.column(source), each.type, wanted.type, each.name)
+            for each, wanted, source in zip(schema.fields, target, sources, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=target)
+
+    def sources(self, names: Iterable[str], schema: StructType, path: str) -> list[int | None]:
+        """For each field of the schema the position of the column that holds it."""
+        positions: dict[str, int] = {}
+        for position, name in enumerate(names):
+            if name.lower() in positions and self.strict:
+                raise SchemaMismatch(f"the data has column {path + name!r} twice (case does not count); leave one out", column=path + name)
+            positions.setdefault(name.lower(), position)
+        found = [positions.pop(each.name.lower(), None) for each in schema.fields]
+        if self.strict:
+            self.refuse_odd_columns(positions, schema, found, path)
+        return found
+
+    @staticmethod
+    def refuse_odd_columns(extra: Iterable[str], schema: StructType, found: list[int | None], path: str) -> None:
+        for name in extra:
+            raise SchemaMismatch(
+                f"the data has column {path + name!r}, which the table lacks (it has {', '.join(schema.names)}); "
+                "leave it out, or write with merge_schema=True",
+                column=path + name,
+            )
+        for each, position in zip(schema.fields, found, strict=True):
+            if position is None and not each.nullable:
+                missing = path + each.name
+                raise SchemaMismatch(f"column {missing!r} is NOT NULL and missing in the data; give it a value", column=missing)
+
+    def column(self, column: pa.ChunkedArray, dtype: DataType, target: pa.DataType, path: str) -> pa.ChunkedArray:
+        if column.type == target:
+            return column
+        return pa.chunked_array([self.array(chunk, dtype, target, path) for chunk in column.chunks], type=target)
+
+    def array(self, array: pa.Array, dtype: DataType, target: pa.DataType, path: str) -> pa.Array:
+        array = _decoded(array)
+        source = array.type
+        if source == target:
+            return array
+        if pa.types.is_null(source):
+            return pa.nulls(len(array), target)
+        match dtype:
+            case PrimitiveType():
+                return self.primitive(array, dtype, target, path)
+            case StructType() if pa.types.is_struct(source):
+                return self.struct(array, dtype, target, path)
+            case ArrayType() if is_list(source):
+                elements = self.array(pc.list_flatten(array), dtype.element_type, target.value_type, f"{path}.element")
+                return pa.ListArray.from_arrays(_offsets(array), elements, type=target, mask=_mask(array))
+            case MapType() if pa.types.is_map(source):
+                return self.map(array, dtype, target, path)
+        raise self.wrong_type(source, dtype, path)
+
+    def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
+        names = [each.name for each in array.type.fields]
+        sources = self.sources(names, dtype, f"{path}.")
+        children = [
+            pa.nulls(len(array), wanted.type)
+            if source is None
+            else self.array(array.field(source), each.type, wanted.type, f"{path}.{each.name}")
+            for each, wanted, source in zip(dtype.fields, target.fields, sources, strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=target.fields, mask=_mask(array))
+
+    def map(self, array: pa.MapArray, dtype: MapType, target: pa.DataType, path: str) -> pa.Array:
+        # As a list of entries first: only lists can be flattened without what lies under nulls and outside of slices.
+        entries = array.cast(pa.list_(pa.struct([pa.field("key", array.type.key_type), pa.field("value", array.type.item_type)])))
+        flat = entries.flatten()
+        keys = self.array(flat.field(0), dtype.key_type, target.key_type, f"{path}.key")
+        values = self.array(flat.field(1), dtype.value_type, target.item_type, f"{path}.value")
+        return pa.MapArray.from_arrays(_offsets(entries), keys, values, type=target, mask=_mask(array))
+
+    def primitive(self, array: pa.Array, dtype: PrimitiveType, target: pa.DataType, path: str) -> pa.Array:
+        found = arrow_kind(array.type)
+        accepted = ACCEPTS[kind(dtype)]
+        if found not in accepted and not (found == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict):
+            raise self.wrong_type(array.type, dtype, path)
+        try:
+            return _cast(array, found, target)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
+            remedy = "cast the data yourself, or widen the column" if self.strict else _ANOTHER_SCHEMA
+            raise SchemaMismatch(
+                f"column {path!r} is {dtype}, and a value of the data ({array.type}) would not survive the cast: {cause}; {remedy}",
+                column=path,
+            ) from cause
+
+    def wrong_type(self, source: pa.DataType, dtype: DataType, path: str) -> SchemaMismatch:
+        if not self.strict:
+            remedy = _ANOTHER_SCHEMA
+        elif arrow_kind(source) == "timestamp_ntz" and dtype == PrimitiveType("timestamp"):
+            remedy = "say which zone its times are in, with pyarrow.compute.assume_timezone for instance"
+        else:
+            remedy = f"cast it to {arrow_type(dtype, path)}"
+        return SchemaMismatch(f"column {path!r} is {dtype} in the table and {source} in the data; {remedy}", column=path)
+
+
+_STRICT = _Fitting(strict=True)
+_LENIENT = _Fitting(strict=False)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """The array without the encodings that only Arrow knows."""
+    if isinstance(array, pa.ExtensionArray):
+        return _decoded(array.storage)
+    if isinstance(array, pa.DictionaryArray):
+        return _decoded(array.dictionary_decode())
+    if isinstance(array, pa.RunEndEncodedArray):
+        return _decoded(pc.run_end_decode(array))
+    return array
+
+
+def _cast(array: pa.Array, found: str | None, target: pa.DataType) -> pa.Array:
+    if found == "integer" and pa.types.is_decimal(target):
+        # Arrow looks at the widest value of the type instead of the values; with room for it, the second cast looks at them.
+        array = array.cast(pa.decimal256(76, target.scale))
+    cast = array.cast(target)
+    if found == "float" and array.type.bit_width > target.bit_width:
+        same = pc.or_(pc.equal(cast.cast(array.type), array), pc.is_nan(array))
+        if pc.all(same).as_py() is False:
+            raise pa.ArrowInvalid(f"not every value is a {target}")
+    return cast
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+@lru_cache(maxsize=256)
+def _fields_with_duties(schema: StructType) -> tuple[StructField, ...]:
+    """The fields that are NOT NULL, or hold something that is."""
+    return tuple(each for each in schema.fields if not each.nullable or _has_duties(each.type))
+
+
+def _has_duties(dtype: DataType) -> bool:
+    match dtype:
+        case PrimitiveType():
+            return False
+        case ArrayType(element, nulls):
+            return not nulls or _has_duties(element)
+        case MapType(key, value, nulls):
+            return not nulls or _has_duties(key) or _has_duties(value)
+        case StructType():
+            return bool(_fields_with_duties(dtype))
+
+
+def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
+    """The rows, which fit the schema, in a form that can be written: no null beneath a null struct where the schema has NOT NULL.
+
+    Parquet cannot say such a null, and the struct being null is all there is to say.
+    """
+    for position, each in enumerate(schema.fields):
+        if _has_duties(each.type):
+            column = table.column(position)
+            if any(_hides_nulls(chunk, each.type) for chunk in column.chunks):
+                chunks = [pa.array(chunk.to_pylist(), chunk.type) for chunk in column.chunks]
+                table = table.set_column(position, table.schema.field(position), pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _hides_nulls(array: pa.Array, dtype: DataType) -> bool:
+    match dtype:
+        case PrimitiveType():
+            return False
+        case StructType(fields):
+            parts = [(array.field(position), each.type, each.nullable) for position, each in enumerate(fields)]
+        case ArrayType(element, nulls):
+            parts = [(array.values, element, nulls)]
+        case MapType(key, value, nulls):
+            parts = [(array.keys, key, False), (array.items, value, nulls)]
+    return any((part.null_count and not nullable) or _hides_nulls(part, kind) for part, kind, nullable in parts)
+
+
+def _check_nulls(column: pa.ChunkedArray, each: StructField, path: str) -> None:
+    if not each.nullable and column.null_count:
+        raise _null(path, column.null_count)
+    if _has_duties(each.type):
+        for chunk in column.chunks:
+            # Without the null rows: what lies beneath those is no value.
+            _check_inner_nulls(chunk.drop_null() if chunk.null_count else chunk, each.type, path)
+
+
+def _check_inner_nulls(array: pa.Array, dtype: DataType, path: str) -> None:
+    match dtype:
+        case PrimitiveType():
+            return
+        case StructType(fields):
+            for position, each in enumerate(fields):
+                _check_part(array.field(position), each.type, each.nullable, f"{path}.{each.name}")
+        case ArrayType(element, nulls):
+            _check_part(array.flatten(), element, nulls, f"{path}.element")
+        case MapType(key, value, nulls):
+            start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+            _check_part(array.keys.slice(start, end - start), key, False, f"{path}.key")
+            _check_part(array.items.slice(start, end - start), value, nulls, f"{path}.value")
+
+
+def _check_part(array: pa.Array, dtype: DataType, nullable: bool, path: str) -> None:
+    if not nullable and array.null_count:
+        raise _null(path, array.null_count)
+    if _has_duties(dtype):
+        _check_inner_nulls(array.drop_null() if array.null_count else array, dtype, path)
+
+
+def _null(path: str, count: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"column {path!r} is NOT NULL and the data has {count} null(s) in it; give them a value, or leave the rows out", column=path
+    )

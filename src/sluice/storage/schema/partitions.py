@@ -1,0 +1,174 @@
+"""Partition values as the text of the log, and the folders and paths named after them ("Partition Value Serialization").
+
+An empty string is null, for the protocol has one text for both; so is empty binary. Binary is the UTF-8 text its bytes are,
+as Spark writes it; bytes that are none are refused. Timestamps are written in UTC with a Z; older text without a zone is
+read as UTC.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal, InvalidOperation
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import Corrupt, SchemaMismatch
+from .arrow_schema import arrow_type, kind
+from .datatypes import PrimitiveType
+
+__all__ = [
+    "HIVE_DEFAULT_PARTITION",
+    "decode_column",
+    "decode_value",
+    "encode_column",
+    "encode_value",
+    "folder",
+    "path_to_uri",
+    "uri_to_path",
+]
+
+HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+# ExternalCatalogUtils.charToEscape of Spark, and NUL, which no path may hold.
+_ESCAPED: Final = {ord(char): f"%{ord(char):02X}" for char in (*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^")}
+# File systems end a name after 255 bytes.
+_FOLDER_BYTES_MAX: Final = 240
+_ZONE: Final = r"(Z|[+-]\d{2}:?\d{2})$"
+
+
+def encode_value(value: Any, dtype: PrimitiveType) -> str | None:
+    """The text of one partition value, None for null. Raises SchemaMismatch for a value that is not of the type."""
+    if value is None:
+        return None
+    try:
+        return _encode(value, dtype) or None
+    except (TypeError, ValueError, AttributeError, OverflowError, InvalidOperation, struct.error) as cause:
+        raise SchemaMismatch(
+            f"{value!r} cannot be a partition value of type {dtype}: {cause}; give a value of that type", value=value, type=str(dtype)
+        ) from cause
+
+
+def _encode(value: Any, dtype: PrimitiveType) -> str:
+    match kind(dtype):
+        case "string" if isinstance(value, str):
+            return value
+        case "binary":
+            return _encode_binary(bytes(value))
+        case "boolean" if isinstance(value, bool):
+            return "true" if value else "false"
+        case "integer" if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        case "float":
+            return _encode_float(float(value), dtype)
+        case "decimal":
+            return _encode_decimal(Decimal(value), dtype)
+        case "date" if isinstance(value, date) and not isinstance(value, datetime):
+            return value.isoformat()
+        case "timestamp" if isinstance(value, datetime) and value.tzinfo is not None:
+            return f"{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+        case "timestamp_ntz" if isinstance(value, datetime) and value.tzinfo is None:
+            return value.isoformat(sep=" ")
+    raise TypeError(f"it is a {value.__class__.__name__}")
+
+
+def _encode_binary(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as cause:
+        raise ValueError("its bytes are no UTF-8 text, and the log holds text only") from cause
+
+
+def _encode_float(value: float, dtype: PrimitiveType) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if dtype.name == "double":
+        return repr(value)
+    single = struct.pack("<f", value)
+    return next(text for digits in range(6, 10) if struct.pack("<f", float(text := f"{value:.{digits}g}")) == single)
+
+
+def _encode_decimal(value: Decimal, dtype: PrimitiveType) -> str:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError("it is not finite")
+    shift = exponent + dtype.scale
+    unscaled = int("".join(map(str, digits)))
+    whole, rest = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift)
+    if rest or whole >= 10**dtype.precision:
+        raise ValueError("it has more digits than the type")
+    text = str(whole).rjust(dtype.scale + 1, "0")
+    return ("-" if sign and whole else "") + (f"{text[: -dtype.scale]}.{text[-dtype.scale :]}" if dtype.scale else text)
+
+
+def encode_column(values: pa.Array, dtype: PrimitiveType) -> list[str | None]:
+    """The texts of an array of partition values."""
+    try:
+        plain = values.to_pylist()
+    except (ValueError, OverflowError) as cause:
+        raise SchemaMismatch(f"a partition value of type {dtype} lies outside of the years 1 to 9999: {cause}; leave it out") from cause
+    return [encode_value(value, dtype) for value in plain]
+
+
+def decode_value(text: str | None, dtype: PrimitiveType) -> Any:
+    """The value behind a text of the log. Raises Corrupt when it is no value of the type."""
+    return decode_column(pa.array([text], pa.string()), dtype)[0].as_py()
+
+
+def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
+    """The values behind texts of the log, in the column's Arrow type. Raises Corrupt when one is no value of the type."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    target = arrow_type(dtype)
+    try:
+        match kind(dtype):
+            case "void":
+                return pa.nulls(len(texts), target)
+            case "timestamp":
+                zoned = pc.match_substring_regex(texts, _ZONE)
+                return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(target)
+            case "timestamp_ntz":
+                return pc.replace_substring_regex(texts, "Z$", "").cast(target)
+            case "decimal":
+                return texts.cast(pa.decimal256(76, target.scale)).cast(target)
+            case _:
+                return texts.cast(target)
+    except pa.ArrowInvalid as cause:
+        raise Corrupt(f"the log holds a partition value that is no {dtype}: {cause}; look at its commits", type=str(dtype)) from cause
+
+
+def folder(partition_columns: Sequence[str], values: Mapping[str, str | None]) -> str:
+    """The folder of a partition, named as Spark does: `origin=JFK/month=1`; "" for a table without partitions.
+
+    `values` are texts as `encode_value` makes them. A name too long for a file system is cut and ends in a digest; nobody
+    reads values from folders.
+    """
+    return "/".join(_component(name, values[name]) for name in partition_columns)
+
+
+def _component(name: str, value: str | None) -> str:
+    text = f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else HIVE_DEFAULT_PARTITION}"
+    encoded = text.encode()
+    if len(encoded) <= _FOLDER_BYTES_MAX:
+        return text
+    digest = sha256(encoded).hexdigest()[:16]
+    return encoded[: _FOLDER_BYTES_MAX - 17].decode(errors="ignore") + "-" + digest
+
+
+def path_to_uri(key: str) -> str:
+    """The `path` of an action for an object's key: a relative URI, percent-encoded."""
+    return quote(key, safe="/=")
+
+
+def uri_to_path(uri: str) -> str:
+    """The key of an object behind the relative `path` of an action."""
+    return unquote(uri, errors="strict")

@@ -1,0 +1,91 @@
+"""Types as Spark SQL writes them (`bigint`, `decimal(10,2)`, `array<struct<a: int>>`), read into those of a Delta schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..errors import SchemaMismatch
+from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+__all__ = ["parse_sql_type"]
+
+_NAMES: Final = {
+    "bigint": "long",
+    "binary": "binary",
+    "boolean": "boolean",
+    "byte": "byte",
+    "date": "date",
+    "double": "double",
+    "float": "float",
+    "int": "integer",
+    "integer": "integer",
+    "long": "long",
+    "real": "float",
+    "short": "short",
+    "smallint": "short",
+    "string": "string",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "tinyint": "byte",
+    "variant": "variant",
+}
+_DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*\d+\s*\)")
+_NESTED: Final = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
+_FIELD: Final = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+?)(\s+not\s+null)?(\s+comment\s+'.*')?", re.DOTALL | re.IGNORECASE)
+_DIGITS: Final = 38
+
+
+def parse_sql_type(text: str) -> DataType:
+    """The type a text of Spark SQL names, whatever the case of its letters. Raises SchemaMismatch for what is none."""
+    return _parse(text, text)
+
+
+def _parse(text: str, whole: str) -> DataType:
+    lowered = text.strip().lower()
+    if lowered in _NAMES:
+        return PrimitiveType(_NAMES[lowered])
+    if _TEXT.fullmatch(lowered):
+        return PrimitiveType("string")
+    if decimal := _DECIMAL.fullmatch(lowered):
+        precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
+        if 1 <= precision <= _DIGITS and scale <= precision:
+            return PrimitiveType(f"decimal({precision},{scale})")
+    if nested := _NESTED.fullmatch(text.strip()):
+        parts = _parts(nested[2])
+        match nested[1].lower(), len(parts):
+            case "array", 1:
+                return ArrayType(_parse(parts[0], whole))
+            case "map", 2:
+                return MapType(_parse(parts[0], whole), _parse(parts[1], whole))
+            case "struct", _:
+                return StructType(_field(part, whole) for part in parts if part.strip())
+    raise SchemaMismatch(
+        f"{whole!r} is no type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
+        "struct<a: int, b: string>",
+        type=whole,
+    )
+
+
+def _field(text: str, whole: str) -> StructField:
+    found = _FIELD.fullmatch(text.strip())
+    if found is None:
+        raise SchemaMismatch(f"{text.strip()!r} in {whole!r} is no field; write it like `name: int`", type=whole)
+    name = found[2] if found[1] is None else found[1].replace("``", "`")
+    return StructField(name, _parse(found[3], whole), found[4] is None)
+
+
+def _parts(text: str) -> list[str]:
+    """The text at its commas, but for those inside brackets and backquotes."""
+    parts, depth, quoted = [""], 0, False
+    for char in text:
+        quoted ^= char == "`"
+        if not quoted:
+            depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts

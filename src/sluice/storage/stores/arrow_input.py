@@ -1,0 +1,35 @@
+"""Streams of an object store as Arrow reads them."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from ..errors import ObjectNotFound
+
+__all__ = ["arrow_input", "version_of"]
+
+
+def version_of(stream: BinaryIO) -> object:
+    """What two streams of one object have in common when they are of one version of it; None where the store does not say."""
+    if isinstance(stream, io.BufferedReader | io.FileIO):
+        found = os.fstat(stream.fileno())
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+    return getattr(stream, "version", None) or None
+
+
+def arrow_input(stream: BinaryIO) -> pa.NativeFile:
+    """The stream as a file of Arrow's: a plain local file (`pa.OSFile`) is read without coming back to Python.
+
+    Raises ObjectNotFound for a local file that was removed at this moment.
+    """
+    if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
+        with stream:
+            try:
+                return pa.OSFile(stream.name)
+            except FileNotFoundError as gone:
+                raise ObjectNotFound(f"{stream.name}: there is no such object", path=stream.name) from gone
+    return pa.PythonFile(stream, mode="r")

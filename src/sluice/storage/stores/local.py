@@ -1,0 +1,297 @@
+"""Objects on the local disk: whole or not at all, and durable when a put returns.
+
+Every write goes to a hidden temporary file beside its target, which is flushed to the disk (fsync), then renamed (put) or
+linked (put_if_absent: a link fails where something is, a rename does not), then the folder is flushed, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from .objects import ObjectInfo, Unfinished, check_folder, check_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["LocalStore"]
+
+_TEMPORARY = ".sluice-"
+"""How the names of unfinished files begin; listings leave them out, and Spark skips names with a leading dot."""
+
+_BUFFER_BYTES = 1 << 20
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+"""What `link` answers on file systems that have none (FAT, many network and container mounts)."""
+
+_ERRORS: dict[int, tuple[type[SluiceError], str]] = {
+    errno.ENOENT: (ObjectNotFound, "there is no such object"),
+    errno.ENOSPC: (StorageFull, "the disk is full; free some space and repeat"),
+    errno.EDQUOT: (StorageFull, "the disk quota is used up; free some space and repeat"),
+    errno.EACCES: (AccessDenied, "permission denied; check the owner and mode of the folder"),
+    errno.EPERM: (AccessDenied, "permission denied; check the owner and mode of the folder"),
+    errno.EROFS: (AccessDenied, "the file system is read-only"),
+    errno.ENOTDIR: (InvalidRequest, "a part of the path is a file, not a folder"),
+    errno.EISDIR: (InvalidRequest, "the path is a folder, not a file"),
+    errno.ENOTEMPTY: (InvalidRequest, "the path is a folder, not a file"),
+    errno.ENAMETOOLONG: (InvalidRequest, "the name is too long for this file system"),
+    errno.ELOOP: (InvalidRequest, "the path runs in a circle of symbolic links"),
+}
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+@contextmanager
+def _errors(path: Path | str) -> Iterator[None]:
+    """Turn an OSError into the class that says what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        kind, remedy = _ERRORS.get(error.errno or 0, (StorageUnavailable, error.strerror or str(error)))
+        raise kind(f"{path}: {remedy}", path=str(path), errno=error.errno) from error
+
+
+class LocalStore:
+    """An ObjectStore in a folder, which is made by the first put. `location` is normalised: `file:///data/t`."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._root = Path(location.removeprefix("file://"))
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._location!r})"
+
+    @property
+    def location(self) -> str:
+        """The normalised URI of the root."""
+        return self._location
+
+    def elsewhere(self, uri: str) -> tuple[LocalStore, str] | None:
+        """The folder of a file outside of this store, and its name there."""
+        folder, _, name = uri.rpartition("/")
+        return (LocalStore(folder), name) if uri.startswith("file:///") else None
+
+    @property
+    def atomic_put_if_absent(self) -> bool:
+        """True: by a hard link, or under a lock on the folder where the file system has no links."""
+        return True
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        with self.open_input(key) as stream, _errors(key):
+            return stream.read()
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        with self.open_input(key) as stream, _errors(key):
+            stream.seek(offset)
+            return stream.read(length)
+
+    def open_input(self, key: str) -> BinaryIO:
+        """A seekable binary input stream. Raises ObjectNotFound."""
+        path = self._path(key)
+        with _errors(path):
+            try:
+                return path.open("rb", buffering=_BUFFER_BYTES)
+            except _ABSENT as error:
+                raise _not_found(path) from error
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size and time of one object. Raises ObjectNotFound."""
+        path = self._path(key)
+        with _errors(path):
+            try:
+                found = path.stat()
+            except _ABSENT as error:
+                raise _not_found(path) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise _not_found(path)
+        return _info(key, found)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object; on the disk when this returns."""
+        with self.upload(key) as stream:
+            stream.write(data)
+
+    def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
+        """Write an object unless the key exists: True when this call wrote it."""
+        path = self._path(key)
+        if os.path.lexists(path):
+            return False
+        with _temporary(path) as temporary:
+            with _Sink(temporary, path) as stream:
+                if isinstance(data, bytes):
+                    stream.write(data)
+                else:
+                    data.seek(0)
+                    shutil.copyfileobj(data, stream, _BUFFER_BYTES)
+            with _errors(path):
+                _flush(temporary)
+                return _publish_if_absent(temporary, path)
+
+    def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """A stream whose content becomes the object when the context ends without an exception."""
+        return self._upload(self._path(key))
+
+    @contextmanager
+    def _upload(self, path: Path) -> Iterator[BinaryIO]:
+        with _temporary(path) as temporary:
+            with io.BufferedWriter(_Sink(temporary, path), _BUFFER_BYTES) as stream:
+                yield stream
+            with _errors(path):
+                _flush(temporary)
+                temporary.rename(path)
+                _flush(path.parent)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; a missing key is no error."""
+        path = self._path(key)
+        with _errors(path), suppress(*_ABSENT):
+            path.unlink()
+
+    def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
+        """The objects in folder `prefix` with key >= `start`, ascending by key."""
+        return self._list(check_folder(prefix), start, recursive)
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The temporary files below the root: their writers are at work, or were killed."""
+        for folder, _, names in os.walk(self._root):
+            for name in filter(_is_temporary, names):
+                path = Path(folder) / name
+                with _errors(path), suppress(FileNotFoundError):  # finished since
+                    key = path.relative_to(self._root).as_posix()
+                    yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
+
+    def abandon(self, upload: Unfinished) -> None:
+        """Remove one; one that is gone is no error."""
+        path = self._root / upload.key
+        with _errors(path), suppress(*_ABSENT):
+            path.unlink()
+
+    def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
+        folder = self._root / prefix
+        with _errors(folder):
+            try:
+                with os.scandir(folder) as entries:
+                    # a folder sorts as its name and "/", which puts the keys below it into their place among the files
+                    found = sorted(
+                        (prefix + entry.name + "/" * entry.is_dir(), entry) for entry in entries if not _is_temporary(entry.name)
+                    )
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for key, entry in found:
+            if key.endswith("/"):
+                if recursive and key >= start[: len(key)]:
+                    yield from self._list(key, start, recursive)
+            elif key >= start:
+                with _errors(entry.path), suppress(FileNotFoundError):  # removed since the scan
+                    yield _info(key, entry.stat())
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(_TEMPORARY)
+
+
+def _not_found(path: Path) -> ObjectNotFound:
+    return ObjectNotFound(f"{path}: there is no such object", path=str(path))
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+class _Sink(io.FileIO):
+    """A new file whose write errors are ours; `path` is the target that messages name."""
+
+    def __init__(self, temporary: Path, path: Path) -> None:
+        self._path = path
+        with _errors(path):
+            super().__init__(temporary, "xb")
+
+    def write(self, data: Buffer, /) -> int:
+        view = memoryview(data).cast("B")
+        with _errors(self._path):
+            done = 0
+            while done < len(view):
+                done += super().write(view[done:])
+        return done
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """The name of a file to be, beside `path` in a folder that exists; removed at the end if it is still there."""
+    folder = path.parent
+    with _errors(folder):
+        if not folder.is_dir():
+            _make_folder(folder)
+    # What a writer that dies leaves says what it was to be, and so whose it was.
+    temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name[:120]}.tmp"
+    try:
+        yield temporary
+    finally:
+        with suppress(OSError):  # renamed (the normal case), or as unwritable as the target; it is hidden either way
+            temporary.unlink()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make `folder` and its parents, each durable in its own parent."""
+    if not folder.parent.is_dir():
+        _make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir()
+        _flush(folder.parent)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a part of the path is a file", str(folder))
+
+
+def _flush(path: Path) -> None:
+    """fsync a file or folder by name: the stream that wrote it may be closed already."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _publish_if_absent(temporary: Path, path: Path) -> bool:
+    """Give the finished file its name unless that is taken."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if not _locked(path.parent, lambda: _rename_if_absent(temporary, path)):
+            return False
+    _flush(path.parent)
+    return True
+
+
+def _rename_if_absent(temporary: Path, path: Path) -> bool:
+    if os.path.lexists(path):
+        return False
+    temporary.rename(path)
+    return True
+
+
+def _locked(folder: Path, act: Callable[[], bool]) -> bool:
+    """`act` under the kernel's lock on the folder, which ends with the process that holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return act()
+    finally:
+        os.close(handle)

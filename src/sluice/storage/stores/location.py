@@ -1,0 +1,109 @@
+"""Locations: the one spelling of a table's address, and the object store behind it.
+
+========================================  ===========================
+given                                     normalised
+========================================  ===========================
+``/data/t``, ``~/t``, ``t``               ``file:///data/t`` (absolute, symbolic links resolved)
+``file:///data/t``, ``file:/data/t``      ``file:///data/t``
+``s3://bucket/t``, ``s3a://bucket/t``     ``s3://bucket/t``
+``memory://name``                         ``memory://name``
+========================================  ===========================
+
+Two clients that mean one table must arrive at one string, because it names the table's queue in the coordinator: hence
+the resolved links. As in Spark and Hadoop, a location is literal: nothing in it is percent-decoded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import InvalidRequest, UnknownScheme
+from .local import LocalStore
+from .memory import MemoryStore
+from .objects import ObjectStore, check_key
+from .s3_options import S3Options
+
+__all__ = ["SCHEMES", "normalise", "open_store"]
+
+SCHEMES = ("file", "s3", "s3a", "memory")
+"""The schemes a location may have; a plain path means `file`."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def normalise(location: str | os.PathLike[str]) -> str:
+    """The one spelling of `location`, without a trailing slash.
+
+    Raises UnknownScheme, or InvalidRequest when the rest of it names nothing.
+    """
+    text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
+    if not text or "\0" in text:
+        raise InvalidRequest(f"{location!r} is no location: give a path or a URI such as s3://bucket/table", location=location)
+    match = _SCHEME.match(text)
+    if match is None:
+        return "file://" + os.path.realpath(_expand_home(text))
+    scheme, rest = match[1].lower(), text[match.end() :]
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise UnknownScheme(
+            f"{text!r} has the unknown scheme {scheme!r}; sluice knows {known} and plain paths", scheme=scheme, known=SCHEMES
+        )
+    if scheme == "file":
+        return "file://" + os.path.realpath(_local_path(text, rest))
+    if not rest.startswith("/"):
+        raise InvalidRequest(f"{text!r} is no location: write {scheme}:// with two slashes", location=text)
+    return _s3(text, rest[1:]) if scheme.startswith("s3") else _memory(text, rest[1:])
+
+
+def _expand_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequest(f"{text!r} begins with the home folder of a user that is not known here", location=text) from error
+
+
+def _local_path(text: str, rest: str) -> str:
+    if not rest.startswith("/"):  # file:/data/t, as Hadoop prints it
+        return "/" + rest
+    host, _, path = rest[1:].partition("/")
+    if host not in ("", "localhost"):
+        raise InvalidRequest(f"{text!r} names the host {host!r}; a file location has three slashes: file:///{host}/{path}", location=text)
+    return "/" + path
+
+
+def _s3(text: str, rest: str) -> str:
+    bucket, _, path = rest.partition("/")
+    if "@" in bucket:  # the text before it may be a secret: it is not repeated
+        raise InvalidRequest("the location carries credentials before an '@'; give them as options or in the environment")
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidRequest(f"{text!r} names no bucket; write s3://bucket/path", location=text)
+    path = path.rstrip("/")
+    return f"s3://{bucket}/{check_key(path)}" if path else f"s3://{bucket}"
+
+
+def _memory(text: str, rest: str) -> str:
+    name = rest.rstrip("/")
+    if not name:
+        raise InvalidRequest(f"{text!r} has no name; write memory://name", location=text)
+    return f"memory://{check_key(name)}"
+
+
+def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The object store below `location`; nothing is read or written yet.
+
+    `options` are those of S3 (`S3Options`); other stores accept and ignore them, so that one set serves a whole job.
+    Raises UnknownScheme, or InvalidRequest for an unknown option.
+    """
+    uri = normalise(location)
+    s3_options = S3Options.parse(options or {})
+    if uri.startswith("s3://"):
+        from .s3 import S3Store
+
+        return S3Store(uri, s3_options)
+    if uri.startswith("memory://"):
+        return MemoryStore(uri)
+    return LocalStore(uri)

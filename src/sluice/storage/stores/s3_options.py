@@ -1,0 +1,84 @@
+"""The options of the S3 store: parsed from texts, completed from the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from ..dataclass import dataclass
+from ..errors import InvalidRequest
+
+__all__ = ["S3Options", "is_aws"]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """The options of `open_store` for S3; what is None comes from the environment and botocore's usual chain.
+
+    `conditional_put` is "auto", "true" or "false" (see the module's text). `path_style` None means: where an endpoint is
+    given. `max_attempts` counts how often botocore sends a request before it gives up.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    conditional_put: Literal["auto", "true", "false"] = "auto"
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    max_attempts: int = 6
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> S3Options:
+        """The options from their texts. Raises InvalidRequest, naming the option and what it may be."""
+        known = [one.name for one in fields(cls)]
+        values: dict[str, Any] = {}
+        for name, text in options.items():
+            if name not in known:
+                raise InvalidRequest(f"unknown storage option {name!r}; known are {', '.join(known)}", option=name)
+            values[name] = _PARSERS[name](name, str(text)) if name in _PARSERS else str(text)
+        return cls(**values)
+
+    def resolved(self) -> S3Options:
+        """With endpoint and region taken from the environment where they are not given."""
+        endpoint = self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+        return replace(self, endpoint_url=endpoint, region=self.region or os.environ.get("AWS_REGION") or None)
+
+
+def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    if text.lower() not in allowed:
+        raise InvalidRequest(f"storage option {name} is {text!r}; it may be {', '.join(allowed)}", option=name)
+    return text.lower()
+
+
+def _endpoint(name: str, text: str) -> str:
+    parts = urlsplit(text)
+    if "@" in parts.netloc:  # not repeated: it may be a secret
+        raise InvalidRequest(f"storage option {name} carries credentials; give them as access_key_id and secret_access_key", option=name)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidRequest(f"storage option {name} is {text!r}; it must be like https://host:port", option=name)
+    return text.rstrip("/")
+
+
+def _attempts(name: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", text):
+        raise InvalidRequest(f"storage option {name} is {text!r}; it must be a number from 1 to 999", option=name)
+    return int(text)
+
+
+_PARSERS: dict[str, Callable[[str, str], object]] = {
+    "endpoint_url": _endpoint,
+    "path_style": lambda name, text: _choice(name, text, ("true", "false")) == "true",
+    "conditional_put": lambda name, text: _choice(name, text, ("auto", "true", "false")),
+    "max_attempts": _attempts,
+}
+
+
+def is_aws(endpoint_url: str) -> bool:
+    """Whether an endpoint is Amazon's own, of which it is known what it can do."""
+    host = urlsplit(endpoint_url).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
