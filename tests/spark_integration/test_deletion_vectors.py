@@ -21,7 +21,8 @@ from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.access import Access
-from sluice.tables.transactions import Change, Reads, commit_change
+from sluice.tables.change import Change, Reads
+from sluice.tables.transactions import commit_change
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native

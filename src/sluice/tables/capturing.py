@@ -11,7 +11,7 @@ from ..storage.data.scan import read_positions
 from ..storage.data.vectors import positions_of
 from .change_data import ChangeDataWriter
 from .draft import Draft
-from .writing import file_size_of
+from .property_rules import file_size_of
 
 __all__ = ["capture_changes"]
 

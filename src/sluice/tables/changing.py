@@ -17,10 +17,11 @@ from ..storage.data.assignments import Assignments
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Predicate
+from .change import Reads
 from .draft import Draft
 from .property_rules import primary_key_of
 from .steps import Step, written
-from .transactions import Reads, require_room
+from .transactions import require_room
 from .writing import WritePlan, check_rows
 
 __all__ = [

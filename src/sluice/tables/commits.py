@@ -25,6 +25,7 @@ from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
 from .address import TableAddress
 from .chances import Chance, advice
+from .change import Change, Reads
 from .creation import access_for_creation, first_actions, named_after_coordinator, new_table, require_empty
 from .locking import lease_paths
 from .once import check_application_transaction
@@ -34,7 +35,7 @@ from .property_rules import primary_key_of
 from .scopes import scope_of_reads
 from .steps import written
 from .transaction import Transaction
-from .transactions import Change, Reads, commit_change
+from .transactions import commit_change
 from .writing import WritePlan
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]

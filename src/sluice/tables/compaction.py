@@ -37,11 +37,12 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
 from .bins import Bin, plan_bins
+from .change import Change, Reads
 from .changing import LISTED_MAX
 from .in_time import in_time
+from .property_rules import file_size_of, indexed_columns_of
 from .rewriting import Output, Rewriter
-from .transactions import Change, Reads, commit_change, new_transaction_id, require_room, validate
-from .writing import file_size_of, indexed_columns_of
+from .transactions import commit_change, new_transaction_id, require_room, validate
 from .zorder import z_columns
 
 __all__ = ["StagedCompaction", "compact", "stage_compaction"]

@@ -42,10 +42,11 @@ from ..storage.schema.schema import StructType, check_new_schema, from_arrow, pa
 from ..storage.stores.objects import ObjectStore
 from .access import Access, require_own_coordinator
 from .address import TableAddress
+from .change import Change, Reads
 from .garbage import first_stranger
 from .opening import all_published
 from .property_rules import check_asked, check_settings, is_on, with_defaults
-from .transactions import Change, Reads, commit_change, new_transaction_id
+from .transactions import commit_change, new_transaction_id
 
 __all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "named_after_coordinator", "new_table", "require_empty"]
 

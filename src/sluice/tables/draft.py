@@ -30,8 +30,7 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, parse_schema
 from ..storage.stores.objects import ObjectStore
-from .property_rules import CHANGE_DATA_FEED, is_on
-from .writing import file_size_of, indexed_columns_of
+from .property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
 
 __all__ = ["Draft", "Finished", "Found"]
 

@@ -22,7 +22,7 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import PrimitiveType, StructType, schema_to_json
 
 if TYPE_CHECKING:
-    from .transactions import Change, Reads
+    from .change import Change, Reads
 
 __all__ = ["applications_of", "bounded", "footprint_of"]
 

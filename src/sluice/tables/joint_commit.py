@@ -19,11 +19,12 @@ from ..coordinator.service.address import Address
 from ..coordinator.service.clock import Deadline, Timeout, bounding
 from ..storage.errors import InvalidRequest
 from .access import Access
+from .change import Change
 from .done_before import done_in_all
 from .footprints import applications_of
 from .locking import await_turn
 from .scopes import scope_of_change
-from .transactions import Change, intent_of, prepared, turns_for, written_since
+from .transactions import intent_of, prepared, turns_for, written_since
 
 __all__ = ["commit_together", "require_coordinator", "require_one_coordinator"]
 

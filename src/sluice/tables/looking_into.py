@@ -16,7 +16,7 @@ from ..storage.pruning.predicate import Predicate
 from .access import Access
 
 if TYPE_CHECKING:
-    from .transactions import Change
+    from .change import Change
 
 __all__ = ["holding_nothing_read"]
 

@@ -14,7 +14,8 @@ from ..coordinator.rules.winner import Winner
 from ..storage.actions import AddFile
 from ..storage.errors import SluiceError
 from .access import Access
-from .transactions import Change, Reads, attempt_of
+from .change import Change, Reads
+from .transactions import attempt_of
 
 __all__ = ["operation_that_lost"]
 

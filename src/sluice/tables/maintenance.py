@@ -19,11 +19,11 @@ from ..storage.locks import ForkSafeLock
 from ..storage.log.checkpoint_writer import write_checkpoint
 from ..storage.log.segment import last_checkpoint_version
 from .access import Access
+from .property_rules import CHECKPOINT_INTERVAL
 
-__all__ = ["CHECKPOINT_INTERVAL", "Checkpointer"]
+__all__ = ["Checkpointer"]
 
 _log = logging.getLogger(__name__)
-CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _INTERVAL_DEFAULT: Final = 100
 _EXIT_WAIT_S: Final = 30.0
 

@@ -12,9 +12,10 @@ from ..storage.actions.removals import Actions, Removals
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from .access import Access
+from .change import Change, Reads
 from .changing import reads_in, replaced_by, replaced_whole, require_room_for
 from .draft import Draft
-from .transactions import Change, Reads, validate
+from .transactions import validate
 from .writing import WritePlan
 
 __all__ = ["check_plan"]

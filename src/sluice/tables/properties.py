@@ -23,6 +23,7 @@ from ..storage.jsontext import dumps
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType, parse_schema
 from .access import Access
+from .change import Change, Reads
 from .property_rules import (
     CONSTRAINT_PREFIX,
     PRIMARY_KEY,
@@ -33,7 +34,7 @@ from .property_rules import (
     primary_key_of,
     with_defaults,
 )
-from .transactions import Change, Reads, commit_change, new_transaction_id
+from .transactions import commit_change, new_transaction_id
 
 __all__ = ["domains_of", "remove_domain", "set_domain", "set_properties", "unset_properties"]
 

@@ -6,6 +6,7 @@ is spelled wrong would be obeyed by nobody. All other names are free. `PROPERTIE
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -27,11 +28,10 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.intervals import interval_ms
 from ..storage.schema.schema import PrimitiveType, StructType
-from .maintenance import CHECKPOINT_INTERVAL
-from .writing import file_size_of, indexed_columns_of
 
 __all__ = [
     "CHANGE_DATA_FEED",
+    "CHECKPOINT_INTERVAL",
     "CONSTRAINT_PREFIX",
     "HANDED_ON",
     "PRIMARY_KEY",
@@ -40,10 +40,17 @@ __all__ = [
     "check_asked",
     "check_names_to_unset",
     "check_settings",
+    "file_size_of",
+    "indexed_columns_of",
     "is_on",
     "primary_key_of",
     "with_defaults",
 ]
+
+CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
+_INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
+_MIB = 1024 * 1024
 
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
@@ -343,3 +350,22 @@ def primary_key_of(configuration: Mapping[str, str], schema: StructType) -> tupl
 
 def _no_key(text: str, why: str) -> InvalidRequest:
     return InvalidRequest(f"{PRIMARY_KEY} is {text!r}: {why}", property=PRIMARY_KEY, value=text)
+
+
+def file_size_of(configuration: Mapping[str, str]) -> int:
+    """The target size of data files in bytes (`delta.targetFileSize`, plain or with kb, mb, gb); 128 MiB by default."""
+    text = configuration.get(_TARGET_FILE_SIZE_KEY, "128mb").strip().lower()
+    units = {"kb": 1024, "mb": _MIB, "gb": 1024 * _MIB, "b": 1, "": 1}
+    digits = text.rstrip("kmgb")
+    unit = text[len(digits) :]
+    if not digits.isdigit() or unit not in units or int(digits) == 0:
+        raise InvalidRequest(f"{_TARGET_FILE_SIZE_KEY} is {text!r}; use a size like 134217728 or 128mb")
+    return int(digits) * units[unit]
+
+
+def indexed_columns_of(configuration: Mapping[str, str]) -> int:
+    """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
+    text = configuration.get(_INDEXED_COLUMNS_KEY, "32")
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
+        raise InvalidRequest(f"{_INDEXED_COLUMNS_KEY} is {text!r}; give a whole number, -1 for all columns")
+    return int(text)

@@ -12,7 +12,7 @@ from ..storage.schema.schema import parse_schema
 
 if TYPE_CHECKING:
     from ..storage.log.snapshot import Snapshot
-    from .transactions import Change, Reads
+    from .change import Change, Reads
 
 __all__ = ["scope_of_change", "scope_of_reads"]
 

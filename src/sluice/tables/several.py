@@ -22,6 +22,7 @@ from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise
 from .access import Access
 from .chances import Chance
+from .change import Change
 from .done_before import done_in_all
 from .ending import OpenTransaction
 from .joint_commit import commit_together, require_coordinator, require_one_coordinator
@@ -30,7 +31,7 @@ from .once import application_transaction
 from .scopes import scope_of_reads
 from .table import Table
 from .transaction import Transaction
-from .transactions import Change, commit_change
+from .transactions import commit_change
 from .views import TableSnapshot
 from .writing import Rows, WritePlan
 

@@ -12,9 +12,9 @@ from ..coordinator.rules.operation_kinds import Kind
 from ..storage.actions import AddFile
 from ..storage.data.vectors import Rows
 from ..storage.dataclass import dataclass
+from .change import Reads
 from .draft import Finished
 from .operations import row_count
-from .transactions import Reads
 
 __all__ = ["Step", "operation_of", "reads_of", "scope_of", "told", "written"]
 

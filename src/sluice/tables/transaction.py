@@ -26,6 +26,7 @@ from ..storage.pruning.predicate import Predicate
 from .access import Access
 from .capturing import capture_changes
 from .chances import Chance
+from .change import Change, Reads
 from .changing import add_files, delete_rows, require_room_for, truncate_rows, update_rows
 from .compaction import stage_compaction
 from .done_before import done_before
@@ -36,7 +37,7 @@ from .once import check_application_transaction
 from .planning import plan_on, require_replaceable
 from .scopes import scope_of_reads
 from .steps import Step, operation_of, reads_of, scope_of, told
-from .transactions import Change, Reads, commit_change, new_transaction_id, require_room, validate
+from .transactions import commit_change, new_transaction_id, require_room, validate
 from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .writing import Rows, WritePlan, arrow_of, schema_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..coordinator.commit.decision import DETACHED
@@ -17,25 +17,21 @@ from ..coordinator.limits import Limits
 from ..coordinator.nodes.records import Head, digest
 from ..coordinator.rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, check, refusal, version_taken
 from ..coordinator.rules.intent import Intent
-from ..coordinator.rules.isolation import ConflictPolicy, IsolationLevel, stricter, table_isolation
-from ..coordinator.rules.operation_kinds import Kind
+from ..coordinator.rules.isolation import ConflictPolicy, stricter, table_isolation
 from ..coordinator.rules.rebase import Attempt, meet
 from ..coordinator.rules.refusal import refusal_error
 from ..coordinator.rules.winner import Winner
 from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
-from ..storage.actions import Action, DomainMetadata, Metadata, Protocol, Txn, encode
+from ..storage.actions import DomainMetadata, Metadata, Protocol, Txn, encode
 from ..storage.actions.metadata_change import describe, describe_protocol
 from ..storage.actions.removals import besides_removals
 from ..storage.actions.row_tracking import row_id_high_water_mark
 from ..storage.actions.texts import put_text, spooled
-from ..storage.data.vectors import Rows
-from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, LogGap
 from ..storage.log.paths import staged_path
 from ..storage.log.segment import list_versions
-from ..storage.log.snapshot import Snapshot
-from ..storage.schema.schema import StructType
 from .access import Access
+from .change import Change
 from .done_before import done_since
 from .footprints import applications_of, bounded, footprint_of
 from .locking import await_turn, lease_paths
@@ -43,8 +39,6 @@ from .looking_into import holding_nothing_read
 from .scopes import scope_of_change
 
 __all__ = [
-    "Change",
-    "Reads",
     "attempt_of",
     "commit_change",
     "intent_of",
@@ -64,58 +58,6 @@ def new_transaction_id(access: Access) -> str:
     """
     access.require_log()
     return access.ours.context.new_transaction_id()
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What an operation read: conditions as SQL ("" for the whole table as a filter), files by log path.
-
-    `files` (None: very many) are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a table with
-    deletion vectors lists none, for there the rows themselves are compared. `rows` are the rows it read of further files, by log path.
-    `locks` are those of the predicates that were read for update.
-    """
-
-    predicates: tuple[str, ...] = ()
-    files: tuple[str, ...] | None = ()
-    rows: Mapping[str, Rows] = field(default_factory=dict)
-    locks: tuple[str, ...] = ()
-    whole_table: bool = False
-    apps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What an operation wants to commit, made on `snapshot` (None: it creates the table)."""
-
-    transaction_id: str
-    operation: str
-    snapshot: Snapshot | None
-    actions: Collection[Action]
-    reads: Reads | None = None
-    """None: a blind append."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    schema: StructType | None = None
-    expected_version: int | None = None
-    """The only version it may become; None: any."""
-    table_id: str = ""
-    detach: bool = False
-    claimed_ms: int | None = None
-    filed_after: int | None = None
-    """Where it may have been filed before, perhaps by another process: a version up to which it was not committed."""
-    kind: Kind = Kind.OTHER
-    scope: str | None = None
-    """What an overwrite replaces: "" the table, or a partition condition."""
-    isolation: IsolationLevel | None = None
-    """A stricter level than the table's."""
-    once: bool = False
-    """Whether its outcome is asked for under this very transaction id, so that it is never filed under another."""
-    numbered_since: int | None = None
-    """The version at which its application's number was free (None: that of `snapshot`): since then it depends on that application."""
-    leases: tuple[str, ...] = ()
-    """Nodes of leases it depends on, beside those of the thread that commits it."""
-    turns: tuple[str, ...] = ()
-    """Nodes of the turns that are reserved for it."""
 
 
 def _validated(access: Access, change: Change, attempt: Attempt, head: Head) -> Attempt:

@@ -18,11 +18,11 @@ from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Filter, Predicate
 from ..storage.schema.conform import conform
 from ..storage.schema.schema import PrimitiveType, StructType
+from .change import Reads
 from .changing import reads_in
 from .draft import Draft
 from .property_rules import primary_key_of
 from .steps import Step
-from .transactions import Reads
 from .writing import WritePlan, check_rows
 
 __all__ = ["Keys", "key_columns", "newest_key", "newest_rows", "require_key_scope", "upsert_rows"]

@@ -44,11 +44,12 @@ from ..storage.log.segment import list_versions
 from ..storage.log.snapshot import Snapshot
 from ..storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from .access import Access
+from .change import Change
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge, named_by
 from .horizon import horizon_of, raise_horizon
 from .in_time import in_time
 from .log_cleanup import expired_log, remove_log
-from .transactions import Change, commit_change, new_transaction_id
+from .transactions import commit_change, new_transaction_id
 
 __all__ = ["VacuumReport", "vacuum"]
 

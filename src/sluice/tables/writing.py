@@ -6,7 +6,6 @@ object store.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeAlias
@@ -24,6 +23,7 @@ from ..storage.schema.conform import conform
 from ..storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
 from ..storage.schema.value_limits import check_values
 from .address import TableAddress
+from .property_rules import file_size_of, indexed_columns_of
 
 __all__ = [
     "Rows",
@@ -31,8 +31,6 @@ __all__ = [
     "arrow_of",
     "batches_of",
     "check_rows",
-    "file_size_of",
-    "indexed_columns_of",
     "schema_of",
     "work_of",
 ]
@@ -60,9 +58,6 @@ _ACCEPTED = (
     "give a pyarrow Table, RecordBatch or reader, anything that exports Arrow (such as a Polars DataFrame or a DuckDB result), or batches "
     "of these"
 )
-_TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
-_INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
-_MIB = 1024 * 1024
 
 
 def arrow_of(rows: Rows) -> Rows:
@@ -159,25 +154,6 @@ def _lacking_inside(data: pa.DataType, dtype: DataType, path: str) -> Iterator[s
             yield from _lacking_inside(data.item_type, value, f"{path}.value")
         case _:
             return
-
-
-def file_size_of(configuration: Mapping[str, str]) -> int:
-    """The target size of data files in bytes (`delta.targetFileSize`, plain or with kb, mb, gb); 128 MiB by default."""
-    text = configuration.get(_TARGET_FILE_SIZE_KEY, "128mb").strip().lower()
-    units = {"kb": 1024, "mb": _MIB, "gb": 1024 * _MIB, "b": 1, "": 1}
-    digits = text.rstrip("kmgb")
-    unit = text[len(digits) :]
-    if not digits.isdigit() or unit not in units or int(digits) == 0:
-        raise InvalidRequest(f"{_TARGET_FILE_SIZE_KEY} is {text!r}; use a size like 134217728 or 128mb")
-    return int(digits) * units[unit]
-
-
-def indexed_columns_of(configuration: Mapping[str, str]) -> int:
-    """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
-    text = configuration.get(_INDEXED_COLUMNS_KEY, "32")
-    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
-        raise InvalidRequest(f"{_INDEXED_COLUMNS_KEY} is {text!r}; give a whole number, -1 for all columns")
-    return int(text)
 
 
 def work_of(mode: str, where: str | None, read_where: str | None) -> str:
