@@ -85,7 +85,7 @@ def _sluice_missing(folder: str) -> dict[str, Any]:
     from sluice.storage.errors import MissingObject
     from sluice.storage.log.snapshot import Snapshot
     from sluice.storage.stores.location import open_store
-    from sluice.tables.views import TableSnapshot
+    from sluice.tables.read.table_snapshot import TableSnapshot
 
     store = open_store(f"file://{folder}")
     snapshot = TableSnapshot(store, Snapshot.load(store))

@@ -28,7 +28,7 @@ from sluice.demo.progress import Board, Progress
 from sluice.demo.proof import difference, log_faults, prove
 from sluice.demo.workspace import DemoOptions, Workspace, workspace
 from sluice.storage.errors import InvalidRequest
-from sluice.tables.history import HistoryEntry
+from sluice.tables.read.history import HistoryEntry
 from sluice.tables.table import Table
 
 ROWS = 2_000

@@ -24,7 +24,7 @@ from sluice.coordinator.rules.policies import MATRICES
 from sluice.coordinator.service import address
 from sluice.storage.errors import SluiceError
 from sluice.storage.stores.s3_options import S3Options
-from sluice.tables.property_rules import HANDED_ON, PROPERTIES
+from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
 from tests.mutations.catalogue import MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -79,14 +79,17 @@ print(*sys.modules)
 OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
 MAY_LOAD = {
     "looking for data sources": (4, ("sluice.storage", "pyarrow.compute", "kazoo")),
-    "plan a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
-    "write": (70, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.access", "sluice.coordinator.service.connect")),
-    "plan and commit a write": (225, ("sluice.tables.doctor", "sluice.tables.recovery")),
-    "schema": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
-    "plan a read": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.changes", "sluice.tables.vacuum")),
+    "plan a write": (225, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
+    "write": (70, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.client.access", "sluice.coordinator.service.connect")),
+    "plan and commit a write": (225, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
+    "schema": (165, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum")),
+    "plan a read": (
+        165,
+        ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum"),
+    ),
     "read": (
         40,
-        ("kazoo", "sluice.coordinator", "sluice.tables.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
+        ("kazoo", "sluice.coordinator", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
     ),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""

@@ -70,19 +70,19 @@ if TYPE_CHECKING:
         UnsupportedFeature,
         VersionNotFound,
     )
-    from .tables.asking import outcome
-    from .tables.doctor import Diagnosis, doctor
-    from .tables.dropping import DropReport, forget
-    from .tables.history import HistoryEntry
-    from .tables.locking import LeaseOn, lease, lease_on, leases
-    from .tables.recovering import Recovered, recover_all
-    from .tables.recovery import RecoveryReport, recover
-    from .tables.several import CommitInfo, JointTransaction, read_together
+    from .tables.client.leasing import LeaseOn, lease, lease_on, leases
+    from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
+    from .tables.maintain.vacuum import VacuumReport
+    from .tables.manage.doctor import Diagnosis, doctor
+    from .tables.manage.dropping import DropReport, forget
+    from .tables.manage.recovery import RecoveryReport, recover
+    from .tables.manage.recovery_of_all import Recovered, recover_all
+    from .tables.outcome import outcome
+    from .tables.read.history import HistoryEntry
+    from .tables.read.table_snapshot import TableSnapshot
     from .tables.table import Table
     from .tables.transaction import Transaction
-    from .tables.vacuum import VacuumReport
-    from .tables.views import TableSnapshot
-    from .tables.writing import WritePlan
+    from .tables.write.data_writing import WritePlan
 
 __all__ = [
     "AccessDenied",
@@ -234,40 +234,40 @@ _HOMES: Final = {
         "UnsupportedFeature",
         "VersionNotFound",
     ),
-    "tables.asking": ("outcome",),
-    "tables.doctor": (
+    "tables.outcome": ("outcome",),
+    "tables.manage.doctor": (
         "Diagnosis",
         "doctor",
     ),
-    "tables.history": ("HistoryEntry",),
-    "tables.locking": (
+    "tables.read.history": ("HistoryEntry",),
+    "tables.client.leasing": (
         "LeaseOn",
         "lease",
         "lease_on",
         "leases",
     ),
-    "tables.dropping": (
+    "tables.manage.dropping": (
         "DropReport",
         "forget",
     ),
-    "tables.recovering": (
+    "tables.manage.recovery_of_all": (
         "Recovered",
         "recover_all",
     ),
-    "tables.recovery": (
+    "tables.manage.recovery": (
         "RecoveryReport",
         "recover",
     ),
-    "tables.several": (
+    "tables.joint_transaction": (
         "CommitInfo",
         "JointTransaction",
         "read_together",
     ),
     "tables.table": ("Table",),
     "tables.transaction": ("Transaction",),
-    "tables.vacuum": ("VacuumReport",),
-    "tables.views": ("TableSnapshot",),
-    "tables.writing": ("WritePlan",),
+    "tables.maintain.vacuum": ("VacuumReport",),
+    "tables.read.table_snapshot": ("TableSnapshot",),
+    "tables.write.data_writing": ("WritePlan",),
     "spark_integration": (
         "configure",
         "read",

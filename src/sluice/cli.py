@@ -40,8 +40,8 @@ from .health_command import health_command
 from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
 from .table_commands import compact_command, create_command, properties_command
-from .tables.operations import row_count
 from .tables.table import Table
+from .tables.write.row_counts import row_count
 from .version import __version__
 
 __all__ = ["main"]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from .cli_parts import on_table, print_json
-from .tables.doctor import doctor
+from .tables.manage.doctor import doctor
 
 __all__ = ["doctor_command"]
 

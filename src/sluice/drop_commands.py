@@ -7,8 +7,8 @@ from dataclasses import asdict
 import click
 
 from .cli_parts import all_of, coordinator_option, json_option, on_table, print_json, storage_option
-from .tables.address import TableAddress
-from .tables.dropping import drop, forget
+from .tables.client.address import TableAddress
+from .tables.manage.dropping import drop, forget
 
 __all__ = ["drop_command", "forget_command"]
 

@@ -9,8 +9,8 @@ import click
 import orjson
 
 from .cli_parts import on_table, print_grid, print_json, time_text, timeout_option, within
-from .tables.recovering import recover_all
-from .tables.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
+from .tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
+from .tables.manage.recovery_of_all import recover_all
 from .tables.table import Table
 
 __all__ = ["recover_command", "vacuum_command"]

@@ -8,16 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
-from .tables.clients import this_client
-from .tables.retrying import ATTEMPTS, repeated
-from .tables.several import JointTransaction
+from .tables.client.processes import this_client
+from .tables.joint_transaction import JointTransaction
 from .tables.table import Table
+from .tables.transact import ATTEMPTS, repeated
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .storage.actions import AddFile
-    from .tables.writing import WritePlan
+    from .tables.write.data_writing import WritePlan
 
 __all__ = ["transact", "transaction"]
 

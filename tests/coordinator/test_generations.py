@@ -10,7 +10,7 @@ from sluice.coordinator.commit.claims import Claim, claim_slot, move_slot
 from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
-from sluice.tables import vacuum
+from sluice.tables.maintain import vacuum
 
 from .world import QUICK, Client, World, append_intent
 

@@ -19,9 +19,9 @@ from sluice.coordinator.rules.refusal import withdrawal
 from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import Txn
 from sluice.storage.errors import SluiceError, Unavailable
-from sluice.tables.access import Access
-from sluice.tables.address import TableAddress
-from sluice.tables.vacuum import vacuum
+from sluice.tables.client.access import Access
+from sluice.tables.client.address import TableAddress
+from sluice.tables.maintain.vacuum import vacuum
 
 from .programs import TIME_S, Program, added, append_intent, committer_of, context_of, head_of, intent_of, telling
 from .seat import Seat

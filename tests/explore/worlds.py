@@ -22,8 +22,8 @@ from sluice.coordinator.service.clock import Deadline
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from sluice.tables import creation
-from sluice.tables.address import TableAddress
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation
 
 from .actor import Actor
 from .judge import Judge

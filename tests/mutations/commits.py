@@ -283,7 +283,7 @@ _LOST: Final = (
         "applications-are-depended-on-from-the-plan-on",
         "serial",
         "a plan's application may have gone on between planning and committing",
-        edit(f"{TABLES}transactions.py", "        _require_number(access, change, attempt)\n", "        pass\n"),
+        edit(f"{TABLES}write/commit_change.py", "        _require_number(access, change, attempt)\n", "        pass\n"),
         tests=("tests/tables/test_applications.py::test_a_checkpoint_that_was_started_twice",),
     ),
     Mutation(
@@ -291,7 +291,7 @@ _LOST: Final = (
         "I12",
         "what an application committed already under this number is refused for what it conflicts with",
         edit(
-            f"{TABLES}transactions.py",
+            f"{TABLES}write/commit_change.py",
             "            if repeated is None:\n                raise\n            return repeated\n        repeated",
             "            raise\n        repeated",
         ),
@@ -491,7 +491,7 @@ _PUBLISHING: Final = (
             "            self.context.coordination.delete(self.context.tree.slot(record.generation, name))\n"
             "        return True",
         )
-        + edit(_COMMITTER, "from .layout import VerdictName", "from .layout import SlotName, VerdictName"),
+        + edit(_COMMITTER, "from ..nodes.layout import VerdictName", "from ..nodes.layout import SlotName, VerdictName"),
         tests=(f"{_PROTOCOL}test_a_ratified_version_is_published_by_others_when_its_ratifier_dies",),
     ),
     Mutation(
@@ -545,7 +545,7 @@ _PUBLISHING: Final = (
         "who-reads-helps-to-publish",
         "I8",
         "what a dead writer ratified stays unpublished while others only read",
-        edit(f"{TABLES}access.py", "                self.committer.help_to_publish(head)\n", ""),
+        edit(f"{TABLES}client/access.py", "                self.committer.help_to_publish(head)\n", ""),
         tests=("tests/tables/test_consistency.py::test_who_reads_what_a_dead_writer_ratified_sees_it_published",),
     ),
     Mutation(
@@ -690,14 +690,14 @@ _WITHDRAWN: Final = (
         "taken-back-by-a-verdict",
         "I10",
         "who takes back what may be filed does not see to a verdict",
-        edit(f"{TABLES}ending.py", " if self._state == _UNDECIDED else None", " if False else None"),
+        edit(f"{TABLES}write/transaction_end.py", " if self._state == _UNDECIDED else None", " if False else None"),
         tests=("tests/tables/test_unanswered.py::test_what_is_filed_and_undecided_is_taken_back_for_ever",),
     ),
     Mutation(
         "too-late-to-take-back",
         "I10",
         "who takes back what was committed is told that it is not there",
-        edit(f"{TABLES}ending.py", "            if known is not None:\n                return self._won(known)\n", ""),
+        edit(f"{TABLES}write/transaction_end.py", "            if known is not None:\n                return self._won(known)\n", ""),
         tests=("tests/tables/test_unanswered.py::test_it_may_have_been_too_late",),
     ),
     Mutation(
@@ -718,7 +718,7 @@ _READING: Final = (
         "latest-asks-for-what-is-known-to-anybody",
         "reads",
         "`latest` is what a server that is behind shows",
-        edit(f"{TABLES}access.py", "        return self.ours.context.up_to_date(self.head)", "        return self.head()"),
+        edit(f"{TABLES}client/access.py", "        return self.ours.context.up_to_date(self.head)", "        return self.head()"),
         tests=("tests/tables/test_consistency.py::test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind",),
     ),
     Mutation(
@@ -744,7 +744,7 @@ _READING: Final = (
         "reads",
         "`session` shows a snapshot that is older than what was committed here",
         edit(
-            f"{TABLES}access.py",
+            f"{TABLES}client/access.py",
             "        if mine <= known.version:\n            return known\n",
             "        if True:\n            return known\n",
         ),
@@ -757,14 +757,14 @@ _READING: Final = (
         "what-is-in-hand-is-of-this-tree",
         "reads",
         "`session`, and a version by its number, are shown from what is in hand, though the session is over in which that was ratified",
-        edit(f"{TABLES}access.py", "                if not self.committer.context.same_session:\n", "                if False:\n"),
+        edit(f"{TABLES}client/access.py", "                if not self.committer.context.same_session:\n", "                if False:\n"),
         tests=("tests/tables/test_recovery.py::test_what_is_in_hand_of_a_lost_tree_is_not_shown",),
     ),
     Mutation(
         "serial-settles-the-queue",
         "reads",
         "`serial` does not wait for what is queued",
-        edit(f"{TABLES}access.py", "                self.committer.settle_queue(", "                (lambda *_: None)("),
+        edit(f"{TABLES}client/access.py", "                self.committer.settle_queue(", "                (lambda *_: None)("),
         tests=("tests/tables/test_consistency.py::test_serial_first_decides_what_a_dead_writer_left",),
         seeds=SEEDS,
     ),

@@ -52,7 +52,7 @@ _WINDOW: Final = (
         "I4",
         "its owner compares a transaction with all versions but the last, and says that it knows them all",
         edit(
-            f"{TABLES}transactions.py",
+            f"{TABLES}write/commit_change.py",
             "    versions = range(_read_version(change) + 1, head.version + 1)",
             "    versions = range(_read_version(change) + 1, head.version)",
         ),
@@ -64,7 +64,7 @@ _WINDOW: Final = (
         "I4",
         "a transaction says that it knows what came after it was validated",
         edit(
-            f"{TABLES}transactions.py",
+            f"{TABLES}write/commit_change.py",
             "if change.expected_version is not None else head.version,",
             "if change.expected_version is not None else access.head().version,",
         ),
@@ -166,7 +166,7 @@ _WINDOW: Final = (
         "serial",
         "a transaction that asks for a stricter level than the table's is compared at the table's",
         edit(
-            f"{TABLES}transactions.py",
+            f"{TABLES}write/commit_change.py",
             "        level=stricter(table_isolation(configuration), change.isolation),",
             "        level=table_isolation(configuration),",
         ),
@@ -356,7 +356,7 @@ _RULES: Final = (
         "looking-into-files-finds-rows",
         "serial",
         "every file that is looked into is said to hold nothing that was read",
-        edit(f"{TABLES}looking_into.py", "        if not found:\n", "        if True:\n"),
+        edit(f"{TABLES}write/added_rows.py", "        if not found:\n", "        if True:\n"),
         tests=("tests/tables/test_row_level.py::test_an_update_into_what_another_deletes_is_noticed",),
     ),
 )
@@ -367,7 +367,7 @@ _FOOTPRINTS: Final = (
         "serial",
         "of very many files that were read only the first are said",
         edit(
-            f"{TABLES}footprints.py",
+            f"{TABLES}write/footprints.py",
             "None if files is None or len(files) > files_max else files",
             "None if files is None else files[:files_max]",
         ),
@@ -377,7 +377,7 @@ _FOOTPRINTS: Final = (
         "many-removed-files-are-all-files",
         "serial",
         "of very many files that are removed only the first are said",
-        edit(f"{TABLES}footprints.py", "self.removes if len(self.removes) <= self._most else None", "self.removes[: self._most]"),
+        edit(f"{TABLES}write/footprints.py", "self.removes if len(self.removes) <= self._most else None", "self.removes[: self._most]"),
         tests=(f"{_FOOTPRINT_TESTS}test_of_too_many_files_and_partitions_none_is_told",),
     ),
     Mutation(
@@ -385,7 +385,7 @@ _FOOTPRINTS: Final = (
         "serial",
         "of very many partitions that are touched only the first are said",
         edit(
-            f"{TABLES}footprints.py",
+            f"{TABLES}write/footprints.py",
             "file.partition_values is None or len(self.partitions) > self._most:",
             "file.partition_values is None:",
         ),
@@ -396,7 +396,7 @@ _FOOTPRINTS: Final = (
         "serial",
         "a condition that is too long is left out",
         edit(
-            f"{TABLES}footprints.py",
+            f"{TABLES}write/footprints.py",
             'tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)',
             "tuple(p for p in predicates if len(p) <= _PREDICATE_CHARACTERS_MAX)",
         ),

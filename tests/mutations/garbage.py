@@ -144,14 +144,14 @@ _COLLECTED: Final = (
         "present-terms-are-kept",
         "I7",
         "of a client that lives, what it is about to file is taken for garbage",
-        edit(f"{TABLES}garbage.py", "            if before is None or each.term < before:", "            if True:"),
+        edit(f"{TABLES}maintain/garbage.py", "            if before is None or each.term < before:", "            if True:"),
         tests=(f"{_VACUUM}test_a_writer_that_is_slow_keeps_its_files_however_old_they_are",),
     ),
     Mutation(
         "open-plans-are-kept",
         "I7",
         "the files of a plan that is not committed yet are taken for garbage",
-        edit(f"{TABLES}vacuum.py", "            if node is None or owner in old_plans:", "            if True:"),
+        edit(f"{TABLES}maintain/vacuum.py", "            if node is None or owner in old_plans:", "            if True:"),
         tests=(f"{_VACUUM}test_a_plan_stands_until_it_is_committed_whoever_planned_it",),
     ),
     Mutation(
@@ -159,7 +159,7 @@ _COLLECTED: Final = (
         "I7",
         "the files of an undecided transaction are taken for garbage",
         edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             "ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in refused)",
             "ids.update(())",
         ),
@@ -170,12 +170,12 @@ _COLLECTED: Final = (
         "I7",
         "the files of a transaction whose slot came too late are judged though nobody decided it",
         edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             "                refused |= {slot.transaction_id} if outcome.error is not None else set()\n",
             "                refused |= {slot.transaction_id}\n",
         )
         + edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             "                outcome = committer.outcome(slot.transaction_id, deadline)\n",
             "                _ = deadline\n",
         ),
@@ -186,7 +186,7 @@ _COLLECTED: Final = (
         "I7",
         "the staged actions of what is ratified and not published are taken for garbage",
         edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             "            ids.update(verdict.transaction_id for verdict in BatchRecord.decode(node.data).verdicts)\n",
             "            continue\n",
         ),
@@ -197,7 +197,7 @@ _COLLECTED: Final = (
         "I7",
         "what is filed is asked for before it is certain that nothing more is filed",
         edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), _busy(context, session, refused)\n",
             "            busy = _busy(context, session, refused)\n"
             "            return _gone(context, session, owners, plans_before_ms, dry_run=dry_run), busy\n",
@@ -208,21 +208,23 @@ _COLLECTED: Final = (
         "looking-only-buries-nobody",
         "I7",
         "who only looks for garbage takes clients for dead for good",
-        edit(f"{TABLES}vacuum.py", "        elif dry_run or bury(", "        elif bury("),
+        edit(f"{TABLES}maintain/vacuum.py", "        elif dry_run or bury(", "        elif bury("),
         tests=("tests/tables/test_collecting_order.py::test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody",),
     ),
     Mutation(
         "looking-only-closes-no-plan",
         "I7",
         "who only looks for garbage closes plans",
-        edit(f"{TABLES}vacuum.py", "    for owner in () if dry_run else old_plans:", "    for owner in old_plans:"),
+        edit(f"{TABLES}maintain/vacuum.py", "    for owner in () if dry_run else old_plans:", "    for owner in old_plans:"),
         tests=("tests/tables/test_collecting_order.py::test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody",),
     ),
     Mutation(
         "latest-is-read-last",
         "I7",
         "what was committed while garbage was looked for is taken for garbage",
-        edit(f"{TABLES}vacuum.py", '    last = access.read(consistency="latest")\n    shown.add_files(last)\n', "    last = first\n"),
+        edit(
+            f"{TABLES}maintain/vacuum.py", '    last = access.read(consistency="latest")\n    shown.add_files(last)\n', "    last = first\n"
+        ),
         tests=("tests/tables/test_collecting_order.py::test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays[committed]",),
     ),
     Mutation(
@@ -230,7 +232,7 @@ _COLLECTED: Final = (
         "I7",
         "what a removal tells of its time does not count, and what was removed by a clock that is ahead goes too early",
         edit(
-            f"{TABLES}garbage.py",
+            f"{TABLES}maintain/garbage.py",
             '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), cutoff_ms)',
             '        recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), 2**62)',
         ),
@@ -240,14 +242,14 @@ _COLLECTED: Final = (
         "short-retentions-are-refused",
         "I7",
         "a retention shorter than the table's is taken without force",
-        edit(f"{TABLES}vacuum.py", "    if asked_ms < own_ms and not force:", "    if False:"),
+        edit(f"{TABLES}maintain/vacuum.py", "    if asked_ms < own_ms and not force:", "    if False:"),
         tests=(f"{_VACUUM}test_a_retention_that_is_too_short_is_refused",),
     ),
     Mutation(
         "pins-are-kept",
         "I7",
         "the files of a version that somebody pinned are deleted",
-        edit(f"{TABLES}vacuum.py", "            shown.add_files(access.at(version))\n", "            access.at(version)\n"),
+        edit(f"{TABLES}maintain/vacuum.py", "            shown.add_files(access.at(version))\n", "            access.at(version)\n"),
         tests=(f"{_VACUUM}test_a_pinned_version_keeps_its_files",),
     ),
     Mutation(
@@ -261,7 +263,7 @@ _COLLECTED: Final = (
         "pins-are-above-the-horizon",
         "I7",
         "a version that garbage collection gave up is pinned",
-        edit(f"{TABLES}horizon.py", "    if version < horizon:\n", "    if False:\n"),
+        edit(f"{TABLES}client/horizon.py", "    if version < horizon:\n", "    if False:\n"),
         tests=(f"{_VACUUM}test_a_version_that_was_given_up_cannot_be_pinned",),
     ),
     Mutation(
@@ -269,7 +271,7 @@ _COLLECTED: Final = (
         "I7",
         "who pins a version while garbage is looked for is told that it can be read",
         edit(
-            f"{TABLES}vacuum.py",
+            f"{TABLES}maintain/vacuum.py",
             f"{_RAISED}{_PINNED}",
             f"{_PINNED}{_RAISED}",
         ),
@@ -279,21 +281,25 @@ _COLLECTED: Final = (
         "a-removal-counts-from-its-version",
         "I7",
         "files that were removed a moment ago are deleted on the word of a writer whose clock is behind",
-        edit(f"{TABLES}vacuum.py", "    shown.keep_what_went_after(horizon)\n", ""),
+        edit(f"{TABLES}maintain/vacuum.py", "    shown.keep_what_went_after(horizon)\n", ""),
         tests=(f"{_VACUUM}test_a_removal_counts_from_its_version_whatever_its_writers_clock_says",),
     ),
     Mutation(
         "change-data-is-kept",
         "I7",
         "change data that the log names is taken for garbage",
-        edit(f"{TABLES}vacuum.py", "    shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))\n", ""),
+        edit(
+            f"{TABLES}maintain/vacuum.py",
+            "    shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))\n",
+            "",
+        ),
         tests=(f"{_VACUUM}test_change_data_of_the_log_is_kept_and_that_of_dead_writers_goes",),
     ),
     Mutation(
         "files-of-others-go-by-age",
         "I7",
         "files whose names tell no owner go at once",
-        edit(f"{TABLES}garbage.py", "            if each.info.modified_ms < ", "            if True or each.info.modified_ms < "),
+        edit(f"{TABLES}maintain/garbage.py", "            if each.info.modified_ms < ", "            if True or each.info.modified_ms < "),
         tests=(f"{_VACUUM}test_foreign_files_go_by_age_and_hidden_ones_never",),
     ),
     Mutation(
@@ -307,7 +313,7 @@ _COLLECTED: Final = (
         "a-living-coordinator-keeps-its-tables",
         "I1",
         "a table is recovered though the coordinator that it names answers",
-        edit(f"{TABLES}recovery.py", "    if found == owner:\n", "    if False:\n"),
+        edit(f"{TABLES}manage/recovery.py", "    if found == owner:\n", "    if False:\n"),
         tests=("tests/tables/test_whose.py::test_a_living_coordinator_is_not_robbed_of_a_table_by_naming_it",),
     ),
     Mutation(
@@ -342,24 +348,28 @@ _COLLECTED: Final = (
         "who-may-delete-is-looked-at-again",
         "I7",
         "who was paused in a drop while its session expired goes on deleting data",
-        edit(f"{TABLES}dropping.py", "    held.require()\n    _delete(", "    _delete(")
-        + edit(f"{TABLES}dropping.py", ", first=held.require)", ")"),
+        edit(f"{TABLES}manage/dropping.py", "    held.require()\n    _delete(", "    _delete(")
+        + edit(f"{TABLES}manage/dropping.py", ", first=held.require)", ")"),
         tests=("tests/tables/test_dropping.py::test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone[inner_tables]",),
     ),
     Mutation(
         "the-place-rests-after-a-deleter-that-vanished",
         "I7",
         "a table is created where a client that was paused in a drop may still delete log files",
-        edit(f"{TABLES}creation.py", "    require_no_deleter(context)\n    store", "    store"),
+        edit(f"{TABLES}manage/creation.py", "    require_no_deleter(context)\n    store", "    store"),
         tests=(f"{_TWICE}test_where_one_who_deleted_went_without_a_word_the_place_rests[False]",),
     ),
     Mutation(
         "a-stray-version-is-removed-under-a-claim",
         "I7",
         "who removes a version that a client of a dropped table put late is paused, and removes the next table's",
-        edit(f"{TABLES}creation.py", "    with deletion(context, tombstone) as held:\n", "    with nullcontext():\n")
-        + edit(f"{TABLES}creation.py", "            held.require()\n            store.delete(stray)\n", "            store.delete(stray)\n")
-        + edit(f"{TABLES}creation.py", "import logging\n", "import logging\nfrom contextlib import nullcontext\n"),
+        edit(f"{TABLES}manage/creation.py", "    with deletion(context, tombstone) as held:\n", "    with nullcontext():\n")
+        + edit(
+            f"{TABLES}manage/creation.py",
+            "            held.require()\n            store.delete(stray)\n",
+            "            store.delete(stray)\n",
+        )
+        + edit(f"{TABLES}manage/creation.py", "import logging\n", "import logging\nfrom contextlib import nullcontext\n"),
         tests=(f"{_TWICE}test_who_removes_a_version_of_the_former_table_removes_none_of_the_next_one[False]",),
     ),
     Mutation(
@@ -384,14 +394,14 @@ _COLLECTED: Final = (
         "foreign-files-need-a-word",
         "I7",
         "old files that nothing accounts for are deleted though nobody said so",
-        edit(f"{TABLES}garbage.py", "each.reason if ours else Reason.FOREIGN", "each.reason"),
+        edit(f"{TABLES}maintain/garbage.py", "each.reason if ours else Reason.FOREIGN", "each.reason"),
         tests=("tests/tables/test_foreign_files.py::test_an_old_thesis_outlives_the_table",),
     ),
     Mutation(
         "the-log-of-pinned-versions-is-kept",
         "I7",
         "the log is cleaned up below what pinned versions and undecided transactions need",
-        edit(f"{TABLES}log_cleanup.py", "    needed = min([last, *_needed(access)])\n", "    needed = last\n"),
+        edit(f"{TABLES}maintain/log_cleanup.py", "    needed = min([last, *_needed(access)])\n", "    needed = last\n"),
         tests=(f"{_VACUUM}test_a_pinned_version_can_be_read_after_the_log_was_cleaned",),
     ),
     Mutation(
@@ -399,7 +409,7 @@ _COLLECTED: Final = (
         "I7",
         "the log is cleaned up below what undecided transactions are compared with",
         edit(
-            f"{TABLES}log_cleanup.py",
+            f"{TABLES}maintain/log_cleanup.py",
             "            yield read_intent(node.data, head[0]).validated_through\n",
             "            read_intent(node.data, head[0])\n",
         ),
@@ -410,11 +420,11 @@ _COLLECTED: Final = (
         "I7",
         "of the log, later commits go before earlier ones",
         edit(
-            f"{TABLES}log_cleanup.py",
+            f"{TABLES}maintain/log_cleanup.py",
             "            list(pool.map(delete, run[1:]))",
             "            list(pool.map(delete, reversed(run[1:])))",
         )
-        + edit(f"{TABLES}log_cleanup.py", "        for run in _runs(files):", "        for run in reversed(list(_runs(files))):"),
+        + edit(f"{TABLES}maintain/log_cleanup.py", "        for run in _runs(files):", "        for run in reversed(list(_runs(files))):"),
         tests=(f"{_VACUUM}test_a_log_can_be_read_whenever_its_cleaning_stops",),
     ),
 )
@@ -453,14 +463,14 @@ _REBUILT: Final = (
         "former-clients-are-waited-for",
         "I1",
         "a tree is rebuilt while clients of the former one may still publish",
-        edit(f"{TABLES}recovery.py", "            context.clock.sleep(patience_s)\n", "            pass\n"),
+        edit(f"{TABLES}manage/recovery.py", "            context.clock.sleep(patience_s)\n", "            pass\n"),
         tests=(f"{_RECOVERY}test_it_is_waited_for_every_former_session_and_put",),
     ),
     Mutation(
         "who-goes-on-publishing-is-told",
         "I1",
         "a tree is rebuilt though somebody goes on publishing",
-        edit(f"{TABLES}recovery.py", "        if latest_version(store) == before:\n            return\n", "        return\n"),
+        edit(f"{TABLES}manage/recovery.py", "        if latest_version(store) == before:\n            return\n", "        return\n"),
         tests=(f"{_RECOVERY}test_a_writer_that_goes_on_publishing_is_told",),
     ),
     Mutation(
@@ -468,7 +478,7 @@ _REBUILT: Final = (
         "I1",
         "the version that seals the log replaces what a straggler put there",
         edit(
-            f"{TABLES}recovery.py",
+            f"{TABLES}manage/recovery.py",
             "        if store.put_if_absent(commit_path(version), content):\n",
             "        store.put(commit_path(version), content)\n        if True:\n",
         ),
@@ -478,7 +488,11 @@ _REBUILT: Final = (
         "one-rebuilds-at-a-time",
         "I1",
         "a tree is made by who lost the right to rebuild it",
-        edit(f"{TABLES}recovery.py", "make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])", "make_tree(context, head)"),
+        edit(
+            f"{TABLES}manage/recovery.py",
+            "make_tree(context, head, while_standing=[Check(claim, ANY_VERSION)])",
+            "make_tree(context, head)",
+        ),
         tests=("tests/tables/test_collecting_order.py::test_who_lost_the_right_to_rebuild_a_tree_makes_none",),
     ),
 )
@@ -499,7 +513,7 @@ _CREATED: Final = (
         "old-data-are-no-foreign-commit",
         "I5",
         "versions that the coordinator lost are to be moved out of the log, as if another engine had written them",
-        edit("src/sluice/tables/access.py", "            refuse_old_data(self.store, now.version + 1)\n", ""),
+        edit("src/sluice/tables/client/access.py", "            refuse_old_data(self.store, now.version + 1)\n", ""),
         tests=("tests/tables/test_whose.py::test_a_coordinator_with_old_data_is_told_from_another_engine",),
     ),
     Mutation(
@@ -513,21 +527,21 @@ _CREATED: Final = (
         "no-table-among-files",
         "I7",
         "a table is created in a folder that holds other files, which a vacuum takes for its own later",
-        edit(f"{TABLES}creation.py", "    if not allow_nonempty:\n        require_empty(store)\n", ""),
+        edit(f"{TABLES}manage/creation.py", "    if not allow_nonempty:\n        require_empty(store)\n", ""),
         tests=(f"{_FOREIGN_FILES}test_a_table_is_not_created_in_a_folder_that_holds_files",),
     ),
     Mutation(
         "no-table-around-a-table",
         "I7",
         "a table is created in a folder in which another one lives",
-        edit(f"{TABLES}garbage.py", '(not hidden or "/" + LOG_FOLDER in each.key)', "not hidden"),
+        edit(f"{TABLES}maintain/garbage.py", '(not hidden or "/" + LOG_FOLDER in each.key)', "not hidden"),
         tests=(f"{_FOREIGN_FILES}test_a_table_is_not_created_in_a_folder_that_holds_files",),
     ),
     Mutation(
         "a-creating-write-looks-for-files",
         "I7",
         "a write that creates its table takes a folder that holds other files, and is told only after its rows were written",
-        edit(f"{TABLES}commits.py", "        require_empty(address.store())\n", "        pass\n"),
+        edit(f"{TABLES}planned_writes.py", "        require_empty(address.store())\n", "        pass\n"),
         tests=(f"{_FOREIGN_FILES}test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written",),
     ),
     Mutation(

@@ -74,7 +74,7 @@ MUTATIONS: Final = (
         "half-is-not-told-to-be-done",
         "I11",
         "one that is repeated, and of which a part was lost with the coordinator's data, is told to be committed",
-        edit(f"{TABLES}done_before.py", "    if missing:\n", "    if False:\n"),
+        edit(f"{TABLES}write/repeated_writes.py", "    if missing:\n", "    if False:\n"),
         tests=("tests/tables/test_done_before.py::test_a_lost_part_is_told_and_can_be_written_alone",),
     ),
     Mutation(

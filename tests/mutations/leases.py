@@ -63,7 +63,7 @@ MUTATIONS: Final = (
         "commits-name-their-leases",
         "I9",
         "a commit does not say which leases it depends on",
-        edit(f"{TABLES}transactions.py", "leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),", "leases=(),"),
+        edit(f"{TABLES}write/commit_change.py", "leases=tuple(dict.fromkeys((*change.leases, *lease_paths(access)))),", "leases=(),"),
         tests=("tests/tables/test_leases.py::test_a_commit_under_a_lease_whose_session_expired_is_refused",),
     ),
     Mutation(
@@ -201,7 +201,7 @@ MUTATIONS: Final = (
         "losers-have-their-turn",
         "liveness",
         "a transaction that lost begins again like any other",
-        edit(f"{TABLES}chances.py", "        if wanted and not ", "        if not wanted and not "),
+        edit(f"{TABLES}write/turn_after_loss.py", "        if wanted and not ", "        if not wanted and not "),
         tests=(f"{_TURNS}test_after_a_loss_nobody_changes_what_was_read",),
     ),
     Mutation(

@@ -13,7 +13,7 @@ from sluice.coordinator.service.clock import Deadline
 from sluice.storage.actions import AddFile
 from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table
-from sluice.tables.writing import WritePlan
+from sluice.tables.write.data_writing import WritePlan
 
 from .doing import DO
 from .history import Answer, Call, Read, Told

@@ -11,11 +11,11 @@ import sluice
 from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
 from sluice.storage.errors import Unavailable
-from sluice.tables import creation
-from sluice.tables.several import JointTransaction
+from sluice.tables.joint_transaction import JointTransaction
+from sluice.tables.manage import creation
+from sluice.tables.read.table_snapshot import TableSnapshot
 from sluice.tables.table import Table
 from sluice.tables.transaction import Transaction
-from sluice.tables.views import TableSnapshot
 
 from .history import Call, Read
 from .opening import SCHEMA, rows_as_arrow, rows_of

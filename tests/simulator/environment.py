@@ -36,9 +36,9 @@ from sluice.coordinator.leases import reserved_turns as reserved
 from sluice.coordinator.nodes import identity, presence
 from sluice.storage.data import file_writer, vectors
 from sluice.storage.log import checkpoint_writer
-from sluice.tables import recovery
-from sluice.tables.address import TableAddress
-from sluice.tables.maintenance import Checkpointer
+from sluice.tables.client.address import TableAddress
+from sluice.tables.maintain.checkpoints import Checkpointer
+from sluice.tables.manage import recovery
 
 from .decoding import decoded_once
 from .machine import Machine

@@ -20,9 +20,9 @@ from sluice.storage.constants import COORDINATOR_KEY
 from sluice.storage.errors import InvalidRequest, NotATable, TableExists, Unavailable
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.objects import ObjectStore
-from sluice.tables import creation
-from sluice.tables.access import Access
-from sluice.tables.address import TableAddress
+from sluice.tables.client.access import Access
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation
 
 from .machine import Machine
 from .operations import State

@@ -20,9 +20,9 @@ from sluice.storage.actions.removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.access import Access
-from sluice.tables.change import Change, Reads
-from sluice.tables.transactions import commit_change
+from sluice.tables.client.access import Access
+from sluice.tables.write.change import Change, Reads
+from sluice.tables.write.commit_change import commit_change
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native

@@ -12,7 +12,7 @@ import pytest
 import sluice
 from sluice.spark_integration.options import WriteOptions
 from sluice.spark_integration.write_plan import plan_for
-from sluice.tables.commits import commit_creation
+from sluice.tables.planned_writes import commit_creation
 
 types = pytest.importorskip("pyspark.sql.types")
 

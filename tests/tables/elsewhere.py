@@ -21,8 +21,8 @@ from sluice.storage.log.segment import latest_version
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryDisk, MemoryStore
-from sluice.tables.access import Access
-from sluice.tables.address import TableAddress
+from sluice.tables.client.access import Access
+from sluice.tables.client.address import TableAddress
 
 from .conftest import Place
 

@@ -26,7 +26,7 @@ from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.nodes.records import BatchRecord
-from sluice.tables.compaction import stage_compaction
+from sluice.tables.maintain.compaction import stage_compaction
 
 from .conftest import Place
 

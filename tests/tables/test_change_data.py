@@ -11,8 +11,8 @@ import pytest
 from sluice.storage.errors import InvalidRequest, SchemaMismatch
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores.local import LocalStore
-from sluice.tables import change_data
-from sluice.tables.change_data import ChangeDataWriter
+from sluice.tables.write import change_data
+from sluice.tables.write.change_data import ChangeDataWriter
 from tests.tables.conftest import FLIGHTS, flights, rows_of
 
 

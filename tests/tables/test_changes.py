@@ -27,8 +27,8 @@ from sluice.storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Meta
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.log.paths import commit_path
 from sluice.storage.schema.schema import from_arrow, schema_to_json
-from sluice.tables import changes as incremental
-from sluice.tables.net_changes import without_copies
+from sluice.tables.read import changes as incremental
+from sluice.tables.read.net_changes import without_copies
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

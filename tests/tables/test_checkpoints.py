@@ -60,7 +60,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         versions.append(snapshot.version)
         write_checkpoint(store, snapshot)
 
-    monkeypatch.setattr("sluice.tables.maintenance.write_checkpoint", noted)
+    monkeypatch.setattr("sluice.tables.maintain.checkpoints.write_checkpoint", noted)
     return versions
 
 

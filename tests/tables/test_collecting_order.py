@@ -20,7 +20,7 @@ from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySe
 from sluice.coordinator.service.store import Create, Op
 from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import vacuum
+from sluice.tables.maintain import vacuum
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, Writer, disk_of, former_of, later
@@ -207,7 +207,7 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
             each.expire()
         make_tree(context, head, while_standing=while_standing)
 
-    monkeypatch.setattr("sluice.tables.recovery.make_tree", having_lost_the_right)
+    monkeypatch.setattr("sluice.tables.manage.recovery.make_tree", having_lost_the_right)
     with pytest.raises(sluice.Unavailable, match="repeat the recovery"):
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
     monkeypatch.undo()

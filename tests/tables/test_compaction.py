@@ -24,10 +24,10 @@ from sluice.storage.actions.lineage import moved_rows
 from sluice.storage.actions.records import DeletionVector
 from sluice.storage.data.file_writer import OpenFile
 from sluice.storage.log.paths import commit_path
-from sluice.tables import rewriting
-from sluice.tables.access import Access
-from sluice.tables.bins import Bin, plan_bins
-from sluice.tables.zorder import z_positions, z_values
+from sluice.tables.client.access import Access
+from sluice.tables.maintain import rewriting
+from sluice.tables.maintain.bins import Bin, plan_bins
+from sluice.tables.maintain.zorder import z_positions, z_values
 
 from .conftest import Place, flights, rows_of
 from .pictures import files_below, refused

@@ -25,10 +25,10 @@ from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.actions.removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, read_vector
-from sluice.tables import compaction
-from sluice.tables.change import Change, Reads
-from sluice.tables.rewriting import Rewriter
-from sluice.tables.transactions import commit_change, new_transaction_id
+from sluice.tables.maintain import compaction
+from sluice.tables.maintain.rewriting import Rewriter
+from sluice.tables.write.change import Change, Reads
+from sluice.tables.write.commit_change import commit_change, new_transaction_id
 
 from .conftest import Place, flights, rows_of
 

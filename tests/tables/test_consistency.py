@@ -21,8 +21,8 @@ from sluice.coordinator.service import connect
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination, MemorySession
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path
-from sluice.tables.access import CONSISTENCIES, Access
-from sluice.tables.address import TableAddress
+from sluice.tables.client.access import CONSISTENCIES, Access
+from sluice.tables.client.address import TableAddress
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import Writer

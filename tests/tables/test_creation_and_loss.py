@@ -29,7 +29,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from sluice.tables import creation, recovery
+from sluice.tables.manage import creation, recovery
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of

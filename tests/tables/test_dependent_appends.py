@@ -111,7 +111,7 @@ def test_only_the_next_version(place: Place, between: Callable[[sluice.Table], o
 def test_of_two_that_want_to_be_the_next_version_one_is(place: Place, fast_path: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue decides, too: the other commits after this one looked at the head."""
     from sluice.coordinator.limits import Limits
-    from sluice.tables import transactions
+    from sluice.tables.write import commit_change as transactions
 
     place.create().append(flights(("JFK", 1, 1)))
     table, other = place.open(limits=Limits(fast_path=fast_path)), place.open(application="other")

@@ -13,8 +13,8 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import joint_commit
-from sluice.tables.access import Access
+from sluice.tables.client.access import Access
+from sluice.tables.write import joint_commit
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import disk_of, former_of, lose_everything

@@ -13,8 +13,8 @@ from sluice.coordinator.service.memory import Fault
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import dropping
-from sluice.tables.address import TableAddress
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import dropping
 
 from .conftest import Place, flights
 from .elsewhere import disk_of, expire_all, rested, service_of

@@ -11,8 +11,8 @@ from sluice.coordinator.rules.operation_kinds import Kind
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.data.vectors import Rows
 from sluice.storage.schema.schema import parse_schema
-from sluice.tables.change import Change, Reads
-from sluice.tables.footprints import bounded, footprint_of
+from sluice.tables.write.change import Change, Reads
+from sluice.tables.write.footprints import bounded, footprint_of
 
 from .conftest import Place, flights
 

@@ -14,9 +14,9 @@ import pytest
 import sluice
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import Unfinished
-from sluice.tables.address import TableAddress
-from sluice.tables.commits import commit_creation, plan_creation
-from sluice.tables.garbage import Reason
+from sluice.tables.client.address import TableAddress
+from sluice.tables.maintain.garbage import Reason
+from sluice.tables.planned_writes import commit_creation, plan_creation
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, Writer, disk_of, later
@@ -121,8 +121,8 @@ def test_a_vacuum_reports_what_nobody_accounts_for_and_deletes_it_only_when_told
 def test_change_data_that_a_version_names_is_no_foreign_file_however_it_is_called(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.create(properties={"delta.enableChangeDataFeed": "true"})
     table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
-    monkeypatch.setattr("sluice.tables.garbage._by_an_engine", lambda _key: False)
-    monkeypatch.setattr("sluice.tables.garbage.id_in", lambda _key: None)
+    monkeypatch.setattr("sluice.tables.maintain.garbage._by_an_engine", lambda _key: False)
+    monkeypatch.setattr("sluice.tables.maintain.garbage.id_in", lambda _key: None)
     table.delete("delay = 1")
     later(place, 6 * DAY_MS)
     assert table.vacuum(retain_hours=24 * 7).foreign == ()

@@ -17,9 +17,9 @@ from sluice.coordinator.commit import publisher
 from sluice.coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from sluice.coordinator.service.connect import release
 from sluice.storage.errors import Unavailable
-from sluice.tables.bins import Bin
-from sluice.tables.rewriting import Output, Rewriter
-from sluice.tables.views import TableSnapshot
+from sluice.tables.maintain.bins import Bin
+from sluice.tables.maintain.rewriting import Output, Rewriter
+from sluice.tables.read.table_snapshot import TableSnapshot
 from tests.chaos.ensemble import Ensemble
 
 pytestmark = pytest.mark.zookeeper

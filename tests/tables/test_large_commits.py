@@ -16,8 +16,9 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage.actions import texts
 from sluice.storage.log.paths import commit_path
-from sluice.tables import access, compaction
-from sluice.tables.transactions import commit_change
+from sluice.tables.client import access
+from sluice.tables.maintain import compaction
+from sluice.tables.write.commit_change import commit_change
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

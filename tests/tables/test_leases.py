@@ -26,8 +26,8 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.lease_records import Place as LeasedPlace
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
-from sluice.tables.change import Reads
-from sluice.tables.scopes import scope_of_reads
+from sluice.tables.write.change import Reads
+from sluice.tables.write.scopes import scope_of_reads
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

@@ -16,7 +16,7 @@ from sluice.cli import main
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.storage.errors import Unavailable
 from sluice.storage.stores.local import LocalStore
-from sluice.tables import compaction
+from sluice.tables.maintain import compaction
 
 from .conftest import Place, flights, rows_of
 

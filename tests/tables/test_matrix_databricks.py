@@ -19,7 +19,7 @@ import pytest
 from sluice.coordinator import errors
 from sluice.storage.actions import RemoveFile
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.compaction import stage_compaction
+from sluice.tables.maintain.compaction import stage_compaction
 
 from .conftest import Place
 from .matrices import CHANGES, FIRST, MATRICES, OPERATIONS, OTHER_PARTITION, SAME_ROWS, SECOND, Side, create, meet, queue, read, table_of

@@ -17,8 +17,8 @@ from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import creation
-from sluice.tables.address import TableAddress
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation
 
 from .conftest import Place, flights, rows_of
 from .elsewhere import disk_of

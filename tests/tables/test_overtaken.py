@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.tables import transactions
+from sluice.tables.write import commit_change as transactions
 
 from .conftest import Place, flights, rows_of
 

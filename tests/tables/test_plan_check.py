@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sluice
-from sluice.tables.writing import WritePlan
+from sluice.tables.write.data_writing import WritePlan
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 
@@ -96,9 +96,9 @@ def test_a_plan_that_was_committed_is_not_refused(place: Place, table: sluice.Ta
 
 
 def test_a_plan_that_creates_its_table_is_not_looked_into(place: Place) -> None:
-    from sluice.tables.address import TableAddress
-    from sluice.tables.commits import plan_creation
-    from sluice.tables.plan_check import check_plan
+    from sluice.tables.client.address import TableAddress
+    from sluice.tables.planned_writes import plan_creation
+    from sluice.tables.write.early_refusal import check_plan
 
     address = TableAddress.of(place.location, place.coordinator)
     planned = plan_creation(address, FLIGHTS, (), {}, None)

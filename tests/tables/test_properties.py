@@ -18,9 +18,9 @@ from sluice.storage.actions.codec import decode_commit
 from sluice.storage.actions.row_tracking import row_id_high_water_mark
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.schema.schema import from_arrow
-from sluice.tables import properties as operations
-from sluice.tables import transactions
-from sluice.tables.property_rules import HANDED_ON, PROPERTIES, check_settings, primary_key_of
+from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES, check_settings, primary_key_of
+from sluice.tables.manage import properties as operations
+from sluice.tables.write import commit_change as transactions
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

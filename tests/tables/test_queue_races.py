@@ -21,7 +21,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import BatchRecord, Rebased
 from sluice.storage.data.vectors import vector_key
 from sluice.storage.stores.local import LocalStore
-from sluice.tables.compaction import stage_compaction
+from sluice.tables.maintain.compaction import stage_compaction
 
 from .conftest import Place
 from .matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Side, Staged, batches, queue, read, table_of

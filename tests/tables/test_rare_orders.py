@@ -23,7 +23,7 @@ from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import recovery
+from sluice.tables.manage import recovery
 
 from .conftest import FLIGHTS, Place, flights
 from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of

@@ -27,8 +27,8 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import creation, recovery
-from sluice.tables.recovery import HalfDone
+from sluice.tables.manage import creation, recovery
+from sluice.tables.manage.recovery import HalfDone
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import Writer, disk_of, former_of, lose_everything, service_of

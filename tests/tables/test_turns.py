@@ -14,7 +14,7 @@ import pytest
 import sluice
 from sluice.coordinator.leases.reserved_turns import losses_of_thread
 from sluice.coordinator.service.clock import Timeout
-from sluice.tables import chances
+from sluice.tables.write import turn_after_loss as chances
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 

@@ -15,9 +15,9 @@ from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.leases.tickets import take_ticket
 from sluice.coordinator.nodes.context import TableContext
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import commits
-from sluice.tables.address import TableAddress
-from sluice.tables.commits import commit_creation, commit_write, plan_creation
+from sluice.tables import planned_writes as commits
+from sluice.tables.client.address import TableAddress
+from sluice.tables.planned_writes import commit_creation, commit_write, plan_creation
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
 WIDER = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])

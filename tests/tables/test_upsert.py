@@ -14,7 +14,7 @@ import pytest
 
 import sluice
 from sluice.storage.schema.schema import from_arrow
-from sluice.tables.upserting import Keys, newest_rows
+from sluice.tables.write.upsert import Keys, newest_rows
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .pictures import files_below

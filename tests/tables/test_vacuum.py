@@ -34,10 +34,10 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import Fault, MemoryStore
 from sluice.storage.stores.objects import KeepsUnfinished, Unfinished
-from sluice.tables.address import TableAddress
-from sluice.tables.commits import abandon_plan, commit_creation, plan_creation
-from sluice.tables.garbage import Reason
-from sluice.tables.horizon import raise_horizon, require_above_horizon
+from sluice.tables.client.address import TableAddress
+from sluice.tables.client.horizon import raise_horizon, require_above_horizon
+from sluice.tables.maintain.garbage import Reason
+from sluice.tables.planned_writes import abandon_plan, commit_creation, plan_creation
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything

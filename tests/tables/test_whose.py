@@ -20,9 +20,9 @@ from sluice.coordinator.service.memory import Fault, MemoryCoordination
 from sluice.storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import creation, recovery
-from sluice.tables.address import TableAddress
-from sluice.tables.commits import commit_creation, plan_creation
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import creation, recovery
+from sluice.tables.planned_writes import commit_creation, plan_creation
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 from .elsewhere import Writer, disk_of, lose_everything, service_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..coordinator.errors import ConcurrentModification
-from ..tables.several import JointTransaction, read_together
+from ..tables.joint_transaction import JointTransaction, read_together
 from ..tables.table import Table
 from .proof import Finding
 from .workspace import Workspace

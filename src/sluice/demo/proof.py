@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..storage.stores.location import open_store
-from ..tables.history import HistoryEntry
+from ..tables.read.history import HistoryEntry
 from ..tables.table import Table
 from .engines import ENGINES
 from .flights import KEY, WITHDRAWN, expected

@@ -8,7 +8,7 @@ from statistics import median
 
 from rich.table import Table as Grid
 
-from ..tables.history import HistoryEntry
+from ..tables.read.history import HistoryEntry
 
 __all__ = ["history_grid"]
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.conform import adapt
-from ..tables.changes import ChangesPart, split_changes
+from ..tables.read.changes import ChangesPart, split_changes
 from .options import ReadOptions
 from .read_plan import access_for
 from .schemas import requested

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType as SparkStruct
 from ..storage.actions import AddFile, Metadata, decode_commit, encode_all
 from ..storage.log.paths import staged_path
 from ..storage.schema.schema import conform, to_arrow
-from ..tables.address import TableAddress
-from ..tables.writing import WritePlan
+from ..tables.client.address import TableAddress
+from ..tables.write.data_writing import WritePlan
 from .schemas import from_spark
 from .writer import FilesWritten
 

@@ -59,8 +59,8 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
 from ..storage.stores.s3_options import S3Options
-from ..tables.address import TableAddress
-from ..tables.once import application_transaction
+from ..tables.client.address import TableAddress
+from ..tables.write.write_once import application_transaction
 
 __all__ = ["STORAGE_OPTIONS_VARIABLE", "ChangesOptions", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ..coordinator.service.clock import DEFAULT_TIMEOUT_S
 from ..storage.log.timetravel import version_at
-from ..tables.access import Access
-from ..tables.views import TableSnapshot
+from ..tables.client.access import Access
+from ..tables.read.table_snapshot import TableSnapshot
 from .options import ReadOptions
 
 __all__ = ["access_for", "balanced", "snapshot_for"]

@@ -20,7 +20,7 @@ from ..storage.schema.conform import adapt
 from .schemas import requested
 
 if TYPE_CHECKING:
-    from ..tables.views import TableSnapshot
+    from ..tables.read.table_snapshot import TableSnapshot
     from .options import ReadOptions
 
 __all__ = ["FilesPartition", "SluiceReader"]

@@ -28,8 +28,8 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
 from ..storage.stores.location import open_store
 from ..storage.stores.s3_options import S3Options
+from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from ..tables.views import TableSnapshot
 from .deletions import deleted_rows, without_deleted
 from .folders import spelled_paths
 from .options import default_storage_options, parse_timestamp

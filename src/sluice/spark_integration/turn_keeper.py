@@ -12,8 +12,8 @@ from typing import Final
 from ..coordinator.errors import SessionLost
 from ..coordinator.service.clock import Deadline
 from ..storage.errors import SluiceError, Unavailable
-from ..tables.access import Access
-from ..tables.locking import reserve
+from ..tables.client.access import Access
+from ..tables.client.leasing import reserve
 from .turns import Asked
 
 __all__: list[str] = []

@@ -18,10 +18,10 @@ from typing import Final
 
 from ..coordinator.leases.tickets import take_ticket
 from ..storage.dataclass import dataclass
-from ..tables.address import TableAddress
-from ..tables.chances import lasting_s, named_after
+from ..tables.client.address import TableAddress
 from ..tables.table import Table
-from ..tables.writing import work_of
+from ..tables.write.data_writing import work_of
+from ..tables.write.turn_after_loss import lasting_s, named_after
 from .options import WriteOptions
 
 __all__ = ["Asked", "Waited", "kept", "turn_after_loss"]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ..coordinator.commit.outcomes import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import TableNotFound
-from ..tables.commits import abandon_plan, commit_creation
+from ..tables.planned_writes import abandon_plan, commit_creation
 from ..tables.table import Table
-from ..tables.writing import WritePlan
+from ..tables.write.data_writing import WritePlan
 from .options import WriteOptions
 
 __all__ = ["abort", "commit", "open_table"]

@@ -19,20 +19,20 @@ from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.log.timetravel import version_at
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
-from . import creation
-from .access import Access
-from .address import TableAddress
-from .changes import ChangesPart, changes, iter_changes, split_changes
-from .compaction import compact
-from .dropping import DropReport, drop
-from .history import HistoryEntry, history
-from .locking import LeaseOn, leases, pin_version, table_lease
-from .properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
-from .retrying import ATTEMPTS, transact
+from .client.access import Access
+from .client.address import TableAddress
+from .client.leasing import LeaseOn, leases, pin_version, table_lease
+from .maintain.compaction import compact
+from .maintain.vacuum import VacuumReport, vacuum
+from .manage import creation
+from .manage.dropping import DropReport, drop
+from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
+from .read.changes import ChangesPart, changes, iter_changes, split_changes
+from .read.history import HistoryEntry, history
+from .read.table_snapshot import TableSnapshot
 from .table_writes import TableWrites
+from .transact import ATTEMPTS, transact
 from .transaction import Transaction
-from .vacuum import VacuumReport, vacuum
-from .views import TableSnapshot
 
 __all__ = ["Table"]
 

@@ -14,16 +14,16 @@ from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, InParts, Ti
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
-from .access import Access
-from .chances import Chance
-from .commits import commit_write_once, plan_write
-from .maintenance import Checkpointer
-from .once import application_transaction
-from .plan_check import check_plan
-from .planning import newest_for_append, snapshot_for_change
-from .property_rules import PRIMARY_KEY
+from .client.access import Access
+from .client.property_rules import PRIMARY_KEY
+from .maintain.checkpoints import Checkpointer
+from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
-from .writing import Rows, WritePlan
+from .write.data_writing import Rows, WritePlan
+from .write.early_refusal import check_plan
+from .write.requirements import newest_for_append, snapshot_for_change
+from .write.turn_after_loss import Chance
+from .write.write_once import application_transaction
 
 __all__ = ["TableWrites"]
 

@@ -23,23 +23,23 @@ from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
-from .access import Access
-from .capturing import capture_changes
-from .chances import Chance
-from .change import Change, Reads
-from .changing import add_files, delete_rows, require_room_for, truncate_rows, update_rows
-from .compaction import stage_compaction
-from .done_before import done_before
-from .draft import Draft
-from .ending import OpenTransaction
-from .losing import operation_that_lost
-from .once import check_application_transaction
-from .planning import plan_on, require_replaceable
-from .scopes import scope_of_reads
-from .steps import Step, operation_of, reads_of, scope_of, told
-from .transactions import commit_change, new_transaction_id, require_room, validate
-from .upserting import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
-from .writing import Rows, WritePlan, arrow_of, schema_of
+from .client.access import Access
+from .maintain.compaction import stage_compaction
+from .write.change import Change, Reads
+from .write.change_capture import capture_changes
+from .write.commit_change import commit_change, new_transaction_id, require_room, validate
+from .write.data_writing import Rows, WritePlan, arrow_of, schema_of
+from .write.draft import Draft
+from .write.lost_operation import operation_that_lost
+from .write.operation_records import Step, operation_of, reads_of, scope_of, told
+from .write.repeated_writes import done_before
+from .write.requirements import plan_on, require_replaceable
+from .write.row_changes import add_files, delete_rows, require_room_for, truncate_rows, update_rows
+from .write.scopes import scope_of_reads
+from .write.transaction_end import OpenTransaction
+from .write.turn_after_loss import Chance
+from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
+from .write.write_once import check_application_transaction
 
 __all__ = ["Transaction"]
 

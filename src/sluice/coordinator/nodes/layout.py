@@ -9,15 +9,15 @@
     /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
     /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, once its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
-    /tables/<key>/checkpoint      who tried to write the next checkpoint (checkpointing.py)
+    /tables/<key>/checkpoint      who tried to write the next checkpoint (checkpoint_claim.py)
     /tables/<key>/incarnation-<id>   which tree this is: a tree that was rebuilt has another one
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a write that was planned and is not committed yet
     /recovering/<key>             ephemeral: who is rebuilding a table's nodes
-    /dropped/<key>                what is left of a table that was dropped or forgotten (dropping.py)
+    /dropped/<key>                what is left of a table that was dropped or forgotten (removal.py)
         deleter, left             who deletes its data: ephemeral, and what stays until that is done (deleting.py)
-    /identity                     the coordinator's id, which its tables name in their properties (whose.py)
+    /identity                     the coordinator's id, which its tables name in their properties (coordinator_id.py)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What sluice asks of a coordination service: a small protocol over a tree of versioned nodes.
 
-`zookeeper.py` implements it over kazoo, `memory.py` is the deterministic twin with injectable faults. Paths are absolute
+`zookeeper/session.py` implements it over kazoo, `memory.py` is the deterministic twin with injectable faults. Paths are absolute
 within the chroot the store was opened with (`/tables/...`).
 
 Replies can be lost. Every mutating verb may raise ReplyLost: the change may have happened, or not, but it will not happen

@@ -9,8 +9,8 @@ What kazoo leaves to its user, and this file does:
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
 - A failed multi comes back as a list of exception objects.
 - A client that came through a fork hangs: using one is an error that says so.
-- A client that saw more than an ensemble has (which lost its data) tries again for ever: here its session ends (`zookeeper_loss.py`).
-- Nodes are open to everybody unless told otherwise: with credentials (`zookeeper_trust.py`) all are closed to all others.
+- A client that saw more than an ensemble has (which lost its data) tries again for ever: here its session ends (`loss.py`).
+- Nodes are open to everybody unless told otherwise: with credentials (`trust.py`) all are closed to all others.
 
 The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
 """

@@ -1,0 +1,378 @@
+"""The table properties sluice knows: what each may be, what it does, and which go together.
+
+Names that begin with `delta.` or `sluice.` are the protocol's and sluice's: an unknown one is refused, for a property that
+is spelled wrong would be obeyed by nobody. All other names are free. `PROPERTIES` is what docs/configuration.md shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from ...coordinator.rules.isolation import (
+    ISOLATION_PROPERTY,
+    POLICY_PROPERTY,
+    ConflictPolicy,
+    IsolationLevel,
+    table_isolation,
+    table_policy,
+)
+from ...storage.actions.features import FEATURE_PREFIX
+from ...storage.actions.row_tracking import ROW_TRACKING_KEY
+from ...storage.constants import (
+    ADDRESS_KEY,
+    CHANGE_COLUMN_NAMES,
+    COORDINATOR_KEY,
+    DELETED_FILE_RETENTION_KEY,
+    DELETION_VECTORS_KEY,
+    ICT_ENABLED_KEY,
+    ICT_ENABLEMENT_TIMESTAMP_KEY,
+    ICT_ENABLEMENT_VERSION_KEY,
+)
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.intervals import interval_ms
+from ...storage.schema.schema import PrimitiveType, StructType
+
+__all__ = [
+    "CHANGE_DATA_FEED",
+    "CHECKPOINT_INTERVAL",
+    "CONSTRAINT_PREFIX",
+    "HANDED_ON",
+    "PRIMARY_KEY",
+    "PROPERTIES",
+    "Property",
+    "check_asked",
+    "check_names_to_unset",
+    "check_settings",
+    "file_size_of",
+    "indexed_columns_of",
+    "is_on",
+    "primary_key_of",
+    "with_defaults",
+]
+
+CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
+_INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
+_MIB = 1024 * 1024
+
+CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+PRIMARY_KEY: Final = "sluice.primaryKey"
+
+_OWN_PREFIXES: Final = ("delta.", "sluice.")
+_NAME: Final = "<name>"
+# A key is compared, sorted and looked up by: NaN and -0.0 make floating-point numbers unfit.
+_KEY_TYPES: Final = frozenset({"byte", "short", "integer", "long", "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property: its name (ending in `<name>` where the user completes it), and what the documentation says of it.
+
+    `check` is given the name and a value, and raises InvalidRequest for one that means nothing.
+    """
+
+    name: str
+    values: str
+    default: str
+    meaning: str
+    check: Callable[[str, str], object]
+
+    def covers(self, key: str) -> bool:
+        """Whether this is the property called `key`."""
+        stem = self.name.removesuffix(_NAME)
+        return key.startswith(stem) and len(key) > len(stem) if stem != self.name else key == self.name
+
+
+def is_on(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether a property that is true or false is true."""
+    return configuration.get(key, "false").lower() == "true"
+
+
+def _switch(name: str, value: str) -> None:
+    if value.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{name} is {value!r}; use true or false", property=name, value=value)
+
+
+def _number_of_versions(name: str, value: str) -> None:
+    if not value.isdecimal() or int(value) == 0:
+        raise InvalidRequest(f"{name} is {value!r}; give a whole number of versions, 1 or more", property=name, value=value)
+
+
+def _duration(name: str, value: str) -> None:
+    interval_ms(value, name=name)
+
+
+def _only(wanted: str) -> Callable[[str, str], None]:
+    def check(name: str, value: str) -> None:
+        if value != wanted:
+            raise InvalidRequest(f"{name} is {value!r}; sluice supports {wanted!r} only", property=name, value=value)
+
+    return check
+
+
+def _not_empty(name: str, value: str) -> None:
+    if not value.strip():
+        raise InvalidRequest(f"{name} is empty; give it a value, or leave it out", property=name, value=value)
+
+
+_YES_OR_NO: Final = "`true`, `false`"
+_LEVELS: Final = ", ".join(f"`{level.value}`" for level in IsolationLevel)
+_POLICIES: Final = ", ".join(f"`{policy.value}`" for policy in ConflictPolicy)
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    Property(
+        ISOLATION_PROPERTY,
+        _LEVELS,
+        "`WriteSerializable`",
+        "how strict commits are, see [isolation](isolation.md)",
+        lambda name, value: table_isolation({name: value}),
+    ),
+    Property(
+        POLICY_PROPERTY,
+        _POLICIES,
+        "`delta`",
+        "whose rules say what conflicts, see [isolation](isolation.md)",
+        lambda name, value: table_policy({name: value}),
+    ),
+    Property(
+        PRIMARY_KEY,
+        "names of columns, `a, b`",
+        "",
+        "with `maxcompute-delta`: the columns that tell rows apart, NOT NULL and not floating-point; only while the table is empty",
+        _not_empty,
+    ),
+    Property("delta.appendOnly", _YES_OR_NO, "`false`", "`true` refuses to replace, change and delete rows", _switch),
+    Property(
+        CONSTRAINT_PREFIX + _NAME,
+        "a condition in SQL",
+        "",
+        "every row must satisfy it; rows that are there are checked when it is added",
+        _not_empty,
+    ),
+    Property(
+        DELETION_VECTORS_KEY,
+        _YES_OR_NO,
+        "`false`; `true` with `maxcompute-delta`",
+        "`true` marks deleted rows instead of copying the others; writers of different rows of one file do not conflict",
+        _switch,
+    ),
+    Property(CHANGE_DATA_FEED, _YES_OR_NO, "`false`", "`true` writes files that say which rows changed, for every Delta reader", _switch),
+    Property(ROW_TRACKING_KEY, _YES_OR_NO, "`false`", "`true` gives rows ids; only when the table is created", _switch),
+    Property(
+        FEATURE_PREFIX + _NAME,
+        "`supported`",
+        "",
+        "adds a table feature to the protocol (and is not kept as a property)",
+        _only("supported"),
+    ),
+    Property(
+        "delta.targetFileSize",
+        "bytes, or with `kb`, `mb`, `gb`",
+        "`128mb`",
+        "the size of data files",
+        lambda name, value: file_size_of({name: value}),
+    ),
+    Property(
+        "delta.dataSkippingNumIndexedCols",
+        "a number, -1 for all",
+        "32",
+        "how many leading columns have statistics",
+        lambda name, value: indexed_columns_of({name: value}),
+    ),
+    Property(
+        CHECKPOINT_INTERVAL,
+        "a number, 1 or more",
+        "100",
+        "versions between checkpoints (Delta's own default is 10; versions come faster here)",
+        _number_of_versions,
+    ),
+    Property(
+        "delta.checkpointPolicy", "`classic`", "`classic`", "the form of checkpoints; classic ones are for every reader", _only("classic")
+    ),
+    Property(
+        DELETED_FILE_RETENTION_KEY,
+        "`interval 7 days`",
+        "`interval 7 days`",
+        "how long removed files stay listed in checkpoints",
+        _duration,
+    ),
+    Property("delta.logRetentionDuration", "`interval 30 days`", "", "kept for engines that clean up the log", _duration),
+    Property("delta.setTransactionRetentionDuration", "`interval 30 days`", "", "kept for engines that forget old transactions", _duration),
+)
+"""Every property that does something, or is checked at least."""
+
+HANDED_ON: Final = (
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.checkpoint.writeStatsAsJson",
+    "delta.checkpoint.writeStatsAsStruct",
+    "delta.checkpointRetentionDuration",
+    "delta.dataSkippingStatsColumns",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableFullRetentionRollback",
+    "delta.randomPrefixLength",
+    "delta.randomizeFilePrefixes",
+    "delta.sampleRetentionDuration",
+    "delta.tuneFileSizesForRewrites",
+)
+"""Delta's properties that sluice keeps for other engines, as they are."""
+
+_COLUMN_MAPPING: Final = "column mapping is not supported; leave the property out"
+_ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
+_TIMESTAMPS: Final = "sluice sets it, for commits carry their time as long as sluice manages the table; leave it out"
+_COORDINATOR: Final = "it says which coordinator the table belongs to: create, attach and recover set it; leave it out"
+_PROTOCOL: Final = "sluice sets the protocol by the features in use; ask for one by delta.feature.<name>"
+# Names, or their beginnings, that only sluice sets; and why.
+_PROTECTED: Final[Mapping[str, str]] = {
+    ICT_ENABLED_KEY: _TIMESTAMPS,
+    ICT_ENABLEMENT_VERSION_KEY: _TIMESTAMPS,
+    ICT_ENABLEMENT_TIMESTAMP_KEY: _TIMESTAMPS,
+    "delta.rowTracking.": _ROW_TRACKING,
+    "delta.rowTrackingSuspended": _ROW_TRACKING,
+    "delta.columnMapping.": _COLUMN_MAPPING,
+    COORDINATOR_KEY: _COORDINATOR,
+    ADDRESS_KEY: _COORDINATOR,
+    "delta.minReaderVersion": _PROTOCOL,
+    "delta.minWriterVersion": _PROTOCOL,
+}
+
+
+def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
+    """Raise InvalidRequest unless every property is one that may be given, with a value that means something.
+
+    `creating`: for a new table, which may be told what sluice does anyhow.
+    """
+    if not isinstance(properties, Mapping):
+        raise InvalidRequest(f"the properties are of type {type(properties).__name__}; give a mapping of names to texts")
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}", property=key)
+        if creating and (key, value.lower()) == (ICT_ENABLED_KEY, "true"):
+            continue
+        _refuse_protected(key)
+        known = _known(key)
+        if known is not None:
+            known.check(key, value)
+
+
+def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:
+    """Raise InvalidRequest unless each of these is the name of a property that may be taken away."""
+    for key in names:
+        if not isinstance(key, str):
+            raise InvalidRequest(f"{key!r} is no name of a property; names are text", property=key)
+        if key.startswith(FEATURE_PREFIX):
+            raise InvalidRequest(
+                f"{key}: a feature stays in the protocol once it is there; switch off the property that uses it", property=key
+            )
+        _refuse_protected(key)
+        if key not in configuration:  # whatever is there may go, whoever put it there
+            _known(key)
+
+
+def _refuse_protected(key: str) -> None:
+    for protected, why in _PROTECTED.items():
+        if key == protected or (protected.endswith(".") and key.startswith(protected)):
+            raise InvalidRequest(f"{key} is not for users to change: {why}", property=key)
+
+
+def _known(key: str) -> Property | None:
+    """The property of that name; None for a name that is free. Raises InvalidRequest for an unknown one of Delta's or sluice's."""
+    for known in PROPERTIES:
+        if known.covers(key):
+            return known
+    if key in HANDED_ON or not key.lower().startswith(_OWN_PREFIXES):
+        return None
+    names = [known.name for known in PROPERTIES] + list(HANDED_ON)
+    lowered = {name.lower(): name for name in names}
+    near = [lowered[name] for name in get_close_matches(key.lower(), lowered, n=3, cutoff=0.6)]
+    meant = f"did you mean {' or '.join(near)}" if near else f"those it knows are {', '.join(names)}"
+    raise InvalidRequest(
+        f"sluice knows no property {key!r}: {meant}? Names that do not begin with {' or '.join(_OWN_PREFIXES)} are free",
+        property=key,
+        near=near,
+    )
+
+
+def with_defaults(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The properties with those that others need and nobody has set: the policy maxcompute-delta works on deletion vectors."""
+    needed = table_policy(configuration) is ConflictPolicy.MAXCOMPUTE_DELTA
+    return {DELETION_VECTORS_KEY: "true", **configuration} if needed else dict(configuration)
+
+
+def check_settings(configuration: Mapping[str, str], schema: StructType) -> None:
+    """Raise InvalidRequest for what every later write would stumble over: values, and properties that do not go together."""
+    table_isolation(configuration)
+    policy = table_policy(configuration)
+    file_size_of(configuration)
+    indexed_columns_of(configuration)
+    _number_of_versions(CHECKPOINT_INTERVAL, configuration.get(CHECKPOINT_INTERVAL, "1"))
+    if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not is_on(configuration, DELETION_VECTORS_KEY):
+        raise InvalidRequest(
+            f"{POLICY_PROPERTY} is {policy.value}, which marks deleted rows in deletion vectors, and {DELETION_VECTORS_KEY} is "
+            f"{configuration.get(DELETION_VECTORS_KEY, 'not set')}; set it to true, or choose another policy",
+            property=DELETION_VECTORS_KEY,
+            policy=policy.value,
+        )
+    if PRIMARY_KEY in configuration and policy is not ConflictPolicy.MAXCOMPUTE_DELTA:
+        raise InvalidRequest(
+            f"{PRIMARY_KEY} is {configuration[PRIMARY_KEY]!r}, to which only the policy "
+            f"{ConflictPolicy.MAXCOMPUTE_DELTA.value} gives a meaning; leave it out (unset it), or set {POLICY_PROPERTY}",
+            property=PRIMARY_KEY,
+            policy=policy.value,
+        )
+    primary_key_of(configuration, schema)
+    if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
+        raise InvalidRequest(
+            f"{CHANGE_DATA_FEED} needs the column names {', '.join(CHANGE_COLUMN_NAMES)} for itself, and the table has {', '.join(taken)}; "
+            "leave the property out, or rename the columns in a new table",
+            property=CHANGE_DATA_FEED,
+            columns=taken,
+        )
+
+
+def primary_key_of(configuration: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
+    """The columns of the primary key (`sluice.primaryKey`), as the schema spells them; () without one. Raises InvalidRequest."""
+    text = configuration.get(PRIMARY_KEY)
+    if text is None:
+        return ()
+    found: list[str] = []
+    for name in (each.strip().strip("`") for each in text.split(",")):
+        column = schema.get(name) if name else None
+        if column is None:
+            raise _no_key(text, f"there is no column {name!r}; the columns are {', '.join(schema.names)}")
+        if column.nullable:
+            raise _no_key(text, f"column {column.name!r} is nullable; a key is made of NOT NULL columns")
+        if not isinstance(column.type, PrimitiveType) or not (column.type.name in _KEY_TYPES or column.type.is_decimal):
+            raise _no_key(text, f"column {column.name!r} is {column.type}; use whole numbers, decimals, texts, dates, times")
+        if column.name in found:
+            raise _no_key(text, f"column {column.name!r} is named twice")
+        found.append(column.name)
+    return tuple(found)
+
+
+def _no_key(text: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{PRIMARY_KEY} is {text!r}: {why}", property=PRIMARY_KEY, value=text)
+
+
+def file_size_of(configuration: Mapping[str, str]) -> int:
+    """The target size of data files in bytes (`delta.targetFileSize`, plain or with kb, mb, gb); 128 MiB by default."""
+    text = configuration.get(_TARGET_FILE_SIZE_KEY, "128mb").strip().lower()
+    units = {"kb": 1024, "mb": _MIB, "gb": 1024 * _MIB, "b": 1, "": 1}
+    digits = text.rstrip("kmgb")
+    unit = text[len(digits) :]
+    if not digits.isdigit() or unit not in units or int(digits) == 0:
+        raise InvalidRequest(f"{_TARGET_FILE_SIZE_KEY} is {text!r}; use a size like 134217728 or 128mb")
+    return int(digits) * units[unit]
+
+
+def indexed_columns_of(configuration: Mapping[str, str]) -> int:
+    """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
+    text = configuration.get(_INDEXED_COLUMNS_KEY, "32")
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
+        raise InvalidRequest(f"{_INDEXED_COLUMNS_KEY} is {text!r}; give a whole number, -1 for all columns")
+    return int(text)

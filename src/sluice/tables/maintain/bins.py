@@ -1,0 +1,122 @@
+"""Which files a compaction writes again, and which of them together. Pure: it looks at the file table only."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...storage.actions.wide_statistics import record_count
+from ...storage.data.partition_split import PartitionKey
+from ...storage.dataclass import dataclass
+
+__all__ = ["Bin", "plan_bins"]
+
+_ROWS_AT_ONCE: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Files of one partition that are written again together.
+
+    `indices` are their rows in the snapshot's file table, in its order, `nbytes` is about the size of their live rows in files.
+    """
+
+    partition: PartitionKey
+    indices: tuple[int, ...]
+    nbytes: int
+
+    def file_count(self, target_bytes: int) -> int:
+        """Into how many files of about the target size the rows fit best."""
+        return max(1, round(self.nbytes / target_bytes))
+
+
+def plan_bins(
+    files: pa.Table,
+    scope: pa.BooleanArray | None,
+    partition_columns: Sequence[str],
+    *,
+    target_bytes: int,
+    base: bool,
+    reorder: bool,
+    files_max: int | None = None,
+) -> list[Bin]:
+    """Which of a snapshot's `files` are written again, and which of them together; `scope` is true for those it may be (None: all).
+
+    Small ones are, in the order of the table, as many together as fit into one file, and no more than `files_max`; one alone is left
+    as it is. With `base` those with a deletion vector are too, however large. With `reorder` all are, those of a partition in one bin.
+    """
+    by_partition: dict[PartitionKey, _Members] = {}
+    first = 0
+    for batch in files.select(["partition_values", "size", "deletion_vector", "stats"]).to_batches(max_chunksize=_ROWS_AT_ONCE):
+        some = pa.Table.from_batches([batch.append_column("index", pa.array(range(first, first + batch.num_rows), pa.int64()))])
+        some = some.filter(_chosen(some, None if scope is None else scope.slice(first, batch.num_rows), target_bytes, base, reorder))
+        first += batch.num_rows
+        for partition, index, nbytes, has_vector in zip(_partitions(some, partition_columns), *_candidates(some), strict=True):
+            members = by_partition.setdefault(partition, _Members())
+            members.indices.append(index)
+            members.nbytes.append(nbytes)
+            members.vectors.append(has_vector)
+    return [
+        Bin(partition, tuple(members.indices[group.start : group.stop]), sum(members.nbytes[group.start : group.stop]))
+        for partition, members in by_partition.items()
+        for group in ([range(len(members.indices))] if reorder else _packed(members.nbytes, target_bytes, files_max))
+        if reorder or len(group) > 1 or (base and members.vectors[group.start])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The files of a partition that may be written again, a few bytes for each: there may be millions.
+
+    Their rows in the file table, about how many bytes of each are live, and whether it has a deletion vector.
+    """
+
+    indices: array[int] = field(default_factory=lambda: array("q"))
+    nbytes: array[int] = field(default_factory=lambda: array("q"))
+    vectors: array[int] = field(default_factory=lambda: array("b"))
+
+
+def _chosen(files: pa.Table, scope: pa.BooleanArray | None, target_bytes: int, base: bool, reorder: bool) -> pa.ChunkedArray:
+    chosen = pc.is_valid(files.column("size")) if scope is None else pa.chunked_array([pc.fill_null(scope, False)])
+    if reorder:
+        return chosen
+    # Below half of the target, so that any two of them fit into one.
+    small = pc.less(files.column("size"), target_bytes // 2)
+    return pc.and_(chosen, pc.or_(small, pc.is_valid(files.column("deletion_vector"))) if base else small)
+
+
+def _candidates(files: pa.Table) -> tuple[list[int], list[int], list[bool]]:
+    """Of each file its row in the file table, about how much of it is live, and whether it has a deletion vector."""
+    vectors = files.column("deletion_vector")
+    sizes = files.column("size").to_pylist()
+    has_vector = pc.is_valid(vectors).to_pylist()
+    if any(has_vector):
+        dead = pc.struct_field(vectors, "cardinality").to_pylist()
+        for number in (each for each, deleted in enumerate(dead) if deleted):
+            rows = record_count(files.column("stats")[number].as_py())
+            sizes[number] = sizes[number] * max(0, rows - dead[number]) // rows if rows else sizes[number]
+    return files.column("index").to_pylist(), sizes, has_vector
+
+
+def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[PartitionKey]:
+    if not partition_columns:
+        return iter([()] * files.num_rows)
+    values = files.column("partition_values")
+    return zip(*(pc.map_lookup(values, pa.scalar(name), "first").to_pylist() for name in partition_columns), strict=True)
+
+
+def _packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:
+    """Neighbours together, up to the target size; a larger one is alone."""
+    start = size = 0
+    for number, nbytes in enumerate(sizes):
+        if number > start and (size + nbytes > target_bytes or number - start == files_max):
+            yield range(start, number)
+            start, size = number, 0
+        size += nbytes
+    if sizes:
+        yield range(start, len(sizes))

@@ -1,0 +1,128 @@
+"""Checkpoints, off the commit path: written by a thread of a client that saw, after a commit, that one is due."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from ...coordinator.nodes.checkpoint_claim import claim_checkpoint
+from ...storage.errors import SluiceError
+from ...storage.locks import ForkSafeLock
+from ...storage.log.checkpoint_writer import write_checkpoint
+from ...storage.log.segment import last_checkpoint_version
+from ..client.access import Access
+from ..client.property_rules import CHECKPOINT_INTERVAL
+
+__all__ = ["Checkpointer"]
+
+_log = logging.getLogger(__name__)
+_INTERVAL_DEFAULT: Final = 100
+_EXIT_WAIT_S: Final = 30.0
+
+
+class Checkpointer:
+    """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default; small commits come fast here).
+
+    Whoever commits then looks at `_last_checkpoint`, and one client at a time writes (`coordinator.nodes.checkpoint_claim`). Closing the
+    table waits for it, and so does the end of the process, for up to 30 seconds. A checkpoint that fails is logged and
+    left to a later commit: the table does not need it.
+    """
+
+    _all: ClassVar[weakref.WeakSet[Checkpointer]] = weakref.WeakSet()
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._busy = ForkSafeLock()
+        self._thread: threading.Thread | None = None
+        self._last = 0
+        """The version of the newest checkpoint that this client knows of; 0 before it knows one."""
+        self._look_from = 0
+        """The version from which on it is worth looking again."""
+
+    def committed(self, version: int) -> None:
+        """Note a commit of this process. When a checkpoint may be due, a thread looks, and writes it."""
+        interval = self._interval()
+        if version < max(self._last + interval, self._look_from) or not self._busy.acquire(blocking=False):
+            return
+        self._all.add(self)
+        _wait_at_exit()
+        self._thread = threading.Thread(target=self._work, args=(version, interval), name="sluice-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the checkpoint under way, if any, is written."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def now(self) -> int:
+        """Write a checkpoint of the latest published version; returns that version."""
+        with self._busy:
+            committer = self._access.committer
+            # others go on: what is ratified by now may be ahead of the log again
+            published = None if committer is None else committer.publisher.publish_pending().version
+            snapshot = self._access.at(published)
+            write_checkpoint(self._access.store, snapshot)
+            return snapshot.version
+
+    @classmethod
+    def wait_all(cls) -> None:
+        """Wait for the checkpoints under way in this process, for 30 seconds in all."""
+        end = time.monotonic() + _EXIT_WAIT_S
+        for each in list(cls._all):
+            each.wait(max(0.0, end - time.monotonic()))
+
+    def _interval(self) -> int:
+        configured = self._access.current().configuration.get(CHECKPOINT_INTERVAL, "")
+        return int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
+
+    def _work(self, version: int, interval: int) -> None:
+        try:
+            self._write_if_due(version, interval)
+        except (SluiceError, pa.ArrowException, OSError) as error:
+            self._look_from = version + interval  # the next try here; another client may try earlier
+            _log.warning("no checkpoint of version %d of %s was written: %s", version, self._access.address.location, error)
+        finally:
+            self._busy.release()
+
+    def _write_if_due(self, version: int, interval: int) -> None:
+        access = self._access
+        self._last = last_checkpoint_version(access.store) or 0
+        if version - self._last < interval:
+            return
+        context = access.ours.context
+        if claim_checkpoint(context, version, last=self._last, interval=interval, now_ms=context.clock.now_ms()):
+            snapshot = access.at(self._published(version))
+            write_checkpoint(access.store, snapshot)
+            self._last = snapshot.version
+        else:  # somebody is at it: a few looks until the next one is due, however many commits come
+            self._look_from = version + max(1, interval // 8)
+
+    def _published(self, version: int) -> int:
+        """The newest published version, at least `version`: one that was acknowledged as ratified may be ahead of the log."""
+        committer = self._access.ours
+        state = committer.context.read_published()
+        if state is None or state[0].version < version:
+            return committer.publisher.publish_pending().version
+        return state[0].version
+
+
+@cache
+def _wait_at_exit() -> None:
+    """See to it that the process waits at its end, while threads may still be started.
+
+    `atexit` comes too late: the interpreter ends the pools of `concurrent.futures` before, and reading the log and
+    uploading need pools. Those pools end by the same list of functions, whose last entry is called first.
+    """
+    register: Callable[[Callable[[], Any]], object] = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(Checkpointer.wait_all)
+    except RuntimeError:  # the process is ending already
+        _log.debug("a checkpoint was begun while the process ends; nobody waits for it")

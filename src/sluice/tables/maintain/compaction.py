@@ -1,0 +1,465 @@
+"""Compaction: a table's files written again as fewer, larger ones, or without the rows that are dead; no row changes.
+
+What reads the table sees the same rows before and after. The commit says of every file it replaces where its live rows went,
+so that a delete which runs at the same time is carried over to the new file; only a z-order, which shuffles rows, cannot say so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.commit.outcomes import Commit
+from ...coordinator.errors import NotCommitted, OutcomeUnknown
+from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, Timeout, within_this_call
+from ...storage.actions import Action, AddFile
+from ...storage.actions.features import check_writable, deletion_vectors
+from ...storage.actions.filetable import rows_at
+from ...storage.actions.lineage import Moved
+from ...storage.actions.removals import Actions, Removals
+from ...storage.actions.wide_statistics import record_count
+from ...storage.data.file_writer import FileFormat
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, SluiceError, Unavailable
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import StructType, parse_schema
+from ..client.access import Access
+from ..client.property_rules import file_size_of, indexed_columns_of
+from ..client.time_limits import in_time
+from ..write.change import Change, Reads
+from ..write.commit_change import commit_change, new_transaction_id, require_room, validate
+from ..write.row_changes import LISTED_MAX
+from .bins import Bin, plan_bins
+from .rewriting import Output, Rewriter
+from .zorder import z_columns
+
+__all__ = ["StagedCompaction", "compact", "stage_compaction"]
+
+_log = logging.getLogger(__name__)
+_MODES: Final = ("minor", "major")
+_COMPRESSION: Final = "zstd"
+# Bins that are written at once; each holds a row group in memory.
+_WRITERS: Final = 2
+_FILES_PER_COMMIT: Final = 50_000
+"""What one commit of a compaction replaces at most. Who decides it, adapts it to others or is compared with it holds 1.5 KB for a file."""
+_LOOK_EVERY_S: Final = 2.0
+_PART_OF_TIME: Final = 20
+"""One part in so many is what looking takes of a compaction's time at most."""
+# Rows of a file whose statistics do not count them.
+_ROWS_ASSUMED: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A checked call."""
+
+    mode: str
+    where: str | None
+    predicate: Predicate | None
+    target_bytes: int
+    z_order: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a compaction does to one version: a checked request, and bins of that version's files."""
+
+    snapshot: Snapshot
+    schema: StructType
+    asked: _Request
+    bins: Sequence[Bin] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCompaction:
+    """A compaction whose new files are written, and which nobody sees before `commit`."""
+
+    access: Access
+    change: Change
+    rewriter: Rewriter
+
+    def commit(
+        self, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S, filing: Callable[[str], object] | None = None
+    ) -> Commit:
+        """Commit it. Raises ConcurrentModification when somebody else replaced the files meanwhile; then nothing of it stays.
+
+        `filing` is told under which other transaction id it is filed, if it is.
+        """
+        try:
+            return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
+        except (NotCommitted, OutcomeUnknown) as ended:
+            if isinstance(ended, NotCommitted) or ended.details.get("stage") == "staged":
+                self.rewriter.discard()
+            raise
+
+
+def compact(
+    access: Access,
+    mode: str,
+    where: str | None,
+    *,
+    target_file_size: int | str | None,
+    z_order_by: str | Sequence[str] | None,
+    ack: str,
+    timeout_s: Timeout | None,
+    commit_timeout_s: Timeout,
+) -> Commit | None:
+    """Compact the latest version (see `Table.compact`); None when there is nothing to do.
+
+    `timeout_s` bounds all of it (None: nothing does), and each commit has `commit_timeout_s`. Raises as its two halves do.
+    """
+
+    def checked(snapshot: Snapshot) -> _Plan:
+        return _checked(snapshot, mode, where, target_file_size, z_order_by)
+
+    clock = access.ours.context.clock
+    run = _Run(access, checked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
+    if run.limit is None:
+        return run.work(commit_timeout_s)
+    return in_time(run.limit, partial(run.work, run.limit), run.give_up)
+
+
+class _Run:
+    """A compaction under way: commit after commit, each complete in itself, so that none holds more than `_FILES_PER_COMMIT` files."""
+
+    def __init__(self, access: Access, checked: Callable[[Snapshot], _Plan], ack: str, limit: Deadline | None) -> None:
+        self.limit = limit
+        self._access, self._checked, self._ack = access, checked, ack
+        self._lock = threading.Lock()
+        self._last: Commit | None = None
+        self._commits = 0
+        self._filing: str | None = None
+        """Under which id the commit is filed that was begun last; None while the next one is staged."""
+        self._given_up = False
+
+    def work(self, commit_timeout_s: Timeout) -> Commit | None:
+        """Do all of it; the last commit."""
+        try:
+            plan = _with_bins(self._checked(self._access.latest()), None)
+            paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
+            if not shares:
+                _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)
+            for bins in shares:
+                if self._commits:  # the one before, and others, made versions since
+                    self._filing = None
+                    plan = self._checked(self._access.latest())
+                    bins = _still_there(bins, paths, plan)
+                if bins:
+                    self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
+        except SluiceError as trouble:
+            if self._commits:
+                trouble.tell(self._what_stands(), commits=self._commits)
+            raise
+        return self._last
+
+    def give_up(self) -> SluiceError:
+        """Nothing more is to be committed; the error that says what is certain."""
+        with self._lock:
+            self._given_up = True
+            filing = self._filing
+        if filing is not None:
+            return OutcomeUnknown(
+                f"the time given was over while the compaction was committed as transaction {filing}; ask outcome(transaction_id)"
+                f"{self._what_stands()}",
+                transaction_id=filing,
+                stage="intent",
+                commits=self._commits,
+            )
+        return OutcomeUnknown(
+            f"the time given was over before the compaction was committed: what it wrote is given up{self._what_stands()}; call it "
+            "again with more time, or for one partition after the other (where=...)",
+            stage="staged",
+            commits=self._commits,
+        )
+
+    def _what_stands(self) -> str:
+        if self._last is None:
+            return ""
+        return f"; what it committed before stands ({self._commits} commits, the last one is version {self._last.version})"
+
+    def _require_time(self) -> None:
+        if self._given_up or (self.limit is not None and self.limit.over):
+            raise self.give_up()
+
+    def _commit(self, staged: StagedCompaction, timeout_s: Timeout) -> None:
+        with self._lock:
+            self._filing = None if self._given_up else staged.change.transaction_id
+        if self._given_up:
+            staged.rewriter.discard()
+            raise self.give_up()
+        last = staged.commit(ack=self._ack, timeout_s=timeout_s, filing=self._filed_under)
+        with self._lock:
+            self._commits += 1
+            self._last = last if self._commits == 1 else replace(last, commits=self._commits)
+
+    def _filed_under(self, transaction_id: str) -> None:
+        with self._lock:
+            self._filing = transaction_id
+
+
+def _shares(bins: Sequence[Bin]) -> list[list[Bin]]:
+    """Which bins are committed together; a bin with more files than that (a z-order has one for a partition) alone."""
+    shares: list[list[Bin]] = []
+    room = 0
+    for one in bins:
+        room -= len(one.indices)
+        if not shares or room < 0:
+            shares.append([])
+            room = _FILES_PER_COMMIT - len(one.indices)
+        shares[-1].append(one)
+    return shares
+
+
+def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> list[Bin]:
+    """The bins, planned where the files had these `paths`, as a later version has their files; without those that are gone."""
+    before = sorted(index for one in bins for index in one.indices)
+    planned = rows_at(pa.table({"path": paths}), before).column("path")
+    at = dict(zip(before, pc.index_in(planned, value_set=plan.snapshot.files.column("path")).to_pylist(), strict=True))
+    later: list[Bin] = []
+    for one in bins:
+        indices = tuple(sorted(place for index in one.indices if (place := at[index]) is not None))
+        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.asked.z_order)):
+            later.append(replace(one, indices=indices))
+    return later
+
+
+def stage_compaction(
+    access: Access,
+    mode: str = "minor",
+    where: str | None = None,
+    *,
+    target_file_size: int | str | None = None,
+    z_order_by: str | Sequence[str] | None = None,
+    snapshot: Snapshot | None = None,
+    untouched: pa.BooleanArray | None = None,
+    transaction_id: str | None = None,
+    label: str = "",
+) -> StagedCompaction | None:
+    """Write the files of a compaction of the latest version, for one commit; None when there is nothing to do.
+
+    A transaction that compacts gives its own `snapshot`, which of its files it left `untouched`, its id, and a label for its files'
+    names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification as soon as it can no longer be committed.
+    """
+    snapshot = access.latest() if snapshot is None else snapshot
+    plan = _with_bins(_checked(snapshot, mode, where, target_file_size, z_order_by), untouched)
+    if not plan.bins:
+        _log.info("%s has nothing to compact (%s): no version was made", access.address.location, plan.asked.mode)
+        return None
+    return _staged(access, plan, transaction_id=transaction_id, label=label)
+
+
+def _checked(
+    snapshot: Snapshot, mode: str, where: str | None, target_file_size: int | str | None, z_order_by: str | Sequence[str] | None
+) -> _Plan:
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    return _Plan(snapshot, schema, _request(snapshot, schema, mode, where, target_file_size, z_order_by))
+
+
+def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
+    snapshot, asked = plan.snapshot, plan.asked
+    bins = plan_bins(
+        snapshot.files,
+        _in_scope(snapshot, plan.schema, asked, untouched),
+        snapshot.partition_columns,
+        target_bytes=asked.target_bytes,
+        base=asked.mode == "major",
+        reorder=bool(asked.z_order),
+        files_max=_FILES_PER_COMMIT,
+    )
+    return replace(plan, bins=bins)
+
+
+def _nothing() -> None:
+    """There is no time that could be over."""
+
+
+def _staged(
+    access: Access, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = _nothing
+) -> StagedCompaction:
+    """Write the new files; `check` is called between any two pieces of work, to stop it by an error."""
+    snapshot, asked, bins = plan.snapshot, plan.asked, plan.bins
+    sources = _sources(snapshot.files, bins)
+    require_room(sum(map(Removals.least_bytes, sources)), access.ours.context.limits)
+    layout = FileFormat(
+        plan.schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes
+    )
+    owner = transaction_id or new_transaction_id(access)
+    tag = f"{owner}-{label}" if label else owner
+    rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.z_order, check)
+    change = partial(_change, access.ours.context.clock, plan, owner, sources)
+    lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]))
+    return StagedCompaction(access, change(_written(rewriter, bins, sources, lookout)), rewriter)
+
+
+def _sources(files: pa.Table, bins: Sequence[Bin]) -> list[pa.Table]:
+    """The files of each bin, in FILES_SCHEMA."""
+    together = rows_at(files, [index for one in bins for index in one.indices])
+    starts = accumulate((len(one.indices) for one in bins), initial=0)
+    return [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
+
+
+def _request(
+    snapshot: Snapshot,
+    schema: StructType,
+    mode: str,
+    where: str | None,
+    target_file_size: int | str | None,
+    z_order_by: str | Sequence[str] | None,
+) -> _Request:
+    if mode not in _MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(_MODES)}")
+    predicate = None
+    if where is not None:
+        predicate = Predicate.parse(where, schema)
+        _, rest = predicate.split(snapshot.partition_columns)
+        if rest is not None:
+            columns = ", ".join(snapshot.partition_columns)
+            remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
+            raise InvalidRequest(
+                f"where={where!r}: a compaction takes whole files, and {rest.to_sql()} asks for the rows in them; {remedy}", where=where
+            )
+    z_order = () if z_order_by is None else z_columns(z_order_by, schema, snapshot.partition_columns)
+    return _Request("major" if z_order else mode, where, predicate, _target(target_file_size, snapshot.configuration), z_order)
+
+
+def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
+    """The size of new files in bytes."""
+    if asked is None:
+        return file_size_of(configuration)
+    if type(asked) is int and asked > 0:
+        return asked
+    try:
+        return file_size_of({"delta.targetFileSize": asked if isinstance(asked, str) else "not a text"})
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"target_file_size is {asked!r}; give a number of bytes, 1 or more, or a size like 128mb", target_file_size=asked
+        ) from None
+
+
+def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    if asked.predicate is None:
+        return untouched
+    inside = asked.predicate.may_match(snapshot.files, schema=schema, partition_columns=snapshot.partition_columns)
+    return inside if untouched is None else pc.and_(inside, untouched)
+
+
+class _Lookout:
+    """Asks, between two bins, whether a compaction can still be committed: what others committed may be in its way for good."""
+
+    def __init__(self, access: Access, version: int, outline: Callable[[], Change]) -> None:
+        self._access = access
+        self._outline = outline
+        self._clock = access.ours.context.clock
+        self._lock = threading.Lock()
+        self._next_s = self._clock.monotonic_s() + _LOOK_EVERY_S
+        self._through = version
+
+    def look(self) -> None:
+        """Raise the conflict, if there is one by now. What it costs to compare very many files is a small part of the time."""
+        with self._lock:
+            began_s = self._clock.monotonic_s()
+            if began_s < self._next_s:
+                return
+            self._next_s = float("inf")
+        try:
+            version = self._access.head().version
+            if version > self._through:
+                validate(self._access, self._outline())
+                self._through = version
+        except Unavailable as away:
+            _log.info("whether a compaction of %s can still be committed cannot be told now: %s", self._access.address.location, away)
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
+
+
+def _yet_unwritten(sources: pa.Table, asked: _Request) -> Output:
+    """What a bin will come to, as far as it matters for conflicts: whether its rows' ways are told."""
+    if asked.z_order:
+        return Output((), None)
+    counts = map(record_count, sources.column("stats").to_pylist())
+    return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
+
+
+def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table], lookout: _Lookout) -> list[Output]:
+    """The bins' new files; none of them stays when one cannot be written, or is not needed any more."""
+
+    def write(piece: tuple[int, Bin, pa.Table]) -> Output:
+        rewriter.check()
+        lookout.look()
+        return rewriter.rewrite(*piece)
+
+    try:
+        with ThreadPoolExecutor(min(_WRITERS, len(bins)), thread_name_prefix="sluice-compact") as pool:
+            try:
+                return list(pool.map(within_this_call(write), zip(range(len(bins)), bins, sources, strict=True)))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    except BaseException:
+        rewriter.discard()
+        raise
+
+
+def _change(clock: Clock, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
+    """The commit: every source removed, saying where its rows went, and the new files added."""
+    snapshot, asked = plan.snapshot, plan.asked
+    now_ms = clock.now_ms()
+    # With vectors a delete leaves its file in place, and is told from what happens to other rows of the file.
+    is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
+    actions: list[Collection[Action]] = []
+    for files, output in zip(sources, outputs, strict=True):
+        actions += [Removals(files, now_ms, moves=output.moves, data_change=False), output.adds]
+    return Change(
+        transaction_id=transaction_id,
+        operation="OPTIMIZE",
+        snapshot=snapshot,
+        actions=Actions(*actions),
+        reads=Reads(files=() if is_row_level else _listed(sources)),
+        parameters={
+            "predicate": json.dumps([] if asked.where is None else [asked.where]),
+            "zOrderBy": json.dumps(list(asked.z_order)),
+            "auto": "false",
+            "mode": asked.mode,
+        },
+        metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
+        schema=plan.schema,
+        # clustering stands beside an INSERT in every policy, so it is of the class that does
+        kind=Kind.MAJOR if asked.mode == "major" and not asked.z_order else Kind.MINOR,
+    )
+
+
+def _listed(sources: Sequence[pa.Table]) -> tuple[str, ...] | None:
+    """The paths of all files; None for more than any footprint lists."""
+    if sum(files.num_rows for files in sources) > LISTED_MAX:
+        return None
+    return tuple(path for files in sources for path in files["path"].to_pylist())
+
+
+def _metrics(removed: Sequence[pa.Table], added: Sequence[AddFile]) -> dict[str, str]:
+    """Delta's names; the sizes are those of the new files, in bytes."""
+    sizes = sorted(add.size for add in added)
+    counted = {
+        "numRemovedFiles": sum(files.num_rows for files in removed),
+        "numAddedFiles": len(added),
+        "numRemovedBytes": sum(pc.sum(files["size"]).as_py() for files in removed),
+        "numAddedBytes": sum(sizes),
+        "numDeletionVectorsRemoved": sum(files.num_rows - files["deletion_vector"].null_count for files in removed),
+    }
+    places = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+    if sizes:
+        counted |= {name: sizes[round(place * (len(sizes) - 1))] for name, place in places.items()}
+    return {name: str(value) for name, value in counted.items()}

@@ -1,0 +1,305 @@
+"""Files written again with the same rows: what a compaction does to each of its bins, and where every row went.
+
+A bin's files are read one after the other, their live rows only, and flow into new files of the same partition. In the order
+they are in, each source's rows are a range of a new file (or of several); in z-order they are dealt to the new files through
+temporary local files, so that memory holds one new file's rows at most.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...storage.actions import AddFile
+from ...storage.actions.lineage import Moved
+from ...storage.data.file_writer import FileFormat, OpenFile
+from ...storage.data.partition_split import PartitionKey
+from ...storage.data.scan import iter_files, read_files
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError, StorageFull
+from ...storage.schema.schema import StructType
+from ...storage.stores.objects import ObjectStore
+from .bins import Bin
+from .zorder import z_positions
+
+__all__ = ["Output", "Rewriter"]
+
+# Small sources are fetched ahead, as many at once; larger ones are streamed, one at a time.
+_READERS: Final = 4
+_SMALL_BYTES: Final = 4 * 1024 * 1024
+# New files that rows are dealt to in one pass over the sources.
+_DEALT_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The new files of a bin, and for each of its files where its live rows went (None when their order was changed)."""
+
+    adds: tuple[AddFile, ...]
+    moves: tuple[tuple[Moved, ...], ...] | None
+
+
+@dataclass(slots=True)
+class Rewriter:
+    """Writes bins of one snapshot again, under one transaction; safe for several threads.
+
+    `tag` is the transaction's id, with a label where the transaction writes other files, too; it is part of the files' names.
+    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order). `check` is called between two pieces
+    of work, and raises where it is not to go on.
+    """
+
+    store: ObjectStore
+    version: int
+    schema: StructType
+    layout: FileFormat
+    tag: str
+    z_order: tuple[str, ...]
+    check: Callable[[], None]
+    _started: list[OpenFile] = field(default_factory=list)
+
+    def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
+        """Write the live rows of a bin's files, `sources`, to new files; `number` tells the bins of a transaction apart."""
+        if self.z_order:
+            return self._in_z_order(number, one, sources)
+        return self._in_order(number, one, sources)
+
+    def discard(self) -> None:
+        """Leave nothing behind of what was written so far."""
+        for file in self._started:
+            file.discard()
+        # What cannot be deleted now is found by the transaction's id later; the error that is on its way matters more.
+        with suppress(SluiceError):
+            for file in self._started:
+                self.store.delete(file.key)
+
+    def _in_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
+        count = one.file_count(self.layout.target_file_bytes)
+        rows_max = None if count == 1 else math.ceil(self._count_rows(sources) / count)
+        out = _Sequence(self, one.partition, number, rows_max)
+        moves: list[list[tuple[int, Moved]]] = [[] for _ in one.indices]
+        taken = [0] * len(one.indices)
+        for source, rows in self._live_rows(sources):
+            for part, offset, piece in out.add(rows):
+                moves[source].append((part, Moved("", taken[source], piece, offset)))
+                taken[source] += piece
+        adds = out.close()
+        return Output(adds, tuple(_joined(each, adds) for each in moves))
+
+    def _in_z_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
+        keys = [batch for _, batch in self._live_rows(sources, self.z_order)]
+        if not keys:
+            return Output((), None)
+        positions = z_positions(pa.concat_tables(keys).columns)
+        del keys
+        count = one.file_count(self.layout.target_file_bytes)
+        share = math.ceil(len(positions) / count)
+        out = _Sequence(self, one.partition, number, share)
+        starts = range(0, len(positions), share)
+        for first in range(0, len(starts), _DEALT_MAX):
+            for rows in self._dealt(sources, positions, starts[first : first + _DEALT_MAX], share):
+                step = _rows_in(rows, self.layout.row_group_bytes)
+                for start in range(0, rows.num_rows, step):
+                    out.add(rows.slice(start, step))
+        return Output(out.close(), None)
+
+    def _dealt(self, sources: pa.Table, positions: pa.Array, starts: Sequence[int], share: int) -> Iterator[pa.Table]:
+        """For each start, the rows whose new positions are [start, start + share), in that order."""
+        first, last = starts[0], starts[-1] + share
+        with tempfile.TemporaryDirectory(prefix="sluice-zorder-") as folder:
+            decks = [_Deck(Path(folder) / str(number)) for number in range(len(starts))]
+            with ExitStack() as closing:
+                for deck in decks:
+                    closing.callback(deck.close)
+                seen = 0
+                for _, rows in self._live_rows(sources):
+                    placed = rows.append_column("", positions.slice(seen, rows.num_rows))
+                    seen += rows.num_rows
+                    place = placed.column(placed.num_columns - 1)
+                    if len(starts) * share < len(positions):
+                        mine = pc.and_(pc.greater_equal(place, first), pc.less(place, last))
+                        placed, place = placed.filter(mine), place.filter(mine)
+                    _deal(placed, pc.divide(pc.subtract(place, pa.scalar(first, pa.uint64())), pa.scalar(share, pa.uint64())), decks)
+            for deck in decks:
+                yield deck.sorted()
+
+    def _count_rows(self, sources: pa.Table) -> int:
+        partitions = self.layout.partition_columns
+        batches = iter_files(
+            self.store, sources, schema=self.schema, partition_columns=partitions, columns=self._columns()[:1], version=self.version
+        )
+        return sum(batch.num_rows for batch in batches)
+
+    def _columns(self) -> list[str]:
+        return [name for name in self.schema.names if name not in self.layout.partition_columns]
+
+    def _live_rows(self, sources: pa.Table, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """(source, rows), source after source, each in its order; never empty ones, never the partition columns."""
+        wanted = self._columns() if columns is None else list(columns)
+        sizes = sources.column("size").to_pylist()
+
+        def whole(number: int) -> pa.Table:
+            return read_files(
+                self.store,
+                sources.slice(number, 1),
+                schema=self.schema,
+                partition_columns=self.layout.partition_columns,
+                columns=wanted,
+                version=self.version,
+            )
+
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-rewrite") as pool:
+            waiting = iter(range(len(sizes)))
+            ahead: deque[tuple[int, Future[pa.Table] | None]] = deque()
+
+            def fetch(count: int) -> None:
+                for each in islice(waiting, count):
+                    ahead.append((each, pool.submit(whole, each) if sizes[each] <= _SMALL_BYTES else None))
+
+            fetch(2 * _READERS)
+            try:
+                while ahead:
+                    self.check()
+                    number, fetched = ahead.popleft()
+                    fetch(1)
+                    pieces = self._streamed(sources.slice(number, 1), wanted) if fetched is None else iter([fetched.result()])
+                    yield from ((number, rows) for rows in pieces if rows.num_rows)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _streamed(self, source: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
+        batches = iter_files(
+            self.store,
+            source,
+            schema=self.schema,
+            partition_columns=self.layout.partition_columns,
+            columns=columns,
+            version=self.version,
+        )
+        for batch in batches:
+            self.check()
+            yield pa.Table.from_batches([batch])
+
+    def _start(self, partition: PartitionKey, number: int, part: int) -> OpenFile:
+        name = f"part-{number:05d}-{self.tag}-c{part:03d}{self.layout.suffix}"
+        file = OpenFile(self.store, self.layout, partition, name)
+        self._started.append(file)
+        return file
+
+
+class _Sequence:
+    """New files of one partition, filled one after the other: each with `rows_max` rows (None: all in one)."""
+
+    def __init__(self, rewriter: Rewriter, partition: PartitionKey, number: int, rows_max: int | None) -> None:
+        self._rewriter = rewriter
+        self._partition = partition
+        self._number = number
+        self._rows_max = rows_max
+        self._open: OpenFile | None = None
+        self._rows = 0
+        self._adds: list[AddFile] = []
+
+    def add(self, rows: pa.Table) -> list[tuple[int, int, int]]:
+        """Take rows in; (new file, physical row of it where they begin, how many) for each piece they came to."""
+        pieces: list[tuple[int, int, int]] = []
+        layout = self._rewriter.layout
+        while rows.num_rows:
+            if self._open is None:
+                self._open = self._rewriter._start(self._partition, self._number, len(self._adds))
+            piece = rows if self._rows_max is None else rows.slice(0, self._rows_max - self._rows)
+            self._open.add(piece, piece.nbytes)
+            pieces.append((len(self._adds), self._rows, piece.num_rows))
+            self._rows += piece.num_rows
+            if self._open.pending_bytes >= layout.row_group_bytes:
+                self._open.flush()
+            if self._rows == self._rows_max:
+                self._finish(self._open)
+            rows = rows.slice(piece.num_rows)
+        return pieces
+
+    def close(self) -> tuple[AddFile, ...]:
+        if self._open is not None:
+            self._finish(self._open)
+        return tuple(self._adds)
+
+    def _finish(self, file: OpenFile) -> None:
+        self._adds.append(replace(file.close(), data_change=False))
+        self._open, self._rows = None, 0
+
+
+class _Deck:
+    """Rows of one new file to be, on the local disk; the last column is their new position."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        with _room_for(self._path):
+            if self._writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_stream(str(self._path), rows.schema, options=options)
+            self._writer.write_table(rows)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            with _room_for(self._path):
+                self._writer.close()
+
+    def sorted(self) -> pa.Table:
+        """All of them by their position, without it. Every deck got at least one row."""
+        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as reader:
+            rows = reader.read_all()
+        last = rows.num_columns - 1
+        return rows.take(pc.sort_indices(rows.column(last))).remove_column(last)
+
+
+@contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    """Raise StorageFull when the local disk does not take what is written to it."""
+    try:
+        yield
+    except OSError as cause:
+        raise StorageFull(
+            f"rows on their way to z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
+            "folder, or order one partition at a time (where=...)"
+        ) from cause
+
+
+def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> None:
+    """Give each row to the deck of its number."""
+    order = pc.sort_indices(numbers)
+    rows, numbers = rows.take(order), numbers.take(order)
+    runs = pc.value_counts(numbers.combine_chunks())
+    start = 0
+    for run in runs.to_pylist():
+        decks[run["values"]].add(rows.slice(start, run["counts"]))
+        start += run["counts"]
+
+
+def _joined(moves: Sequence[tuple[int, Moved]], adds: Sequence[AddFile]) -> tuple[Moved, ...]:
+    """Moves with their files' paths; those of one source into one file are neighbours, and put together."""
+    joined: list[Moved] = []
+    for part, move in moves:
+        path = adds[part].path
+        last = joined[-1] if joined else None
+        if last is not None and last.path == path:
+            joined[-1] = replace(last, count=last.count + move.count)
+        else:
+            joined.append(replace(move, path=path))
+    return tuple(joined)
+
+
+def _rows_in(rows: pa.Table, nbytes: int) -> int:
+    rows_of_that_size: int = rows.num_rows * nbytes // max(1, rows.nbytes)
+    return max(1, rows_of_that_size)

@@ -1,0 +1,253 @@
+"""Changing what a table says about itself: its properties, and the metadata domains of its users."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from ...coordinator.commit.outcomes import Commit
+from ...coordinator.errors import ProtocolChangedException
+from ...coordinator.rules.isolation import IsolationLevel
+from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
+from ...storage.actions import Action, DomainMetadata, Metadata
+from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
+from ...storage.actions.row_tracking import ROW_TRACKING_KEY
+from ...storage.data.constraints import Constraints
+from ...storage.data.scan import iter_files
+from ...storage.errors import ConstraintViolated, InvalidRequest
+from ...storage.jsontext import dumps
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.schema import StructType, parse_schema
+from ..client.access import Access
+from ..client.property_rules import (
+    CONSTRAINT_PREFIX,
+    PRIMARY_KEY,
+    check_asked,
+    check_names_to_unset,
+    check_settings,
+    is_on,
+    primary_key_of,
+    with_defaults,
+)
+from ..write.change import Change, Reads
+from ..write.commit_change import commit_change, new_transaction_id
+
+__all__ = ["domains_of", "remove_domain", "set_domain", "set_properties", "unset_properties"]
+
+_RESERVED_DOMAINS: Final = "delta."
+
+
+def set_properties(
+    access: Access, properties: Mapping[str, str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
+) -> Commit | None:
+    """Set properties in one version, together with the table features they need; None when they are all so already.
+
+    Raises InvalidRequest for an unknown or protected property, a value that means nothing, and properties that do not go
+    together; UnsupportedFeature; ConstraintViolated, naming a row, when the rows that are there break a new constraint.
+    """
+    check_asked(properties, creating=False)
+    snapshot = _latest(access)
+    _check_row_tracking(properties, snapshot)
+    kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
+    told = {"properties": dumps(dict(properties)).decode()}
+    return _change(
+        access,
+        snapshot,
+        with_defaults({**snapshot.configuration, **kept}),
+        asked_features(properties),
+        "SET TBLPROPERTIES",
+        told,
+        ack=ack,
+        timeout_s=timeout_s,
+    )
+
+
+def unset_properties(
+    access: Access, names: Iterable[str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
+) -> Commit | None:
+    """Take properties away, which gives them their defaults; None when none of them is set. Features stay in the protocol.
+
+    Raises InvalidRequest for a protected property, and one that others need.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidRequest(f"unset_properties({names!r}): give a list of names, [{names!r}]")
+    gone = list(names)
+    snapshot = _latest(access)
+    check_names_to_unset(gone, snapshot.configuration)
+    left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
+    told = {"properties": dumps(gone).decode(), "ifExists": "true"}
+    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", told, ack=ack, timeout_s=timeout_s)
+
+
+def domains_of(snapshot: Snapshot) -> dict[str, str]:
+    """The metadata domains that belong to users, with their configurations; those of the protocol (`delta.`) are left out."""
+    return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
+
+
+def set_domain(
+    access: Access, name: str, configuration: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
+) -> Commit | None:
+    """Give a metadata domain of the users a configuration (any text, by custom JSON); None when it has that one already.
+
+    Of two who write one domain at the same time the later gets ConcurrentTransactionException. Raises InvalidRequest for a name
+    that is reserved.
+    """
+    _check_domain(name)
+    if not isinstance(configuration, str):
+        raise InvalidRequest(f"the configuration of domain {name!r} is of type {type(configuration).__name__}; give a text", domain=name)
+    snapshot = _latest(access)
+    if domains_of(snapshot).get(name) == configuration:
+        return None
+    domain = DomainMetadata(name, configuration, removed=False)
+    try:
+        return _write_domain(access, snapshot, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
+    except ProtocolChangedException:
+        newer = _latest(access)
+        if _keeps_domains(snapshot) or not _keeps_domains(newer) or newer.domains.get(name) != snapshot.domains.get(name):
+            raise
+    # somebody else added the table feature first, which this was to add
+    return _write_domain(access, newer, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
+
+
+def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
+    """Remove a metadata domain of the users; None when there is none of that name. Raises as `set_domain`."""
+    _check_domain(name)
+    snapshot = _latest(access)
+    current = snapshot.domains.get(name)
+    if current is None:
+        return None
+    return _write_domain(access, snapshot, replace(current, removed=True), "REMOVE DOMAIN", ack=ack, timeout_s=timeout_s)
+
+
+def _latest(access: Access) -> Snapshot:
+    _ = access.ours  # what was opened to read only says so before anything is read
+    snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    return snapshot
+
+
+def _check_row_tracking(properties: Mapping[str, str], snapshot: Snapshot) -> None:
+    enabled = is_on(properties, ROW_TRACKING_KEY) and not is_on(snapshot.configuration, ROW_TRACKING_KEY)
+    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(snapshot.protocol)
+    if enabled or named:
+        raise InvalidRequest(
+            "row tracking can be asked for only when a table is created: the files that are there have no row ids (or have not kept "
+            "them), and every one would have to be given some; create a table with it and copy the rows",
+            property=ROW_TRACKING_KEY,
+        )
+
+
+def _change(
+    access: Access,
+    snapshot: Snapshot,
+    configuration: Mapping[str, str],
+    features: Collection[str],
+    operation: str,
+    parameters: Mapping[str, str],
+    *,
+    ack: str,
+    timeout_s: Timeout,
+) -> Commit | None:
+    """Commit another configuration and what it needs; None when nothing would change. `features` are asked for by name."""
+    schema = parse_schema(snapshot.metadata.schema_string)
+    check_settings(configuration, schema)
+    changed = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
+    check_asked_features({**changed, **{FEATURE_PREFIX + name: "supported" for name in features}})
+    metadata = replace(snapshot.metadata, configuration=dict(configuration))
+    needs_rows = _check_rows(access, snapshot, metadata, schema)
+    actions: list[Action] = []
+    needed = asked_features(changed) | frozenset(features)
+    if not needed <= writer_features(snapshot.protocol):
+        actions.append(with_features(snapshot.protocol, needed))
+    if dict(configuration) != dict(snapshot.configuration):
+        actions.append(metadata)
+    if not actions:
+        return None
+    change = Change(
+        new_transaction_id(access),
+        operation,
+        snapshot,
+        actions,
+        # what was true of the rows that are there must be true of those that come in the meantime
+        reads=Reads(predicates=("",)) if needs_rows else None,
+        isolation=IsolationLevel.SERIALIZABLE if needs_rows else None,
+        parameters=parameters,
+        schema=schema,
+        kind=Kind.OTHER,
+    )
+    return commit_change(access, change, ack=ack, timeout_s=timeout_s)
+
+
+def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
+    """Whether the change says anything about rows; raises when the rows that are there are not so."""
+    old, new = snapshot.configuration, metadata.configuration
+    key = primary_key_of(new, schema)
+    keyed = bool(key) and key != primary_key_of(old, schema)
+    if keyed and snapshot.num_files:
+        raise InvalidRequest(
+            f"{PRIMARY_KEY} can be set only while the table is empty: nobody has kept the rows of its {snapshot.num_files} files apart by "
+            f"{', '.join(key)}; create a table with it and copy the rows",
+            property=PRIMARY_KEY,
+            files=snapshot.num_files,
+        )
+    checks = {name: text for name, text in new.items() if name.lower().startswith(CONSTRAINT_PREFIX)}
+    added = {name[len(CONSTRAINT_PREFIX) :] for name, text in checks.items() if old.get(name) != text}
+    if added:
+        every = Constraints.of(schema, metadata)
+        _check_constraints(access, snapshot, schema, Constraints(tuple(each for each in every.constraints if each.name in added)))
+    return keyed or bool(added)
+
+
+def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
+    """Read the columns that the constraints speak of. Raises ConstraintViolated with the values of a row that breaks one."""
+    columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
+    batches = iter_files(
+        access.store,
+        snapshot.files,
+        schema=schema,
+        partition_columns=snapshot.partition_columns,
+        columns=columns,
+        version=snapshot.version,
+    )
+    for batch in batches:
+        try:
+            constraints.check(pa.Table.from_batches([batch]))
+        except ConstraintViolated as broken:
+            raise _not_added(broken, snapshot.version) from broken
+
+
+def _not_added(broken: ConstraintViolated, version: int) -> ConstraintViolated:
+    """The refusal of a constraint; without the place of the row, for that is one among those that were read at once."""
+    name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
+    shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
+    why = f"holds rows that break it, such as one with {shown}; correct or delete those first" if shown else f"breaks it: {broken.message}"
+    return ConstraintViolated(
+        f"the constraint {name} ({expression}) was not added, for version {version} of the table {why}",
+        constraint=name,
+        expression=expression,
+        values=values or {},
+        version=version,
+    )
+
+
+def _check_domain(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest(f"{name!r} is no name of a metadata domain; give a text that is not empty", domain=name)
+    if name.lower().startswith(_RESERVED_DOMAINS):
+        raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
+
+
+def _keeps_domains(snapshot: Snapshot) -> bool:
+    return "domainMetadata" in writer_features(snapshot.protocol)
+
+
+def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str, *, ack: str, timeout_s: Timeout) -> Commit:
+    actions: list[Action] = [domain]
+    if not _keeps_domains(snapshot):
+        actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
+    change = Change(new_transaction_id(access), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
+    return commit_change(access, change, ack=ack, timeout_s=timeout_s)

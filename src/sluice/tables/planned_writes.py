@@ -1,0 +1,290 @@
+"""Writes whose rows are written elsewhere: planned here, committed here, by whoever holds the plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from ..coordinator.commit.outcomes import Commit
+from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
+from ..coordinator.leases.reserved_turns import release_nodes
+from ..coordinator.leases.tickets import Ticket, leave_ticket
+from ..coordinator.nodes.identity import another_id
+from ..coordinator.nodes.plans import close_plan, open_plan
+from ..coordinator.service.clock import InParts, Timeout, bounding
+from ..storage.actions import AddFile, Metadata, Txn
+from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
+from ..storage.log.snapshot import Snapshot
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema
+from .client.access import Access
+from .client.address import TableAddress
+from .client.leasing import lease_paths
+from .client.property_rules import primary_key_of
+from .manage.creation import access_for_creation, first_actions, named_after_coordinator, new_table, require_empty
+from .transaction import Transaction
+from .write.change import Change, Reads
+from .write.commit_change import commit_change
+from .write.data_writing import WritePlan
+from .write.early_refusal import check_plan
+from .write.operation_records import written
+from .write.requirements import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
+from .write.scopes import scope_of_reads
+from .write.turn_after_loss import Chance, advice
+from .write.write_once import check_application_transaction
+
+__all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
+
+_log = logging.getLogger(__name__)
+
+
+def plan_write(
+    access: Access,
+    schema: pa.Schema | None,
+    *,
+    mode: str,
+    where: str | None,
+    merge_schema: bool,
+    transaction: tuple[str, int] | None,
+    read_version: int | None = None,
+    read_where: str | None = None,
+) -> WritePlan:
+    """Check what can be checked before any row is there. Raises InvalidRequest and its kinds.
+
+    What replaces rows is made on `read_version` (the latest one when None): rows that others append meanwhile stay. An append with a
+    `read_version` depends on what that version held, all of it or the rows that satisfy `read_where`.
+    """
+    if mode not in MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
+    check_application_transaction(transaction)
+    appends_to_newest = mode == "append" and read_version is None
+    numbered = transaction is not None
+    read = partial(newest_for_append, access) if appends_to_newest else partial(snapshot_for_change, access, read_version)
+    snapshot = read(numbered=numbered)
+    if mode != "append":
+        require_replaceable(access.address.location, snapshot)
+    _require_no_key(access.address, snapshot.metadata)
+    depends = mode == "append" and read_version is not None
+    if read_where is not None:
+        if not depends:
+            raise InvalidRequest(f"read_where={read_where!r}: only an append with a read_version depends on a condition", where=read_where)
+        Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
+    plan = plan_on(
+        access.address,
+        snapshot.metadata,
+        schema,
+        transaction_id=open_plan(access.ours.context),
+        read_version=snapshot.version,
+        mode=mode,
+        where=where,
+        merge_schema=merge_schema,
+        transaction=transaction,
+    )
+    now = access.ours.context.clock.now_ms()
+    return replace(plan, depends=depends, read_where=read_where, leases=lease_paths(access), planned_ms=now)
+
+
+def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
+    """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
+    key = primary_key_of(metadata.configuration, parse_schema(metadata.schema_string))
+    if key:
+        raise InvalidRequest(
+            f"{address.location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
+            "of one another: use append, overwrite or upsert of sluice.Table, which keep the newest row of each key",
+            location=address.location,
+        )
+
+
+def plan_creation(
+    address: TableAddress,
+    schema: pa.Schema | StructType,
+    partition_by: Sequence[str],
+    properties: dict[str, str],
+    transaction: tuple[str, int] | None,
+    *,
+    allow_nonempty: bool = False,
+) -> WritePlan:
+    """A plan whose commit creates the table together with its first rows.
+
+    Raises InvalidRequest where other files lie, unless they are allowed.
+    """
+    check_application_transaction(transaction)
+    metadata = new_table(schema, partition_by, properties)
+    _require_no_key(address, metadata)
+    if not allow_nonempty:
+        require_empty(address.store())
+    context = address.context()
+    return WritePlan(address, open_plan(context), metadata, transaction=transaction, planned_ms=context.clock.now_ms())
+
+
+def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
+    """Create the table with its first rows, in version 0.
+
+    When somebody else created it since the plan was made, with the same schema, partitioning and constraints, the rows go
+    to that one as the plan's mode says.
+    """
+    try:
+        access = access_for_creation(plan.address, allow_nonempty=True)  # it was looked when the write was planned
+        context = access.ours.context
+        first = first_actions(named_after_coordinator(context, plan.address.coordinator, plan.metadata), context.clock.now_ms())
+        change = Change(
+            plan.transaction_id,
+            "CREATE TABLE AS SELECT",
+            None,
+            (*first, *_txn(plan, access), *files),
+            reads=Reads(),
+            parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
+            metrics={name: str(value) for name, value in written(files).items()},
+            expected_version=0,
+            table_id=plan.metadata.id,
+            leases=plan.leases,
+        )
+        commit = commit_change(access, change, ack=ack, timeout_s=timeout_s)
+        close_plan(access.ours.context, plan.transaction_id)
+        return access, commit
+    except (TableExists, ProtocolChangedException):
+        _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
+    existing = Access.coordinated(plan.address)
+    with bounding(timeout_s, existing.ours.context.clock) as deadline:
+        mine = existing.ours.outcome(plan.transaction_id, deadline)
+    if mine.commit is not None:
+        return existing, replace(mine.commit, repeated=True)
+    snapshot = existing.latest()
+    if _rules(snapshot.metadata) != _rules(plan.metadata):
+        raise SchemaMismatch(
+            f"{plan.address.location} was created by somebody else at once, with another schema, partitioning or constraints; "
+            "write to it again",
+            location=plan.address.location,
+        )
+    again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
+    return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
+
+
+def _rules(metadata: Metadata) -> tuple[object, ...]:
+    """What data files were written to obey."""
+    constraints = {key: text for key, text in metadata.configuration.items() if key.startswith("delta.constraints.")}
+    return metadata.schema_string, metadata.partition_columns, constraints
+
+
+def commit_write_once(
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
+) -> Commit | None:
+    """The same for a plan that may have been committed before, by whomever: then that commit is the answer.
+
+    It is looked for in versions higher than `after` (None: the one that it was planned on).
+    """
+    committer = access.ours
+    time = InParts(timeout_s, committer.context.clock)
+    with time.part() as deadline:
+        before = access.head().version  # whoever commits it after it was asked for makes a later version
+        outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.commit is not None:
+        return replace(outcome.commit, repeated=True)
+    with _closing(access, plan):
+        return commit_write(access, plan, files, ack=ack, timeout_s=time.left, filed_after=before)
+
+
+def abandon_plan(plan: WritePlan) -> None:
+    """Give a plan up: it cannot be committed any more, and what was written for it is garbage. Nothing happens to a committed one.
+
+    What goes wrong here is left to garbage collection.
+    """
+    try:
+        context = plan.address.context()
+        if plan.turns:
+            release_nodes(context.coordination, plan.turns)
+        close_plan(context, plan.transaction_id)
+    except SluiceError as trouble:
+        _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
+
+
+@contextmanager
+def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
+    """Close the plan when it was committed, and when it never can be."""
+    try:
+        yield
+    except (ConcurrentModification, Refused, TransactionExpired) as lost:
+        if isinstance(lost, ConcurrentModification):
+            note_loss(access, plan, lost)
+        _release_turns(access, plan)
+        close_plan(access.ours.context, plan.transaction_id)
+        raise
+    _release_turns(access, plan)
+    access.ours.background.submit(partial(close_plan, access.ours.context, plan.transaction_id))
+
+
+def _release_turns(access: Access, plan: WritePlan) -> None:
+    """Let others go on who wait for the plan's turns. The verdict stays what it is: what goes wrong here ends with the turns' time."""
+    if not plan.turns:
+        return
+    try:
+        release_nodes(access.ours.context.coordination, plan.turns)
+    except SluiceError as trouble:
+        _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
+
+
+def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> None:
+    """Leave a ticket for the next attempt at a plan that lost, which may be another process's, and let the refusal say so."""
+    if plan.mode == "append" and not plan.depends:
+        return
+    context, where = access.ours.context, None
+    if not plan.losses and plan.mode != "dynamic":
+        condition = plan.where if plan.mode == "overwrite" else plan.read_where
+        try:
+            where = scope_of_reads(access.at(plan.read_version), Reads(predicates=(condition or "",)))
+        except SluiceError as trouble:
+            _log.info("the whole of %s is taken for what transaction %s read: %s", access.address.location, plan.transaction_id, trouble)
+    took_s = max(0.0, (context.clock.now_ms() - plan.planned_ms) / 1000)
+    application = context.client.application
+    leave_ticket(context, Ticket(application, plan.work, where, took_s, plan.losses + 1))
+    lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
+
+
+def commit_write(
+    access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
+) -> Commit | None:
+    """Commit the files of a plan according to its mode; None when nothing would change."""
+    if plan.mode != "append" or plan.depends:
+        check_plan(access, plan, files)  # before files are read for what is replaced
+    transaction = Transaction(
+        access,
+        _at_plan(access, plan),
+        transaction_id=plan.transaction_id,
+        isolation=plan.isolation,
+        leases=plan.leases,
+        turns=plan.turns,
+        chance=Chance(access.ours.context.clock, tells=False),
+        transaction=plan.transaction,
+        ack=ack,
+        timeout_s=timeout_s,
+        filed_after=filed_after,
+        once=filed_after is not None,
+        numbered_since=plan.read_version,
+    )
+    if plan.depends:
+        transaction.depend_on(plan.read_where)
+    transaction.stage(plan, files)
+    return transaction.commit()
+
+
+def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
+    """The snapshot a plan speaks of: its own version for what replaces, for an append any later one with the same metadata."""
+    if plan.mode == "append" and not plan.depends:
+        snapshot = access.current() if access.current().version >= plan.read_version else access.latest()
+        if snapshot.metadata == plan.metadata:
+            return snapshot
+    return access.at(plan.read_version)
+
+
+def _txn(plan: WritePlan, access: Access) -> tuple[Txn, ...]:
+    if plan.transaction is None:
+        return ()
+    app, number = plan.transaction
+    return (Txn(app_id=app, version=number, last_updated=access.ours.context.clock.now_ms()),)

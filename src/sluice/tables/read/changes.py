@@ -1,0 +1,395 @@
+"""Incremental reads: the rows that versions inserted and deleted, told from change data files, or from what each version did.
+
+A version that has change data files is told by them alone. Of every other one the files it added are inserted rows, those it
+removed are deleted rows, and a file that it removed and added again with another deletion vector lost or regained the rows in
+which the two vectors differ. Where rows were deleted or updated by writing files again, those only copied are no changes.
+Reorganisations (`dataChange` = false) show nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, groupby, islice, pairwise
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.winner import winner_of
+from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
+from ...storage.actions.filetable import add_rows
+from ...storage.actions.uris import key_inside
+from ...storage.data.scan import read_positions
+from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
+from ...storage.dataclass import dataclass
+from ...storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
+from ...storage.log.paths import commit_path
+from ...storage.log.timetravel import read_commit
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
+from ...storage.stores.objects import ObjectStore
+from ..client.access import Access
+from ..client.address import TableAddress
+from ..write.change_data import CHANGE_TYPE, DELETE, INSERT
+from .net_changes import without_copies
+from .version_range import VersionRange, range_by_time, range_by_version
+
+__all__ = [
+    "CHANGE_COLUMNS",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
+    "ChangesPart",
+    "changes",
+    "changes_schema",
+    "iter_changes",
+    "split_changes",
+]
+
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+CHANGE_COLUMNS: Final = (
+    StructField(CHANGE_TYPE, PrimitiveType("string")),
+    StructField(COMMIT_VERSION, PrimitiveType("long")),
+    StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp")),
+)
+"""What stands beside the table's columns: what became of the row, in which version, and that version's time."""
+
+_NAMES: Final = frozenset(each.name for each in CHANGE_COLUMNS)
+# Commits fetched at once, and files handed to one scan: what is held in memory besides rows.
+_COMMITS: Final = 64
+_FILES: Final = 256
+_THREADS: Final = 8
+# What Delta's engines call operations that change rows.
+_ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+
+
+def changes(
+    access: Access,
+    after: int,
+    up_to: int | None = None,
+    *,
+    by: str = "version",
+    columns: Sequence[str] | None = None,
+    where: str | Predicate | None = None,
+    consistency: str | None = None,
+) -> pa.Table:
+    """The rows inserted and deleted in the versions of (after, up_to], oldest first, with `CHANGE_COLUMNS` behind their own.
+
+    By "version", `after` = -1 is before the first one; by "timestamp", both are ms since the epoch and a version counts when after < its
+    time <= up_to. `up_to` is the latest version when None, as `consistency` shows it. Rows have the schema of the last version; `where` may
+    name the change columns too. Raises InvalidRequest for an interval that is none, VersionNotFound for versions that are not there
+    (any more), MissingObject when data files that would have to be read were cleaned up: both say what is still there.
+    """
+    query = _Query.of(_span(access, after, up_to, by, consistency), columns, where)
+    return pa.concat_tables([query.output.empty_table(), *query.tables()])
+
+
+def iter_changes(
+    access: Access,
+    after: int,
+    up_to: int | None = None,
+    *,
+    by: str = "version",
+    columns: Sequence[str] | None = None,
+    where: str | Predicate | None = None,
+    consistency: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Like `changes`, as record batches in bounded memory. Commits that are missing are told at the call."""
+    tables = _Query.of(_span(access, after, up_to, by, consistency), columns, where).tables()
+    return (batch for table in tables for batch in table.to_batches())
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPart:
+    """Some versions of an incremental read. Travels to whoever reads them, who only needs to reach the object store."""
+
+    address: TableAddress
+    after: int
+    up_to: int
+    metadata: Metadata
+    versions: range
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of all columns there are."""
+        return changes_schema(parse_schema(self.metadata.schema_string))
+
+    def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, as those of `iter_changes`."""
+        access = Access(self.address, self.address.store(), None, "published")
+        span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
+        for table in _Query.of(span, columns, where).tables(self.versions):
+            yield from table.to_batches()
+
+
+def split_changes(
+    access: Access, after: int, up_to: int | None = None, *, by: str = "version", consistency: str | None = None, parts: int = 1
+) -> list[ChangesPart]:
+    """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
+    span = _span(access, after, up_to, by, consistency)
+    if access.committer is not None and not span.published:
+        access.committer.publisher.publish_pending()
+    count = max(1, min(parts, len(span.versions)))
+    edges = [len(span.versions) * number // count for number in range(count + 1)]
+    return [ChangesPart(access.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
+
+
+def changes_schema(struct: StructType) -> StructType:
+    """The schema of the changes of a table. Raises InvalidRequest when it has a column with one of the names they need."""
+    for name in struct.names:
+        if name.lower() in _NAMES:
+            raise InvalidRequest(f"the table has a column {name!r}, a name that changes need for themselves; rename it", column=name)
+    return StructType([*struct.fields, *CHANGE_COLUMNS])
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one file that changed in one way: its live ones, or only those at some positions; `change` None: each row says it."""
+
+    version: int
+    time_ms: int
+    file: AddFile
+    change: str | None
+    only: Rows | None = None
+    copies: bool = False
+    """Whether what the version deleted and inserted may have rows in common that were only copied."""
+
+
+def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
+    """What a version changed: deleted rows first. Files that only came, or only went, are not held: there may be millions."""
+    added = removed = told = 0
+    for each in actions:
+        if isinstance(each, AddCDCFile):
+            told += 1
+            yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
+        added += isinstance(each, AddFile) and each.data_change
+        removed += isinstance(each, RemoveFile) and each.data_change
+    if told:
+        return
+    both = _paths_of_both(actions, fewer=AddFile if added <= removed else RemoveFile) if added and removed else frozenset[str]()
+    copies = len(both) < min(added, removed) and _changes_rows(version, actions)
+    after = {each.path: each for each in actions if isinstance(each, AddFile) and each.path in both} if both else {}
+    before = {each.path: each for each in actions if isinstance(each, RemoveFile) and each.path in both} if both else {}
+    for gone in actions if removed else ():
+        if not isinstance(gone, RemoveFile) or not gone.data_change:
+            continue
+        if gone.path not in both:
+            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, copies=copies)
+        elif deleted := _listed(store, after[gone.path]) - _listed(store, gone):
+            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, deleted, copies)
+    for new in actions if added else ():
+        if not isinstance(new, AddFile) or not new.data_change:
+            continue
+        if new.path not in both:
+            yield _Piece(version, time_ms, new, INSERT, copies=copies)
+        elif back := _listed(store, before[new.path]) - _listed(store, new):
+            yield _Piece(version, time_ms, new, INSERT, back, copies)
+
+
+def _paths_of_both(actions: Iterable[Action], *, fewer: type[AddFile | RemoveFile]) -> frozenset[str]:
+    """The files that were removed and added again; there are not more of them than of the kind of which there are `fewer`."""
+    paths = {each.path for each in actions if isinstance(each, fewer) and each.data_change}
+    other = RemoveFile if fewer is AddFile else AddFile
+    return frozenset(each.path for each in actions if isinstance(each, other) and each.data_change and each.path in paths)
+
+
+def _changes_rows(version: int, actions: Iterable[Action]) -> bool:
+    """Whether the version deleted or updated rows, and did not replace them: then it may have copied rows to new files."""
+    commit = winner_of(version, actions)
+    return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
+
+
+def _listed(store: ObjectStore, file: AddFile | RemoveFile) -> Rows:
+    """The rows of a file that its vector says are gone."""
+    return Rows() if file.deletion_vector is None else read_vector(store, file.deletion_vector)
+
+
+def _as_added(gone: RemoveFile, version: int) -> AddFile:
+    """A removed file as it was in the table before."""
+    if gone.partition_values is None:
+        raise Corrupt(
+            f"version {version} removed {gone.path!r} without saying its partition, so its rows cannot be told; read the changes after "
+            f"version {version}, or compare two snapshots",
+            path=gone.path,
+            version=version,
+        )
+    return AddFile(
+        gone.path, gone.partition_values, gone.size or 0, 0, data_change=True, stats=gone.stats, deletion_vector=gone.deletion_vector
+    )
+
+
+def _span(access: Access, after: int, up_to: int | None, by: str, consistency: str | None) -> VersionRange:
+    if by not in ("version", "timestamp"):
+        raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
+    resolve = range_by_version if by == "version" else range_by_time
+    return resolve(access, after, up_to, consistency)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """One incremental read: which versions, and which of their rows and columns."""
+
+    access: Access
+    span: VersionRange
+    struct: StructType
+    partition_columns: tuple[str, ...]
+    output: pa.Schema
+    inside: Predicate | None
+    """The part of the condition that speaks of the table's columns: files and row groups are skipped by it."""
+    beside: Predicate | None
+    """The part that speaks of the change columns."""
+
+    @staticmethod
+    def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> _Query:
+        struct = parse_schema(span.metadata.schema_string)
+        full = changes_schema(struct)
+        predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
+        inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
+        names = [_name(full, name) for name in (struct.names if columns is None else columns)]
+        arrow = to_arrow(full)
+        output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
+        return _Query(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
+
+    def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
+        """The rows, file by file, of all versions or of these. Raises for commits that are missing at the call, for files while reading."""
+        commits = self._commits(self.span.versions if versions is None else versions)
+        pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
+        return self._read(pieces)
+
+    def _commits(self, versions: range) -> Iterator[tuple[int, Iterable[Action]]]:
+        """The versions with their actions, fetched some at a time; the first ones now, for a cleanup takes the oldest first."""
+        windows = [versions[start : start + _COMMITS] for start in range(0, len(versions), _COMMITS)]
+        first = [] if not windows else self._fetch(windows[0])
+        return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
+
+    def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
+        committer = self.access.committer
+        if committer is not None and not self.span.published:
+            with suppress(LogGap):  # then the log alone is read, which tells what is there instead
+                return committer.log.commits(versions)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
+            contents = list(pool.map(lambda version: read_commit(self.access.store, version), versions))
+        return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
+
+    def _pieces(self, version: int, actions: Iterable[Action]) -> Iterator[_Piece]:
+        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+        own = None if info is None else info.in_commit_timestamp
+        try:
+            yield from _pieces(self.access.store, version, self.span.time_of_file(version) if own is None else own, actions)
+        except MissingObject as gone:  # a deletion vector
+            raise self._cleaned_up(version, gone) from gone
+
+    def _read(self, pieces: Iterator[_Piece]) -> Iterator[pa.Table]:
+        for version, some in groupby(pieces, key=lambda piece: piece.version if piece.copies else None):
+            while window := list(islice(some, _FILES if version is None else None)):
+                try:
+                    for piece, rows in self._scan(window, self._columns) if version is None else self._without_copies(window):
+                        yield self._told(piece, rows)
+                except MissingObject as gone:
+                    of = next((piece.version for piece in window if piece.file.path == gone.details.get("path")), window[0].version)
+                    raise self._cleaned_up(of, gone) from gone
+                except Corrupt as unfit:
+                    if not isinstance(unfit.__cause__, SchemaMismatch):
+                        raise
+                    raise InvalidRequest(
+                        f"a column's type was changed between the versions {self.span.after} and {self.span.up_to} of "
+                        f"{self.access.store.location}: {unfit.__cause__.message}; read the changes up to the version before "
+                        "that, and those since, apart",
+                        path=unfit.details.get("path"),
+                    ) from unfit
+
+    def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
+        """The rows of each piece; pieces without any are left out."""
+        found = read_positions(
+            self.access.store,
+            add_rows([piece.file for piece in pieces]),
+            schema=self._stored,
+            partition_columns=self.partition_columns,
+            columns=columns,
+            predicate=self.inside,
+        )
+        for index, rows, positions in found:
+            only = pieces[index].only
+            rows = rows if only is None else rows.filter(pc.is_in(positions, value_set=positions_of(only)))
+            if rows.num_rows:
+                yield pieces[index], rows
+
+    def _without_copies(self, pieces: Sequence[_Piece]) -> Iterator[tuple[_Piece, pa.Table]]:
+        """The same less the rows that a version only copied; its deleted rows are in memory for that, whole."""
+        nothing = to_arrow(self._stored).empty_table()
+        deleted, inserted = nothing, nothing
+        for piece, rows in self._scan(pieces, self._stored.names):
+            if piece.change == DELETE:
+                deleted = pa.concat_tables([deleted, rows])
+            else:
+                deleted, new = without_copies(deleted, rows)
+                inserted = pa.concat_tables([inserted, new])
+        for change, rows in ((DELETE, deleted), (INSERT, inserted)):
+            if rows.num_rows:
+                yield replace(pieces[0], change=change), rows
+
+    @cached_property
+    def _stored(self) -> StructType:
+        """What is read from files: change data files say what became of each row, in data files that is null."""
+        return StructType([*self.struct.fields, CHANGE_COLUMNS[0]])
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        wanted = [*self.output.names, *(() if self.beside is None else sorted(self.beside.columns))]
+        return [*dict.fromkeys(name for name in wanted if name not in _NAMES), CHANGE_TYPE]
+
+    def _told(self, piece: _Piece, rows: pa.Table) -> pa.Table:
+        """Rows with the columns that say what became of them, as far as they are asked for."""
+        kinds = rows.column(CHANGE_TYPE) if piece.change is None else pa.repeat(pa.scalar(piece.change, pa.string()), rows.num_rows)
+        version = pa.repeat(pa.scalar(piece.version, pa.int64()), rows.num_rows)
+        time = pa.repeat(pa.scalar(piece.time_ms * 1000, pa.timestamp("us", "UTC")), rows.num_rows)
+        values = {**{name: rows.column(name) for name in rows.column_names}, CHANGE_TYPE: kinds}
+        table = pa.table({**values, COMMIT_VERSION: version, COMMIT_TIMESTAMP: time})
+        if self.beside is not None:
+            table = table.filter(self.beside.mask(table))
+        return pa.table(table.select(self.output.names).columns, schema=self.output)
+
+    def _cleaned_up(self, version: int, gone: MissingObject) -> MissingObject:
+        """The error for a data file that is not there any more, with the versions whose changes still are."""
+        last = self.span.up_to
+        after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
+        there = f"the changes after version {after} are there" if after < last else "the changes of no later version are complete either"
+        return MissingObject(
+            f"the changes of version {version} of {self.access.store.location} cannot be read any more: {gone.message}. Files that a "
+            f"version removed are kept for delta.deletedFileRetentionDuration; {there}",
+            **{**gone.details, "version": version, "complete_after": after},
+        )
+
+    def _is_complete(self, version: int) -> bool:
+        """Whether every file that tells the changes of a version is there."""
+        store = self.access.store
+        try:
+            [(_, actions)] = self._fetch(range(version, version + 1))
+            keys = [key for piece in _pieces(store, version, 0, actions) for key in _keys(piece.file, store.location)]
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
+                list(pool.map(store.head, keys))
+        except (MissingObject, ObjectNotFound):
+            return False
+        return True
+
+
+def _keys(file: AddFile, location: str) -> Iterator[str]:
+    """The objects that hold the rows of a file."""
+    keys = key_inside(location, file.path), None if file.deletion_vector is None else vector_key(file.deletion_vector, location)
+    return (key for key in keys if key is not None)
+
+
+def _names() -> Iterator[str]:
+    return (each.name for each in CHANGE_COLUMNS)
+
+
+def _name(struct: StructType, name: str) -> str:
+    found = struct.get(name)
+    if found is None:
+        raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(struct.names)}", column=name)
+    return found.name

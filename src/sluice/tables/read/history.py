@@ -1,0 +1,108 @@
+"""Who did what, and how long each waited: the log read as a list of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+from ...storage.actions import CommitInfo, actions_of
+from ...storage.actions.texts import stored_text
+from ...storage.dataclass import dataclass
+from ...storage.errors import LogGap, ObjectNotFound
+from ...storage.log.paths import commit_path
+from ..client.access import Access
+
+__all__ = ["HistoryEntry", "history"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One transaction: `version` and `ordinal` are its place, `timestamp` the version's time in ms since the epoch.
+
+    `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind` is what it
+    counted as when conflicts were looked for ("" where the commit does not say). `rebased_over` is how many versions came between
+    the one it read and its own, and `rebased` what was changed in it because of them, without reading or writing data again.
+    `joint` has the versions of all tables of a transaction over several, by location.
+    """
+
+    version: int
+    ordinal: int
+    timestamp: int
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    transaction_id: str = ""
+    application: str = ""
+    host: str = ""
+    pid: int = 0
+    waited_ms: int | None = None
+    engine: str = ""
+    kind: str = ""
+    rebased: tuple[str, ...] = ()
+    rebased_over: int = 0
+    joint: Mapping[str, int] = field(default_factory=dict)
+
+
+def history(access: Access, limit: int | None) -> list[HistoryEntry]:
+    """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
+    version = access.fresh_head().version if access.committer is not None else access.latest().version
+    entries: list[HistoryEntry] = []
+    while version >= 0 and (limit is None or len(entries) < limit):
+        info = _info(access, version)
+        if info is None:
+            break
+        entries.extend(reversed(list(_entries(version, info))))
+        version -= 1
+    return entries if limit is None else entries[:limit]
+
+
+def _info(access: Access, version: int) -> Mapping[str, Any] | None:
+    """The commitInfo of a version ({} when it has none), or None when the version is gone."""
+    if access.committer is not None:
+        try:
+            return access.committer.log.info(version)
+        except LogGap:
+            return None
+    try:
+        actions = actions_of(stored_text(access.store, commit_path(version)), name=commit_path(version))
+    except ObjectNotFound:
+        return None
+    return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})
+
+
+def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
+    timestamp = int(info.get("inCommitTimestamp") or info.get("timestamp") or 0)
+    engine = str(info.get("engineInfo", ""))
+    parameters = info.get("operationParameters") or {}
+    listed = (info.get("sluice") or {}).get("transactions")
+    if not listed:
+        metrics = info.get("operationMetrics") or {}
+        yield HistoryEntry(
+            version, 0, timestamp, str(info.get("operation", "")), parameters, metrics, str(info.get("txnId", "")), engine=engine
+        )
+        return
+    for each in listed:
+        yield HistoryEntry(
+            version=version,
+            ordinal=int(each["ordinal"]),
+            timestamp=timestamp,
+            operation=str(each["operation"]),
+            parameters=parameters,
+            metrics=each.get("operationMetrics") or {},
+            transaction_id=str(each["id"]),
+            application=str(each.get("application", "")),
+            host=str(each.get("host", "")),
+            pid=int(each.get("pid", 0)),
+            waited_ms=max(0, int(each["ratifiedAt"]) - int(each["claimedAt"])),
+            engine=engine,
+            kind=str(each.get("kind") or ""),
+            rebased=tuple(map(str, each.get("rebased") or ())),
+            rebased_over=_between(each.get("readVersion"), version),
+            joint=dict(each.get("joint") or {}),
+        )
+
+
+def _between(read_version: object, version: int) -> int:
+    """How many versions came after the one a transaction read and before its own; those of its own group are none of them."""
+    return max(0, version - 1 - read_version) if isinstance(read_version, int) else 0

@@ -1,0 +1,109 @@
+"""A version of a table to read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from ...coordinator.leases.pins import Pin
+from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ...storage.actions.filetable import picked
+from ...storage.data.scan import iter_files, read_files
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import StructType, parse_schema, to_arrow
+from ...storage.stores.objects import ObjectStore
+
+__all__ = ["TableSnapshot"]
+
+
+class TableSnapshot:
+    """One version of a table, fixed for good: what is committed later does not show here."""
+
+    def __init__(self, store: ObjectStore, snapshot: Snapshot, *, pin: Callable[[int], Pin] | None = None) -> None:
+        self._store = store
+        self._pin = pin
+        self.raw = snapshot
+        self.struct: StructType = parse_schema(snapshot.metadata.schema_string)
+
+    @property
+    def version(self) -> int:
+        """The Delta version."""
+        return self.raw.version
+
+    @property
+    def timestamp(self) -> int:
+        """The version's commit time in milliseconds since the epoch."""
+        return self.raw.timestamp_ms
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return to_arrow(self.struct)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns the table is partitioned by, in order."""
+        return self.raw.partition_columns
+
+    @property
+    def num_files(self) -> int:
+        """How many data files the version has."""
+        return self.raw.num_files
+
+    def pin(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Pin:
+        """Keep this version's files from garbage collection while the returned pin stands; use it in a `with` block for long reads.
+
+        Raises VersionNotFound when they may be gone already, InvalidRequest for a snapshot that was read without a coordinator.
+        """
+        if self._pin is None:
+            raise InvalidRequest(
+                "a snapshot that was read without a coordinator cannot be pinned: open the table without consistency='published'"
+            )
+        with bounding(timeout_s, SystemClock()):
+            return self._pin(self.version)
+
+    def predicate(self, where: str | Predicate | None) -> Predicate | None:
+        """A condition on this table's columns. Raises PredicateError."""
+        return where if where is None or isinstance(where, Predicate) else Predicate.parse(where, self.struct)
+
+    def files(self, where: str | Predicate | None = None) -> pa.Table:
+        """The data files that may hold rows satisfying `where`, as an Arrow table (path, partition_values, size, ...)."""
+        predicate = self.predicate(where)
+        files = self.raw.files
+        if predicate is None:
+            return files
+        return picked(files, predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
+        """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject."""
+        predicate = self.predicate(where)
+        return read_files(
+            self._store,
+            self.files(predicate),
+            schema=self.struct,
+            partition_columns=self.raw.partition_columns,
+            columns=columns,
+            predicate=predicate,
+            chosen=True,
+            version=self.version,
+        )
+
+    def to_batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
+        """The same batch by batch, in bounded memory."""
+        predicate = self.predicate(where)
+        return iter_files(
+            self._store,
+            self.files(predicate),
+            schema=self.struct,
+            partition_columns=self.raw.partition_columns,
+            columns=columns,
+            predicate=predicate,
+            chosen=True,
+            version=self.version,
+        )
+
+    def __repr__(self) -> str:
+        return f"TableSnapshot({self.raw!r})"

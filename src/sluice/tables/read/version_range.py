@@ -1,0 +1,124 @@
+"""Which versions an incremental read covers: (after, up_to], by number or by time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import cached_property
+
+from ...storage.actions import Metadata
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, VersionNotFound
+from ...storage.log.segment import list_versions
+from ...storage.log.timetravel import commit_info, file_times, iso_time
+from ..client.access import Access
+
+__all__ = ["VersionRange", "range_by_time", "range_by_version"]
+
+
+@dataclass(frozen=True)
+class VersionRange:
+    """The versions after `after` up to `up_to`, whose `metadata` counts.
+
+    `published`: they are read from the object store alone.
+    """
+
+    access: Access
+    after: int
+    up_to: int
+    metadata: Metadata
+    published: bool
+
+    @property
+    def versions(self) -> range:
+        """The versions in their order."""
+        return range(self.after + 1, self.up_to + 1)
+
+    def time_of_file(self, version: int) -> int:
+        """When the file of a commit was written, in ms since the epoch: the time of a version without a timestamp of its own."""
+        return self._file_times[version]
+
+    @cached_property
+    def _file_times(self) -> dict[int, int]:
+        return file_times(self.access.store)
+
+
+def range_by_version(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
+    """Versions after < v <= up_to; the latest one when None, -1 is before the first. Raises InvalidRequest, VersionNotFound."""
+    _require_numbers("version", after, up_to)
+    if after < -1:
+        raise InvalidRequest(f"after={after} is no version: give the last version you have, -1 for none", after=after)
+    if up_to is not None and after > up_to:
+        raise InvalidRequest(
+            f"after={after} is beyond up_to={up_to}: changes are read forwards, give the earlier version as after", after=after
+        )
+    last = access.read(up_to, consistency)
+    if after > last.version:
+        raise VersionNotFound(
+            f"version {after} of {access.address.location} is not available: the latest version is {last.version}",
+            location=access.address.location,
+            version=after,
+            latest=last.version,
+        )
+    return VersionRange(access, after, last.version, last.metadata, _is_published(access, consistency))
+
+
+def range_by_time(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
+    """Versions whose time t is after < t <= up_to, in ms since the epoch; up to the latest version when None.
+
+    Raises InvalidRequest, and VersionNotFound when versions of that time may have been cleaned up.
+    """
+    _require_numbers("timestamp", after, up_to)
+    if up_to is not None and after > up_to:
+        raise InvalidRequest(f"after={after} is later than up_to={up_to}: changes are read forwards", after=after)
+    latest = access.read(None, consistency)
+    published = _is_published(access, consistency)
+    earliest = min(list_versions(access.store).commits, default=latest.version + 1)
+    versions = range(earliest, latest.version + 1)
+    time_of = _times(access, published=published)
+    first = earliest - 1 + bisect_right(versions, after, key=time_of)
+    if first < earliest and earliest > 0:
+        there = f"the log has the commits of versions {earliest} to {latest.version}" if versions else "the log has no commit"
+        since = f", the first of {iso_time(time_of(earliest))}" if versions else ""
+        raise VersionNotFound(
+            f"the changes of {access.address.location} after {iso_time(after)} are not all there any more: {there}{since}",
+            location=access.address.location,
+            timestamp_ms=after,
+            earliest=earliest if versions else None,
+            latest=latest.version,
+        )
+    last = latest.version if up_to is None else earliest - 1 + bisect_right(versions, up_to, key=time_of)
+    if last < 0:  # all of it is before the first version
+        return VersionRange(access, latest.version, latest.version, latest.metadata, published)
+    metadata = latest.metadata if last == latest.version else access.read(last, consistency).metadata
+    return VersionRange(access, first, last, metadata, published)
+
+
+def _require_numbers(what: str, after: object, up_to: object) -> None:
+    for name, value in (("after", after), ("up_to", up_to)):
+        if type(value) is not int and not (value is None and name == "up_to"):
+            advice = "a whole number" if what == "version" else "milliseconds since the epoch, such as int(when.timestamp() * 1000)"
+            raise InvalidRequest(f"{name}={value!r} is no {what}: give {advice}")
+
+
+def _is_published(access: Access, consistency: str | None) -> bool:
+    return access.committer is None or (access.consistency if consistency is None else consistency) == "published"
+
+
+def _times(access: Access, *, published: bool) -> Callable[[int], int]:
+    """The time of a version: its in-commit timestamp, or where it has none the time of its file."""
+    of_files: dict[int, int] = {}
+
+    def time_of(version: int) -> int:
+        if access.committer is None or published:
+            info = commit_info(access.store, version)
+            own = None if info is None else info.in_commit_timestamp
+        else:
+            own = access.committer.log.info(version).get("inCommitTimestamp")
+        if own is not None:
+            return own
+        if not of_files:
+            of_files.update(file_times(access.store))
+        return of_files[version]
+
+    return time_of

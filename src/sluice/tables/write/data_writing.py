@@ -1,0 +1,266 @@
+"""Writing data: a plan that travels to wherever the rows are, and the files that come back.
+
+A plan holds all that a writer of data files needs and nothing that reaches the coordinator: executors only talk to the
+object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from ...storage.actions import AddFile, Metadata
+from ...storage.data.constraints import Constraints
+from ...storage.data.datafiles import write_files
+from ...storage.dataclass import dataclass
+from ...storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.arrow_schema import is_list
+from ...storage.schema.conform import conform
+from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
+from ...storage.schema.value_limits import check_values
+from ..client.address import TableAddress
+from ..client.property_rules import file_size_of, indexed_columns_of
+
+__all__ = [
+    "Rows",
+    "WritePlan",
+    "arrow_of",
+    "batches_of",
+    "check_rows",
+    "schema_of",
+    "work_of",
+]
+
+
+class ArrowStream(Protocol):
+    """Data that exports itself as an Arrow stream: of Polars, DuckDB, nanoarrow, ... (the Arrow PyCapsule interface)."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule with the stream."""
+        ...
+
+
+class ArrowArray(Protocol):
+    """Data that exports itself as one Arrow array, a struct for each row (the Arrow PyCapsule interface)."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Capsules with the schema and the array."""
+        ...
+
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | ArrowArray | Iterable[pa.RecordBatch]"
+
+_ACCEPTED = (
+    "give a pyarrow Table, RecordBatch or reader, anything that exports Arrow (such as a Polars DataFrame or a DuckDB result), or batches "
+    "of these"
+)
+
+
+def arrow_of(rows: Rows) -> Rows:
+    """The rows as Arrow's own classes, where they export themselves in another; to be asked once, for some can be read once only.
+
+    Raises InvalidRequest for what is no data of columns.
+    """
+    if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        return rows
+    try:
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(rows)
+        if hasattr(rows, "__arrow_c_array__"):
+            return pa.record_batch(rows)
+    except (pa.ArrowException, TypeError, ValueError) as cause:
+        raise InvalidRequest(f"the data of type {type(rows).__name__} cannot be read as rows of columns: {cause}; give a table") from cause
+    return rows
+
+
+def batches_of(rows: Rows) -> Iterator[pa.RecordBatch | pa.Table]:
+    """The rows piece by piece, whatever Arrow form they come in. Raises InvalidRequest for anything else."""
+    rows = arrow_of(rows)
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        yield rows
+        return
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise InvalidRequest(f"the data is of type {type(rows).__name__}; {_ACCEPTED}")
+    for batch in rows:
+        if isinstance(batch, (pa.RecordBatch, pa.Table)):
+            yield batch
+        elif hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
+            yield from batches_of(batch)
+        else:
+            raise InvalidRequest(f"the data holds a {type(batch).__name__}; {_ACCEPTED}")
+
+
+def schema_of(rows: Rows) -> pa.Schema | None:
+    """The Arrow schema of the rows where it can be told without reading them."""
+    schema = getattr(rows, "schema", None)
+    return schema if isinstance(schema, pa.Schema) else None
+
+
+@lru_cache(maxsize=64)
+def _schema(schema_string: str) -> StructType:
+    return parse_schema(schema_string)
+
+
+@lru_cache(maxsize=64)
+def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...]) -> Constraints:
+    metadata = Metadata(id="", schema_string=schema_string, partition_columns=(), configuration=dict(configuration))
+    return Constraints.of(_schema(schema_string), metadata)
+
+
+def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
+    """What raises ConstraintViolated for new rows that break a constraint of the table, and SchemaMismatch for values it may not have.
+
+    Raises UnsupportedFeature for a constraint that sluice cannot check.
+    """
+    constraints = _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())))
+    schema = _schema(metadata.schema_string)
+
+    def check(rows: pa.Table) -> None:
+        check_values(rows, schema)
+        constraints.check(rows)
+
+    return check
+
+
+def _require_all(missing: Sequence[str], why: str) -> None:
+    """Raise SchemaMismatch, naming the columns that the data lacks and saying why they are needed, when there are any."""
+    if missing:
+        raise SchemaMismatch(f"the data lacks column {', '.join(map(repr, missing))} of the table; {why}", columns=missing)
+
+
+def _lacking(data: Iterable[pa.Field], schema: StructType, path: str = "") -> Iterator[str]:
+    """The columns of a schema that data lack, inside structs too; what is void holds nothing that could be lacking."""
+    found = {each.name.lower(): each.type for each in data}
+    for each in schema.fields:
+        name = f"{path}{each.name}"
+        if each.name.lower() in found:
+            yield from _lacking_inside(found[each.name.lower()], each.type, name)
+        elif each.type != VOID:
+            yield name
+
+
+def _lacking_inside(data: pa.DataType, dtype: DataType, path: str) -> Iterator[str]:
+    match dtype:
+        case StructType() if pa.types.is_struct(data):
+            yield from _lacking(data.fields, dtype, f"{path}.")
+        case ArrayType(element, _) if is_list(data):
+            yield from _lacking_inside(data.value_type, element, f"{path}.element")
+        case MapType(key, value, _) if pa.types.is_map(data):
+            yield from _lacking_inside(data.key_type, key, f"{path}.key")
+            yield from _lacking_inside(data.item_type, value, f"{path}.value")
+        case _:
+            return
+
+
+def work_of(mode: str, where: str | None, read_where: str | None) -> str:
+    """What tells the writes of one application apart: another plan of the same work is another attempt at it."""
+    return "|".join((mode, where or "", read_where or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """How the rows of one transaction become files; picklable.
+
+    `metadata` is the table's (with the columns that merging the schemas adds). Nullable columns that the rows lack are null, but for
+    partition columns, which the rows must have. `mode` is "append", "overwrite" (with the predicate `where`, if given) or "dynamic";
+    `read_version` is the snapshot it was made on, -1 when it creates the table. `transaction` is the application's own (id, number),
+    `isolation` a level stricter than the table's. `depends`: an append depends on what that version held, all of it or the rows that
+    satisfy `read_where`. `leases` are the nodes of the leases that were held when it was planned: it is
+    committed only while they stand, by whomever.
+    `turns` are reserved for it after `losses` attempts in a row, `planned_ms` is the planner's wall clock.
+    """
+
+    address: TableAddress
+    transaction_id: str
+    metadata: Metadata
+    mode: str = "append"
+    where: str | None = None
+    read_version: int = -1
+    changes_metadata: bool = False
+    transaction: tuple[str, int] | None = None
+    isolation: str | None = None
+    depends: bool = False
+    read_where: str | None = None
+    leases: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    planned_ms: int = 0
+    losses: int = 0
+
+    @property
+    def work(self) -> str:
+        """What tells the writes of one application apart."""
+        return work_of(self.mode, self.where, self.read_where)
+
+    @property
+    def schema(self) -> StructType:
+        """The schema the rows must fit."""
+        return _schema(self.metadata.schema_string)
+
+    def write(self, rows: Rows, *, label: str = "") -> tuple[AddFile, ...]:
+        """Write the rows as data files, nobody sees them yet; `label` tells apart tasks and attempts of one transaction.
+
+        Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
+        """
+        configuration = dict(self.metadata.configuration)
+        files = write_files(
+            self.address.store(),
+            self._checked(batches_of(rows)),
+            schema=self.schema,
+            partition_columns=self.metadata.partition_columns,
+            transaction_id=self.transaction_id,
+            target_file_bytes=file_size_of(configuration),
+            indexed_columns=indexed_columns_of(configuration),
+            check=self._checks(),
+            label=label,
+        )
+        return tuple(files)
+
+    def gather(self, rows: Rows, *, whole: bool = False) -> pa.Table:
+        """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch.
+
+        `whole`: they replace rows that are there, and have to bring every column, inside structs too, for nulls would replace values.
+        """
+        fitted = [conform(batch, self.schema) for batch in self._checked(batches_of(rows), whole=whole)]
+        return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
+
+    def require_partitions(self, data: pa.Schema) -> None:
+        """Raise SchemaMismatch when the data lacks a partition column."""
+        present = {name.lower() for name in data.names}
+        missing = [name for name in self.metadata.partition_columns if name.lower() not in present]
+        _require_all(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
+
+    def _checked(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The batches. Raises SchemaMismatch, naming them, when one lacks columns that cannot be filled with nulls."""
+        checked: pa.Schema | None = None
+        for batch in batches:
+            if batch.schema is not checked:
+                self.require_partitions(batch.schema)
+                if whole:
+                    missing = list(_lacking(batch.schema, self.schema))
+                    _require_all(missing, "rows are replaced as a whole: give the values they are to have")
+                checked = batch.schema
+            yield batch
+
+    def _checks(self) -> Callable[[pa.Table], None]:
+        constraints = check_rows(self.metadata)
+        if self.mode != "overwrite" or self.where is None:
+            return constraints
+        inside = Predicate.parse(self.where, self.schema)
+
+        def check(table: pa.Table) -> None:
+            constraints(table)
+            mask = inside.mask(table)
+            outside = len(table) - (mask.true_count if isinstance(mask, pa.BooleanArray) else sum(bool(v) for v in mask.to_pylist()))
+            if outside:
+                raise ConstraintViolated(
+                    f"{outside} of the rows do not satisfy the condition that is overwritten ({self.where}); "
+                    "filter the data, or widen the condition",
+                    where=self.where,
+                    rows=outside,
+                )
+
+        return check

@@ -1,0 +1,397 @@
+"""The table as an open transaction sees it: a snapshot, less what the transaction removed, with what it added.
+
+Row deletions are kept in memory as sets of positions, whatever the table makes of them in the end, so that several operations
+of one transaction see each other's effects. `finish` turns all of it into the actions of one commit, once: with deletion
+vectors a changed file keeps its place and gets a new vector, without them the rows that stay are copied to new files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from typing import Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...storage.actions import Action, AddFile, Metadata
+from ...storage.actions.features import deletion_vectors
+from ...storage.actions.filetable import add_rows, adds_of, picked, without
+from ...storage.actions.removals import Actions, Removals, removal
+from ...storage.actions.wide_statistics import record_count, wide
+from ...storage.data.datafiles import write_files
+from ...storage.data.scan import read_files, read_positions
+from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
+from ...storage.dataclass import dataclass
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import StructType, parse_schema
+from ...storage.stores.objects import ObjectStore
+from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
+
+__all__ = ["Draft", "Finished", "Found"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_THREADS: Final = 8
+_COUNTED_AT_ONCE: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of one file that satisfy a condition, with their positions in it (int64)."""
+
+    file: AddFile
+    rows: pa.Table
+    positions: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a draft comes to. So many files are `removed` for good; those `added` hold data that is new to the table or was copied."""
+
+    actions: Collection[Action] = ()
+    removed: int = 0
+    added: tuple[AddFile, ...] = ()
+    copied_rows: int = 0
+    vectors_added: int = 0
+    vectors_updated: int = 0
+    vectors_removed: int = 0
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """What `do` makes of each item: to an object store, the time is in the waiting."""
+    if len(items) <= 1:
+        return [do(each) for each in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-vectors") as pool:
+        return list(pool.map(do, items))
+
+
+class Draft:
+    """The files and rows of one open transaction. Not for several threads.
+
+    `metadata` is what the table's will be; `base` the snapshot the transaction was begun on; `tells_changes` whether the table keeps
+    change data.
+    """
+
+    def __init__(
+        self, store: ObjectStore, base: Snapshot, transaction_id: str, require_room: Callable[[int], object] = lambda _: None
+    ) -> None:
+        """`require_room` raises where actions of so many bytes are more than a transaction may have."""
+        self.require_room = require_room
+        self.store = store
+        self.base = base
+        self.transaction_id = transaction_id
+        self.metadata: Metadata = base.metadata
+        self.schema: StructType = parse_schema(base.metadata.schema_string)
+        self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
+        self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
+        self._added: dict[str, AddFile] = {}
+        # Files of the base by path: those that are gone, and those of which rows are. The keys of `_deleted` are the
+        # changed ones and files of this transaction; a file's own vector is part of its rows there.
+        self._removed: dict[str, AddFile] = {}
+        # The same for very many files that are gone as a whole, as rows of the base's files.
+        self._dropped: list[pa.Table] = []
+        self._changed: dict[str, AddFile] = {}
+        self._deleted: dict[str, Rows] = {}
+        # Of the rows that the base's files lost, those that became others, and the files with what they became.
+        self._replaced: dict[str, Rows] = {}
+        self._successors: set[str] = set()
+        self._physical: dict[str, int] = {}
+        self._vectors: dict[str, Rows] = {}
+
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns the table is partitioned by."""
+        return self.base.partition_columns
+
+    @property
+    def files(self) -> pa.Table:
+        """The live files, in `filetable.FILES_SCHEMA`; those with deleted rows as they were before that."""
+        files = self.base.files
+        if self._removed:
+            files = pa.Table.from_batches(without(files, {add.key for add in self._removed.values()}), files.schema)
+        for dropped in self._dropped:
+            files = picked(files, pc.invert(pc.is_in(files["path"], value_set=_whole(dropped["path"]))).combine_chunks())
+        return pa.concat_tables([files, add_rows(list(self._added.values()))]) if self._added else files
+
+    @property
+    def untouched(self) -> pa.BooleanArray:
+        """For each file of the base whether it is as it was."""
+        touched = pa.concat_arrays([pa.array([*self._removed, *self._changed], pa.string()), *(_whole(d["path"]) for d in self._dropped)])
+        return pc.invert(pc.is_in(self.base.files["path"], value_set=touched)).combine_chunks()
+
+    def candidates(self, predicate: Predicate | None) -> pa.Table:
+        """The files that may hold rows satisfying the predicate."""
+        files = self.files
+        if predicate is None:
+            return files
+        return picked(files, predicate.may_match(files, schema=self.schema, partition_columns=self.partition_columns))
+
+    def is_own(self, path: str) -> bool:
+        """Whether a file was added by this transaction."""
+        return path in self._added
+
+    def count(self, files: pa.Table, *, exactly: bool) -> int:
+        """How many rows of files are left. A file whose statistics do not say is looked into, or (not `exactly`) counts none."""
+        rows = 0
+        for start in range(0, files.num_rows, _COUNTED_AT_ONCE):
+            adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
+            if exactly:
+                _at_once(self._rows_in, [add for add in adds if record_count(add.stats) is None])
+            known = [add for add in adds if exactly or record_count(add.stats) is not None]
+            rows += sum(self._rows_in(add) - self._rows_gone(add) for add in known)
+        return rows
+
+    def _rows_gone(self, add: AddFile) -> int:
+        deleted, vector = self._deleted.get(add.path), add.deletion_vector
+        return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
+
+    def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
+        """The rows of `files`, of its candidates, that satisfy the predicate (all when None), file by file; files without are left out."""
+        adds = list(adds_of(files))
+        found = read_positions(
+            self.store,
+            files,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            columns=columns,
+            predicate=predicate,
+            chosen=True,
+            deleted={**self._known_vectors(adds), **self._deleted},
+            version=self.base.version,
+        )
+        for number, rows, positions in found:
+            if len(positions):
+                yield Found(adds[number], rows, positions)
+
+    def _known_vectors(self, adds: Sequence[AddFile]) -> dict[str, Rows]:
+        """The rows that files of the base had lost already, by path; each vector is read once."""
+        with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
+        unread = [(path, vector) for path, vector in with_vector.items() if path not in self._vectors]
+        read = _at_once(lambda each: read_vector(self.store, each[1]), unread)
+        self._vectors.update(zip((path for path, _ in unread), read, strict=True))
+        return {path: self._vectors[path] for path in with_vector}
+
+    def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
+        """The rows of `files`, of its candidates, that satisfy the predicate, as one table."""
+        if not self._deleted:
+            return read_files(
+                self.store,
+                files,
+                schema=self.schema,
+                partition_columns=self.partition_columns,
+                columns=columns,
+                predicate=predicate,
+                chosen=True,
+                version=self.base.version,
+            )
+        nothing = read_files(self.store, files.slice(0, 0), schema=self.schema, partition_columns=self.partition_columns, columns=columns)
+        return pa.concat_tables([nothing, *(found.rows for found in self.find(predicate, files, columns=columns))])
+
+    def read_rows(self, columns: Sequence[str] | None, predicate: Predicate, files: pa.Table) -> tuple[pa.Table, dict[str, Rows]]:
+        """Like `read`, with the positions of those rows in each file of the base."""
+        parts = [self.read(columns, None, files.slice(0, 0))]
+        positions: dict[str, Rows] = {}
+        for found in self.find(predicate, files, columns=columns):
+            parts.append(found.rows)
+            if not self.is_own(found.file.path):
+                positions[found.file.path] = rows_at(found.positions)
+        return pa.concat_tables(parts), positions
+
+    @contextmanager
+    def atomically(self) -> Iterator[None]:
+        """What is done in the block is done as a whole: when it raises, the draft is what it was before."""
+        # Sets of rows are never changed in place, so that copying the dictionaries is enough.
+        metadata, schema, successors = self.metadata, self.schema, set(self._successors)
+        files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
+        rows = [dict(each) for each in (self._deleted, self._replaced)]
+        try:
+            yield
+        except BaseException:
+            self.metadata, self.schema, self._successors = metadata, schema, successors
+            self._added, self._removed, self._changed = files
+            self._dropped = dropped
+            self._deleted, self._replaced = rows
+            raise
+
+    # -- changing it -------------------------------------------------------------------------------------------------
+
+    def add(self, files: Sequence[AddFile]) -> None:
+        """Files that this transaction wrote are part of the table."""
+        self._added.update((add.path, add) for add in files)
+
+    def drop(self, add: AddFile) -> None:
+        """The file is gone with all its rows."""
+        self._deleted.pop(add.path, None)
+        if self._added.pop(add.path, None) is None:
+            self._changed.pop(add.path, None)
+            self._removed[add.path] = add
+
+    def drop_all(self, files: pa.Table) -> None:
+        """The files, of its candidates, are gone with all their rows."""
+        known = pa.array([*self._added, *self._changed], pa.string())
+        mine = pc.is_in(files["path"], value_set=known).combine_chunks()
+        for add in adds_of(picked(files, mine)):
+            self.drop(add)
+        others = picked(files, pc.invert(mine))
+        if others.num_rows:
+            self._dropped.append(others)
+
+    def delete(self, add: AddFile, positions: pa.Array) -> None:
+        """Rows of a file are gone, by their positions; the whole file when none is left."""
+        rows = self._deleted.get(add.path)
+        if rows is None:
+            rows = self._known_vectors([add]).get(add.path, Rows())
+        rows = rows | rows_at(positions)
+        self._deleted[add.path] = rows
+        if add.path not in self._added:
+            self._changed[add.path] = add
+        if len(rows) >= self._rows_in(add):
+            self.drop(add)
+
+    def foresee(self, files: Iterable[AddFile] = ()) -> None:
+        """These files will change, too: raise InvalidRequest, before rows are written, where that is more than one commit can tell."""
+        changed = {add.path: add for add in (*files, *self._removed.values(), *self._changed.values()) if add.path not in self._added}
+        self.require_room(Removals.least_bytes_of(changed.values()) + sum(map(Removals.least_bytes, self._dropped)))
+
+    def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], successors: Sequence[AddFile]) -> None:
+        """Rows of some files, by their positions, became the rows of others."""
+        for add, positions in gone:
+            if add.path not in self._added:
+                self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows_at(positions)
+            self.delete(add, positions)
+        self.add(successors)
+        self._successors.update(add.path for add in successors)
+
+    def adopt(self, metadata: Metadata) -> None:
+        """The table's metadata will be this."""
+        if metadata.schema_string != self.metadata.schema_string:
+            self.schema = parse_schema(metadata.schema_string)
+        self.metadata = metadata
+
+    def write(self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None) -> list[AddFile]:
+        """Write rows to new files, which are not part of the draft yet; `label` tells apart the calls of one transaction."""
+        configuration = self.metadata.configuration
+        return write_files(
+            self.store,
+            batches,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            transaction_id=self.transaction_id,
+            target_file_bytes=file_size_of(configuration),
+            indexed_columns=indexed_columns_of(configuration),
+            check=check,
+            label=label,
+        )
+
+    # -- what became of rows -----------------------------------------------------------------------------------------
+
+    def is_new(self, path: str) -> bool:
+        """Whether the rows of a file are new to the table, and not what rows of the base became."""
+        return path in self._added and path not in self._successors
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows became others, or a file lost some of its rows: whole files that come and go are told by the log."""
+        return bool(self._replaced or self._changed)
+
+    def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:
+        """The files of the base that lost rows: which (None: all that were left), and which of these became others."""
+        for add in chain(self._removed.values(), *(adds_of(dropped) for dropped in self._dropped)):
+            yield add, None, self._replaced.get(add.path, Rows())
+        for add in self._changed.values():
+            yield add, self._deleted[add.path], self._replaced.get(add.path, Rows())
+
+    @property
+    def own_files(self) -> pa.Table:
+        """The files this transaction added, in `filetable.FILES_SCHEMA`."""
+        return add_rows(list(self._added.values()))
+
+    # -- what it comes to --------------------------------------------------------------------------------------------
+
+    @property
+    def must_copy(self) -> bool:
+        """Whether `finish` will write data files."""
+        return not self.uses_vectors and bool(self._deleted)
+
+    def outline(self, now_ms: int) -> Collection[Action]:
+        """What the commit will do as far as others are concerned; no rows are copied for it."""
+        if self.uses_vectors:
+            return self.finish(now_ms).actions
+        removals = [removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())]
+        return Actions(*self._whole_removals(now_ms), removals, list(self._added.values()))
+
+    def _whole_removals(self, now_ms: int) -> list[Removals]:
+        return [Removals(dropped, now_ms) for dropped in self._dropped]
+
+    def _dropped_vectors(self) -> int:
+        return sum(dropped.num_rows - dropped["deletion_vector"].null_count for dropped in self._dropped)
+
+    def finish(self, now_ms: int) -> Finished:
+        """The actions of the commit; writes the vectors, or the files with the rows that stay."""
+        return self._with_vectors(now_ms) if self.uses_vectors else self._with_copies(now_ms)
+
+    def _with_vectors(self, now_ms: int) -> Finished:
+        removed = list(self._removed.values())
+        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        reduced = dict(zip((add.path for add in changed), _at_once(self._reduced, changed), strict=True))
+        actions: list[Action] = [removal(add, now_ms) for add in removed]
+        for add in self._changed.values():
+            actions += [removal(add, now_ms), reduced[add.path]]
+        added = [reduced.get(add.path, add) for add in self._added.values()]
+        updated = sum(add.deletion_vector is not None for add in self._changed.values())
+        return Finished(
+            actions=Actions(*self._whole_removals(now_ms), actions, added),
+            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
+            added=tuple(added),
+            vectors_added=len(self._changed),
+            vectors_updated=updated,
+            vectors_removed=updated + sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
+        )
+
+    def _with_copies(self, now_ms: int) -> Finished:
+        removed = [*self._removed.values(), *self._changed.values()]
+        kept = [add for add in self._added.values() if add.path not in self._deleted]
+        copied: list[AddFile] = []
+        rows = 0
+        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        for number, found in enumerate(self.find(None, add_rows(changed)) if changed else ()):
+            copied += self.write([found.rows], label=f"d{number}")
+            rows += found.rows.num_rows
+        return Finished(
+            actions=Actions(*self._whole_removals(now_ms), [removal(add, now_ms) for add in removed], copied, kept),
+            removed=len(removed) + sum(dropped.num_rows for dropped in self._dropped),
+            added=(*copied, *kept),
+            copied_rows=rows,
+            vectors_removed=sum(add.deletion_vector is not None for add in removed) + self._dropped_vectors(),
+        )
+
+    def _reduced(self, add: AddFile) -> AddFile:
+        """The file with a vector of its deleted rows; bounds in its statistics are no longer reached by some row."""
+        vector, stored = plan_vector(self._deleted[add.path], owner=self.transaction_id)
+        if stored is not None:
+            self.store.put(*stored)
+        counted = record_count(add.stats) is not None
+        stats = wide(add.stats) if counted else f'{{"numRecords":{self._rows_in(add)},"tightBounds":false}}'
+        return replace(add, deletion_vector=vector, data_change=True, stats=stats)
+
+    def _rows_in(self, add: AddFile) -> int:
+        """The rows in a file, deleted ones included; its footer tells where statistics do not."""
+        known = self._physical.get(add.path)
+        if known is None:
+            known = record_count(add.stats)
+            if known is None:
+                plain = add_rows([replace(add, deletion_vector=None)])
+                read = read_files(self.store, plain, schema=self.schema, partition_columns=self.partition_columns, columns=[])
+                self._physical[add.path] = known = int(read.num_rows)
+        return known

@@ -1,0 +1,103 @@
+"""What is checked before any row is there: that the table may be written, and that rows of a schema fit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ...coordinator.rules.isolation import table_policy
+from ...storage.actions import Metadata
+from ...storage.actions.features import check_writable
+from ...storage.errors import InvalidRequest, UnsupportedFeature
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
+from ..client.access import Access
+from ..client.address import TableAddress
+from .data_writing import WritePlan
+
+__all__ = ["MODES", "newest_for_append", "plan_on", "require_replaceable", "snapshot_for_change"]
+
+MODES = ("append", "overwrite", "dynamic")
+
+
+def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
+    """What a plain append is made on: the snapshot in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
+
+    MaxCompute's policies compare appends with what came before them: there it is the latest one. One with an application's number is made
+    on the latest version that any client was told of before this call.
+    """
+    head = access.fresh_head() if numbered else access.head(ahead=True)
+    snapshot = access.current()
+    is_behind = head.version > snapshot.version
+    compares = numbered or table_policy(snapshot.configuration).by_classes
+    if is_behind and (compares or head.metadata_version > snapshot.version):
+        snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    return snapshot
+
+
+def snapshot_for_change(access: Access, read_version: int | None, *, numbered: bool = False) -> Snapshot:
+    """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound.
+
+    One with an application's number is made on the latest version that any client was told of before this call.
+    """
+    _ = access.ours  # refuses a table that was opened to read
+    if numbered:
+        access.fresh_head()
+    latest = access.latest()
+    check_writable(latest.protocol, latest.metadata, latest.domains)
+    return latest if read_version is None else access.at(read_version)
+
+
+def require_replaceable(location: str, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature when nothing in the table may be replaced or deleted."""
+    if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise UnsupportedFeature(
+            f"{location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted; append to it, "
+            "or let its owner change the property",
+            features=["appendOnly"],
+            access="write",
+        )
+
+
+def plan_on(
+    address: TableAddress,
+    metadata: Metadata,
+    schema: pa.Schema | None,
+    *,
+    transaction_id: str,
+    read_version: int,
+    mode: str = "append",
+    where: str | None = None,
+    merge_schema: bool = False,
+    transaction: tuple[str, int] | None = None,
+) -> WritePlan:
+    """A plan for rows of this schema in a table with this metadata. Raises InvalidRequest and its kinds."""
+    if mode not in MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
+    struct = parse_schema(metadata.schema_string)
+    planned = metadata
+    if schema is not None and merge_schema:
+        merged = merge(struct, from_arrow(schema))
+        if merged != struct:
+            planned = replace(metadata, schema_string=schema_to_json(merged))
+            struct = merged
+    if where is not None:
+        Predicate.parse(where, struct)
+    if mode == "dynamic" and not metadata.partition_columns:
+        raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {address.location} is not partitioned")
+    plan = WritePlan(
+        address=address,
+        transaction_id=transaction_id,
+        metadata=planned,
+        mode=mode,
+        where=where,
+        read_version=read_version,
+        changes_metadata=planned is not metadata,
+        transaction=transaction,
+    )
+    if schema is not None:
+        plan.require_partitions(schema)
+    return plan
