@@ -19,7 +19,7 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
 PHASES = {".changes", ".options", ".reader", ".read_plan", ".schemas", ".writer", ".write_plan", ".write_commit"}
-HEAVY = {".s3", ".parse", ".render", ".clients", *PHASES}
+HEAVY = {".s3", ".parse", ".render", ".processes", *PHASES}
 """What loads boto3, sqlglot or a phase of a Spark job, so what may be imported inside a function: processes start faster without."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))

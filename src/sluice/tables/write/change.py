@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action
 from ...storage.data.vectors import Rows
+from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType
 
