@@ -182,7 +182,7 @@ class TestProcesses:
         assert store.children("/") == []
 
     def test_a_program_closes_its_sessions_when_it_ends(self, zookeeper_address: str) -> None:
-        program = f"from sluice.coordinator.connect import connect\nconnect({zookeeper_address!r}).create('/e', ephemeral=True)"
+        program = f"from sluice.coordinator.service.connect import connect\nconnect({zookeeper_address!r}).create('/e', ephemeral=True)"
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert (ran.returncode, ran.stderr) == (0, "")
         store = connect(zookeeper_address)

@@ -31,7 +31,7 @@ StartClient: TypeAlias = "Callable[[], subprocess.Popen[str]]"
 
 CLIENT = """
 import sys
-from sluice.coordinator.embedded import join
+from sluice.coordinator.service.embedded import join
 membership = join(sys.argv[1])
 print(membership.hosts, flush=True)
 sys.stdin.readline()
@@ -444,7 +444,7 @@ def test_the_default_directory_is_below_the_users_home(monkeypatch: pytest.Monke
 def another_copy(tmp_path: Path) -> Path:
     """A folder with a second copy of the package, as a second virtual environment has one."""
     folder = tmp_path / "another environment"
-    shutil.copytree(Path(lifecycle.__file__).parents[2], folder / "sluice", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(lifecycle.__file__).parents[3], folder / "sluice", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 

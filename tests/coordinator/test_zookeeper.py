@@ -269,7 +269,7 @@ def test_thousands_of_nodes_are_read_in_one_go(store: ZooKeeperStore) -> None:
 def test_it_is_quiet_unless_the_program_configures_logging(zookeeper_chroot: str, zookeeper_proxy: Proxy) -> None:
     program = f"""
 import sys
-from sluice.coordinator.zookeeper import ZooKeeperStore
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 store = ZooKeeperStore.connect({zookeeper_proxy.hosts!r}, chroot={zookeeper_chroot!r})
 sys.stdin.readline()
 print(store.children("/"), flush=True)

@@ -292,8 +292,8 @@ _LOST: Final = (
         "what an application committed already under this number is refused for what it conflicts with",
         edit(
             f"{TABLES}write/commit_change.py",
-            "            if repeated is None:\n                raise\n            return repeated\n        repeated",
-            "            raise\n        repeated",
+            "            if repeated is None:\n                raise\n            return repeated\n        except",
+            "            raise\n        except",
         ),
         tests=("tests/tables/test_applications.py::test_the_same_number_that_is_committed_between_two_looks",),
     ),

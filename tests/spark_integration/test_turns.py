@@ -123,7 +123,7 @@ def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path
 import os, sys, time
 from pathlib import Path
 from sluice.spark_integration import turns
-from sluice.tables.address import TableAddress
+from sluice.tables.client.address import TableAddress
 asked = turns.Asked(TableAddress.of(sys.argv[1], None), None, "after 1 loss", 1, 1, os.getpid())
 turns._KEEPER = "keeps"
 assert turns.kept(asked) == ("a turn",)

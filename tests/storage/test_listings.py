@@ -23,8 +23,8 @@ from tests.storage.logs import add, counted, paths, put_commit
 
 WRITER = """
 import sys
-from sluice.storage import local
-from sluice.storage.paths import commit_path
+from sluice.storage.stores import local
+from sluice.storage.log.paths import commit_path
 local._flush = lambda path: None  # many versions in a short time
 store, version = local.LocalStore(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)

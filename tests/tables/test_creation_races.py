@@ -127,7 +127,7 @@ import sys
 import pyarrow as pa
 import sluice
 location, coordinator, number = sys.argv[1:]
-from sluice.coordinator.connect import connect
+from sluice.coordinator.service.connect import connect
 connect(coordinator)
 print("ready", flush=True)
 sys.stdin.readline()

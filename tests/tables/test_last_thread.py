@@ -12,7 +12,7 @@ PROGRAM = """
 import sys, threading
 import pyarrow as pa
 import sluice
-from sluice.coordinator import neighbourhood
+from sluice.coordinator.commit import neighbourhood
 
 neighbourhood._EVERY_S = 0.0
 rows = pa.table({"id": [1]})

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...coordinator.commit.outcomes import Commit
-from ...coordinator.errors import NotCommitted, OutcomeUnknown
+from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
 from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, Timeout, within_this_call
 from ...storage.actions import Action, AddFile
@@ -99,7 +99,7 @@ class StagedCompaction:
         """
         try:
             return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
-        except (NotCommitted, OutcomeUnknown) as ended:
+        except (NotCommitted, OutcomeUnknown, CoordinatorUnavailable) as ended:
             if isinstance(ended, NotCommitted) or ended.details.get("stage") == "staged":
                 self.rewriter.discard()
             raise

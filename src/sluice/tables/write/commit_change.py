@@ -10,7 +10,7 @@ from ...coordinator.commit.decision import DETACHED
 from ...coordinator.commit.failure_points import point
 from ...coordinator.commit.outcomes import Commit
 from ...coordinator.commit.ratified_log import store_objects
-from ...coordinator.errors import ConcurrentAppendException, ConcurrentModification, LeaseHeld, TransactionExpired
+from ...coordinator.errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, TransactionExpired
 from ...coordinator.leases.queueing_commits import Turn
 from ...coordinator.leases.reserved_turns import turns_of_thread
 from ...coordinator.limits import Limits
@@ -178,6 +178,8 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
             if repeated is None:
                 raise
             return repeated
+        except CoordinatorUnavailable as away:
+            raise _not_filed(change, away) from away
         repeated = written_since(access, change, head, ack)
         if repeated is not None:
             return repeated
@@ -196,6 +198,13 @@ def _committed(access: Access, change: Change, ack: str, deadline: Deadline, fil
         change = replace(change, transaction_id=access.ours.context.another_transaction_id(change.transaction_id))
         if filing is not None:
             filing(change.transaction_id)
+
+
+def _not_filed(change: Change, away: CoordinatorUnavailable) -> CoordinatorUnavailable:
+    """The error of a coordinator that was away before the change was filed; it says so where no other process may have filed it."""
+    if change.filed_after is not None:
+        return away
+    return type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"})
 
 
 def written_since(access: Access, change: Change, head: Head, ack: str) -> Commit | None:
