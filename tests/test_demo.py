@@ -83,8 +83,8 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal
         assert process.stdout.readline().startswith("table file://")
         time.sleep(1.0)
         process.send_signal(ending)
-        process.communicate(timeout=LIMIT_S)
-    assert process.returncode != 0
+        told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode != 0, told
     assert list(tmp_path.iterdir()) == []
 
 
