@@ -230,6 +230,7 @@ def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: Wor
         if call.session_id == waiting.session.session_id and any(isinstance(op, Create) and op.sequential for op in call.ops):
             world.coordination.after = expire
             other.append("other.parquet")
+            other.append("later.parquet")  # so `published` tells of another batch
 
     def expire(call: Call) -> None:
         if call.session_id == waiting.session.session_id and call.verb == "read" and call.path == world.tree.published:
@@ -238,7 +239,7 @@ def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: Wor
 
     world.coordination.after = meddle
     assert waiting.append("mine.parquet").version >= 1
-    assert world.files() == {"first.parquet", "other.parquet", "mine.parquet"}
+    assert world.files() == {"first.parquet", "other.parquet", "mine.parquet", "later.parquet"}
 
 
 def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None:
