@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
 from rich.console import Console
 
 from ..coordinator.commit.outcomes import Commit
@@ -196,6 +197,7 @@ def _ended_in_order() -> Iterator[None]:
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
 
+    pa.enable_signal_handlers(False)  # while Arrow reads CSV, its own ones lose a signal now and then
     former = signal.signal(signal.SIGTERM, leave)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
