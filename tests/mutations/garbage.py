@@ -540,7 +540,7 @@ _CREATED: Final = (
     Mutation(
         "a-creating-write-looks-for-files",
         "I7",
-        "a write that creates its table takes a folder that holds other files, and is told only after its rows were written",
+        "a write that creates its table in a folder with other files is refused only after its rows were written",
         edit(f"{TABLES}planned_writes.py", "        require_empty(address.store())\n", "        pass\n"),
         tests=(f"{_FOREIGN_FILES}test_nor_by_a_write_that_creates_it_and_that_is_told_before_rows_are_written",),
     ),

@@ -1,4 +1,4 @@
-"""Who may commit, in what order, and what conflicts.
+"""Decides which transactions commit, in which order, and which of them conflict.
 
 Rooms, each of which imports only those after it:
 

@@ -1,4 +1,4 @@
-"""A coordinator whose data are older than the log: told apart from an engine that writes past it, for the remedies are opposite."""
+"""Distinguishes a coordinator with old data from an engine that bypasses the coordinator, since the remedies are opposite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who deletes where a table was dropped: one client at a time.
+"""A claim to delete the data of a dropped table: one client at a time holds it.
 
 The log files of two tables at one place have the same names, and nobody takes back a DELETE that is on its way. So one client at a
 time deletes, under an ephemeral node, and the place is free for another table when that client says that it is done. When it went

@@ -136,7 +136,7 @@ class TableTree:
 
     @property
     def deleter(self) -> str:
-        """Who deletes the data of a dropped table."""
+        """The ephemeral node of the client that deletes the data of a dropped table."""
         return f"{self.tombstone}/deleter"
 
     @property

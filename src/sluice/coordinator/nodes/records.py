@@ -122,7 +122,7 @@ class Published:
         return (self.generation, self.slot) >= (generation, slot)
 
     def commit_of(self, transaction_id: str) -> tuple[int, int, int, int] | None:
-        """Slot, version, ordinal and timestamp of a transaction of the batch published last, where they are told here."""
+        """Slot, version, ordinal and timestamp of a transaction of the last published batch; None if `commits` leaves it out."""
         place = self.commits.get(transaction_id)
         if place is None:
             return None

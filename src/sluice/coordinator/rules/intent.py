@@ -20,7 +20,7 @@ __all__ = ["ClientName", "Intent"]
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """Who a transaction belongs to, as shown in the history."""
+    """The client that a transaction belongs to, as the history shows it."""
 
     host: str = ""
     pid: int = 0

@@ -31,7 +31,7 @@ def withdrawal(transaction_id: str) -> Refusal:
 
 
 def _winner(refusal: Refusal) -> dict[str, object]:
-    """Who made the commit that came first, as attributes of the error."""
+    """The author of the commit that came first, as attributes of the error."""
     winner = refusal.facts.get("winner")
     if not isinstance(winner, Mapping):
         return {}

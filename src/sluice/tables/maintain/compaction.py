@@ -95,7 +95,7 @@ class StagedCompaction:
     ) -> Commit:
         """Commit it. Raises ConcurrentModification when somebody else replaced the files meanwhile; then nothing of it stays.
 
-        `filing` is told under which other transaction id it is filed, if it is.
+        If the commit is filed under another transaction id, `filing` is called with that id first.
         """
         try:
             return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
