@@ -1,5 +1,6 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3"]  the tests
+# make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories
 # make test-delta           Delta Lake on Spark reads what sluice wrote, and takes over what it gave back (fetches its jars)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
@@ -7,6 +8,7 @@
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
 # make check                formatting, lint, types, the direction of the imports
+# make docs                 the documentation as a site, in site/; a link that leads nowhere is an error
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
 # make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
@@ -21,6 +23,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready-$(firstword $(shell cksum < pyproject.toml))
 
 STORE = local
+WORKERS = 4
 WRITERS = 8
 SECONDS = 10
 LATENCY_MS = 30
@@ -33,7 +36,7 @@ WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-long test-delta simulate explore chaos mutate check bench-commits bench-engine bench-snapshots bench-overwrite bench-start java clean
+.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -49,12 +52,17 @@ java:
 demo: java $(READY)
 	@$(BIN)/sluice demo --store $(STORE) $(ARGS)
 
-# Two workers: the tests that start Spark or ZooKeeper want a core each.
+# More workers than cores: many tests wait for sessions to end, for servers to start and for calls to give up.
+PYTEST = $(BIN)/python -m pytest --dist worksteal
+
 test: java $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(PYTEST) -n $(WORKERS) $(ARGS)
+
+test-fast: $(READY)
+	@$(PYTEST) -n 2 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
 test-long: java $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+	@$(PYTEST) -n $(WORKERS) -m long $(ARGS)
 
 # Delta Lake's jars go with one PySpark, which need not be the one sluice is tested with: so it has an environment of its own.
 DELTA_READY = .venv-delta/.ready-$(firstword $(shell cksum < tests/delta_spark/requirements.txt))
@@ -92,6 +100,19 @@ check: $(READY)
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports
 
+# The site's tools have an environment of their own: nothing else needs them.
+DOCS_READY = .venv-docs/.ready-$(firstword $(shell cksum < pyproject.toml))
+
+$(DOCS_READY): pyproject.toml
+	@$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@rm -f .venv-docs/.ready-*
+	@touch $@
+
+docs: $(DOCS_READY)
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --clean $(ARGS)
+	@echo "open site/index.html, or serve it: .venv-docs/bin/mkdocs serve"
+
 # Standard output carries one JSON object per system and nothing else.
 bench-commits: java $(READY)
 	@$(BIN)/python -m benchmarks.commits --writers $(WRITERS) --seconds $(SECONDS) --latency-ms $(LATENCY_MS) \
@@ -110,4 +131,4 @@ bench-start: java $(READY)
 	@$(BIN)/python -m benchmarks.start $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-delta build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-delta .venv-docs site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

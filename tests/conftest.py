@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from sluice.coordinator.service.connect import close_all
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
+
+settings.register_profile("fast", max_examples=15)
 
 pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.s3"]
 
@@ -47,6 +50,22 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
 _isolate(os.environ)
 
 
+STARTS = {"spark": "spark", "zookeeper_hosts": "zookeeper", "s3_server": "s3", "s3_server_ignoring": "s3", "s3_server_refusing": "s3"}
+"""The fixtures that start a server, and the markers of the tests that ask for them."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what `--notices` asks for; mark what starts a server. Those that start Spark come first, so that one worker does for all."""
+    names = set(filter(None, str(config.getoption("--notices")).split(",")))
+    if names:
+        items[:] = [item for item in items if any(names.intersection(mark.args) for mark in item.iter_markers("notices"))]
+    for item in items:
+        for marker in {STARTS[name] for name in getattr(item, "fixturenames", ()) if name in STARTS}:
+            item.add_marker(marker)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_session_is_kept() -> Iterator[None]:
     """Sessions with coordinators that go with a test's module would try to reach them for ever."""
@@ -63,6 +82,11 @@ def nothing_is_left_running() -> Iterator[None]:
     for process in left:
         process.kill()
     assert not left, "processes that the tests started and did not end: " + "; ".join(process.command for process in left)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--notices`, by which `make mutate` chooses tests."""
+    parser.addoption("--notices", default="", help="only tests marked as noticing that one of these checks is missing (docs/mutations.md)")
 
 
 def pytest_unconfigure() -> None:

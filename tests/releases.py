@@ -12,20 +12,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutations.mutation import COORDINATOR, Edit, edit
-
-__all__ = ["NAMED", "Release", "this_release"]
+__all__ = ["NAMED", "Edit", "Release", "raised", "this_release"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-_VERSION = "src/sluice/version.py"
 
-NAMED: Sequence[Edit] = edit(_VERSION, '__version__ = "0.1.0"', '__version__ = "0.2.0"')
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A text that is there once in a file of the package, and what replaces it."""
+
+    file: str
+    text: str
+    instead: str
+
+    def applied(self, content: str) -> str:
+        """The content of the file with the text replaced."""
+        assert content.count(self.text) == 1, f"{self.file} has this {content.count(self.text)} times: {self.text!r}"
+        return content.replace(self.text, self.instead)
+
+
+NAMED: Sequence[Edit] = (Edit("version.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),)
 """What makes it another release, and nothing more."""
 
 
 def raised(constant: str) -> Sequence[Edit]:
     """The edits that raise one of the numbers in `formats.py` from 1 to 2."""
-    return (*NAMED, *edit(f"{COORDINATOR}formats.py", f"{constant}: Final = 1\n", f"{constant}: Final = 2\n"))
+    return (*NAMED, Edit("coordinator/formats.py", f"{constant}: Final = 1\n", f"{constant}: Final = 2\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class Release:
         source = folder / "src"
         shutil.copytree(_ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         for each in edits:
-            file = folder / each.file
+            file = source / "sluice" / each.file
             file.write_text(each.applied(file.read_text()))
         return Release(source)
 

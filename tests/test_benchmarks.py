@@ -133,6 +133,7 @@ def test_the_engines_verdicts_are_compared_with_what_the_history_was_made_for() 
     assert not engine_case(None, None).sound
 
 
+@pytest.mark.slow
 def test_the_engine_is_measured_with_one_command() -> None:
     command = [sys.executable, "-m", "benchmarks.engine", "--commits", "40", "--files", "2", "--repeat", "1"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
@@ -144,6 +145,7 @@ def test_the_engine_is_measured_with_one_command() -> None:
     assert "verdict: ok, every decision is right" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_start_is_measured_in_processes_of_their_own() -> None:
     command = [sys.executable, "-m", "benchmarks.start", "--runs", "1", "--no-spark"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -152,6 +154,7 @@ def test_the_start_is_measured_in_processes_of_their_own() -> None:
     assert all(seconds >= 0 for seconds in told.values())
 
 
+@pytest.mark.slow
 def test_opening_tables_is_measured_with_one_command() -> None:
     command = [sys.executable, "-m", "benchmarks.snapshots", "--files", "3000", "--wide", "500", "--row-group", "1000", "--repeat", "1"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
@@ -170,6 +173,7 @@ def test_opening_tables_is_measured_with_one_command() -> None:
     assert snapshots.verdict(short).startswith("verdict: FAILED: ")
 
 
+@pytest.mark.slow
 def test_the_overwrite_is_measured_step_by_step(tmp_path: Path) -> None:
     overwrite.make_table(tmp_path, 50)
     command = [sys.executable, "-m", "benchmarks.overwrite", "--files", "50", "--folder", str(tmp_path), "--step"]

@@ -218,8 +218,8 @@ def commit(number: int, timestamp: int) -> tuple[int, bytes]:
     ("commits", "version", "found"),
     [
         ([commit(0, 5), commit(1, 6), commit(2, 9)], 2, []),
-        ([commit(0, 5), commit(2, 9)], 2, ["it holds 2 versions"]),
-        ([commit(0, 5), commit(1, 6)], 2, ["it holds 2 versions"]),
+        ([commit(0, 5), commit(2, 9)], 2, ["it has 2 versions"]),
+        ([commit(0, 5), commit(1, 6)], 2, ["it has 2 versions"]),
         ([commit(0, 5), commit(1, 5)], 1, ["version 1 has the in-commit timestamp 5"]),
         ([(0, b'{"protocol":{}}\n')], 0, ["version 0 has the in-commit timestamp 0"]),
     ],
@@ -256,7 +256,7 @@ def test_the_proof_finds_deletes_that_were_not_at_once(second: HistoryEntry, det
 def test_the_proof_finds_deletes_that_wrote_files() -> None:
     vectors = pa.table({"deletion_vector": pa.array([{"x": 1}, None], pa.struct([("x", pa.int64())]))})
     table = SimpleNamespace(snapshot=lambda: SimpleNamespace(files=lambda: vectors))
-    statement = "deletes write no data file again: rows are listed in deletion vectors"
+    statement = "deletes rewrite no data file: rows are listed in deletion vectors"
     sound: Any = SimpleNamespace(history=[entry(7), entry(6)], table=table)
     [finding] = prove(sound, [statement])
     assert finding.holds
@@ -275,6 +275,7 @@ def beside(tmp_path: Path) -> Workspace:
     return place
 
 
+@pytest.mark.slow
 def test_bookings_wait_while_somebody_holds_the_seats(beside: Workspace) -> None:
     assert book(beside).holds
     found = take_inventory(beside)
@@ -283,6 +284,7 @@ def test_bookings_wait_while_somebody_holds_the_seats(beside: Workspace) -> None
     assert "4 bookings waited" in found.detail
 
 
+@pytest.mark.slow
 def test_a_lease_that_keeps_nobody_out_is_found(beside: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert book(beside).holds
     monkeypatch.setattr(Table, "lease", lambda *_, **__: nullcontext())

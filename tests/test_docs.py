@@ -1,4 +1,4 @@
-"""What README.md and docs/ show works: every Python block runs, every `make` target and every link exists."""
+"""What the documentation shows works: every Python block runs, every `make` target and every link exists."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import sluice
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists())
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -54,6 +57,7 @@ def run(page: str, code: list[Block], folder: Path) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     python = [block for block in blocks(page.read_text()) if block.info == "python"]
@@ -80,8 +84,44 @@ def test_make_targets_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", _FENCE.sub("", page.read_text()))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    links = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)", _FENCE.sub("", page.read_text()))
+    assert [target for target, _ in links if not (page.parent / target).exists()] == []
+    for target, anchor in links:
+        if anchor:
+            assert anchor in anchors((page.parent / target if target else page).read_text()), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"`((?:tests|src|scripts|benchmarks|docs)/[\w./-]+\.\w+)(?:::\w+)?`", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def anchors(text: str) -> set[str]:
+    """The names that a page's headings have on GitHub and on the site."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_site_has_every_page() -> None:
+    told = re.findall(r"^ *- (?:\w+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    told = re.findall(r"^::: sluice\.(\w+)$", "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md")), re.MULTILINE)
+    assert sorted(told) == sorted(name for name in sluice.__all__ if name != "__version__")
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "model.md"])
+def test_code_that_is_named_exists(page: str) -> None:
+    """`module.name` in a table is something that a module of ours defines."""
+    table = "\n".join(line for line in (DOCS / page).read_text().splitlines() if line.startswith("| I"))
+    named = re.findall(r"`([a-z_]+)\.(?:\w+\.)?(\w+)`", table)
+    assert len(named) > 8
+    for module, word in named:
+        texts = [path.read_text() for path in (ROOT / "src").rglob(f"{module}.py")]
+        assert any(re.search(rf"(?:def|class) {word}\b", text) for text in texts), f"{module}.{word}"
 
 
 def test_blocks_are_found_with_their_lines() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.commit.failure_points import FAILPOINTS
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.publication.failure_points import FAILPOINTS
 from sluice.coordinator.rules.conflicts import RULES, Rule
 from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.policies import MATRICES
@@ -25,7 +25,8 @@ from sluice.coordinator.service import address
 from sluice.storage.errors import SluiceError
 from sluice.storage.stores.s3_options import S3Options
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
-from tests.mutations.catalogue import MUTATIONS
+from tests.marked import marked, pages
+from tests.mutations.catalogue import CHECKS, HELD
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -241,23 +242,35 @@ def test_tests_that_are_named_exist() -> None:
     assert [name for name in told if name not in defined] == []
 
 
+def test_tables_of_tests_are_those_of_the_markers() -> None:
+    for page, text in pages().items():
+        assert page.read_text() == text, f"`python -m tests.marked` writes {page.name}"
+
+
+def test_every_trouble_is_shown_by_a_test() -> None:
+    troubles = re.findall(r'^\| <a id="([a-z-]+)"></a>', (DOCS / "operations" / "failures.md").read_text(), re.MULTILINE)
+    assert sorted(troubles) == sorted(marked("shows"))
+
+
 def _text(*patterns: str) -> str:
     return "\n".join(path.read_text() for pattern in patterns for path in sorted((ROOT / "tests").glob(pattern)))
 
 
 def test_invariants_are_checked_by_what_the_docs_say() -> None:
     """docs/operations/failures.md says who looks for a history that breaks an invariant, and how many checks are taken out for it."""
-    told = {row[0]: row[2:] for row in rows(section("operations/failures.md", "The invariants, and how each is checked"))}
+    table = rows(section("operations/failures.md", "The invariants, and how each is checked"))
+    assert {row[0]: row[1] for row in table}.items() <= HELD.items()
+    told = {row[0]: row[2:] for row in table}
     assert list(told) == [row[0] for row in rows(section("architecture.md", "Invariants"))]
     names_of = (_text("simulator/*.py"), _text("explore/judge.py"))
     asserted = _text("promela/*.pml")
-    taken_out = Counter(mutation.breaks for mutation in MUTATIONS)
+    switched_off = Counter(check.holds for check in CHECKS.values())
     for name, (*who, model, real, count) in told.items():
         for says, text in zip(who, names_of, strict=True):
             assert says != "yes" or re.search(rf"\b{name}\b", text), name
         assert model != "yes" or f"HOLDS({name[1:]}," in asserted, name
         assert real in ("yes", "") or name in ("I4", "I8")
-        assert int(count) == taken_out[name], name
+        assert int(count) == switched_off[name], name
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 ZooKeeper orders and decides, the object store holds every byte, Spark does the data work.
 
-Each name is imported when a program first uses it: a program that reads one table pays neither for Spark nor for an S3 client.
+Each name is imported on first use: a program that only reads one table loads neither Spark nor an S3 client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .coordinator.commit.outcomes import Commit, Outcome
     from .coordinator.errors import (
         ConcurrentAppendException,
         ConcurrentDeleteDeleteException,
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
         Withdrawn,
         WrongCoordinator,
     )
+    from .coordinator.facade.leasing import Lease, LeaseOn, lease, lease_on, leases
+    from .coordinator.facade.values import Commit, Deadline, Outcome
     from .coordinator.health import Health, health
-    from .coordinator.leases.lease import Lease
-    from .coordinator.service.clock import Deadline
     from .joining import transact, transaction
     from .spark_integration import configure, read, use_session
     from .storage.errors import (
@@ -70,7 +69,6 @@ if TYPE_CHECKING:
         UnsupportedFeature,
         VersionNotFound,
     )
-    from .tables.client.leasing import LeaseOn, lease, lease_on, leases
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
     from .tables.manage.doctor import Diagnosis, doctor
@@ -169,7 +167,6 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "coordinator.service.clock": ("Deadline",),
     "coordinator.errors": (
         "ConcurrentAppendException",
         "ConcurrentDeleteDeleteException",
@@ -195,14 +192,21 @@ _HOMES: Final = {
         "Withdrawn",
         "WrongCoordinator",
     ),
+    "coordinator.facade.leasing": (
+        "Lease",
+        "LeaseOn",
+        "lease",
+        "lease_on",
+        "leases",
+    ),
+    "coordinator.facade.values": (
+        "Commit",
+        "Deadline",
+        "Outcome",
+    ),
     "coordinator.health": (
         "Health",
         "health",
-    ),
-    "coordinator.leases.lease": ("Lease",),
-    "coordinator.commit.outcomes": (
-        "Commit",
-        "Outcome",
     ),
     "joining": (
         "transact",
@@ -240,12 +244,6 @@ _HOMES: Final = {
         "doctor",
     ),
     "tables.read.history": ("HistoryEntry",),
-    "tables.client.leasing": (
-        "LeaseOn",
-        "lease",
-        "lease_on",
-        "leases",
-    ),
     "tables.manage.dropping": (
         "DropReport",
         "forget",
@@ -274,13 +272,13 @@ _HOMES: Final = {
         "use_session",
     ),
 }
-"""Which module defines which of the public names."""
+"""The modules that define the public names."""
 
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use. Raises ImportError for one that needs PySpark where PySpark is missing."""
+    """Import a public name on first use. Raises ImportError for one that needs PySpark if that is missing."""
     module = _HOME_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'sluice' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m sluice` is the command `sluice`."""
+"""`python -m sluice` runs the command `sluice`."""
 
 from __future__ import annotations
 

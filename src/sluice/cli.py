@@ -1,7 +1,7 @@
 """The command line: `sluice --help`.
 
-Exit status 0: done; 1: an error that may be nobody's fault here (see the class named in the message); 2: the call itself
-must be changed. Errors are one line on standard error.
+Exit status 0: done; 1: an error that may pass or is not the caller's (see the class named in the message); 2: the call must
+be changed. Errors are one line on standard error.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from .cli_parts import print_grid as _print_grid
 from .cli_parts import print_json as _print_json
 from .cli_parts import storage_option as _storage
 from .cli_parts import time_text as _time
-from .coordinator.nodes.presence import list_clients
+from .coordinator.facade.administration import connect, list_clients, release
 from .coordinator.rules.explain.cases import read_case
 from .coordinator.rules.explain.decision import explain as explain_case
-from .coordinator.service.connect import connect, release
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
@@ -41,14 +40,14 @@ from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
 from .table_commands import compact_command, create_command, properties_command
 from .tables.table import Table
-from .tables.write.row_counts import row_count
+from .tables.write.operation_records import row_count
 from .version import __version__
 
 __all__ = ["main"]
 
 
 class _Sluice(click.Group):
-    """Tells sluice's errors as one line, and by the exit status whether the call must be changed."""
+    """Prints sluice's errors as one line; the exit status says whether the call must be changed."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -98,7 +97,7 @@ def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def _open(location: str, coordinator: str | None, storage_options: Mapping[str, str]) -> Table:
-    """To look at a table nobody needs a coordinator: without one, what is published is shown, of any Delta table."""
+    """Open a table for reading. Without a coordinator, shows what is published, of any Delta table."""
     consistency = "published" if coordinator is None else "latest"
     return Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency)
 
@@ -157,7 +156,7 @@ def history(location: str, coordinator: str | None, storage_options: dict[str, s
 @click.argument("transaction_id")
 @_all(_coordinator, _storage, _json)
 def outcome(location: str, transaction_id: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
-    """Tell what became of a transaction, whoever ran it; an undecided one is decided now."""
+    """Show the outcome of a transaction, whoever ran it; an undecided one is decided now."""
     with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
         told = table.outcome(transaction_id)
     facts: dict[str, object] = {"transaction": transaction_id, "state": told.state}
@@ -171,7 +170,7 @@ def outcome(location: str, transaction_id: str, coordinator: str | None, storage
 @main.command()
 @_on_table
 def attach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
-    """Bring an existing Delta table under sluice: from then on only sluice writes it, and everybody reads it."""
+    """Bring an existing Delta table under sluice: from then on only sluice writes it, and everybody can read it."""
     with Table.attach(location, coordinator=coordinator, storage_options=storage_options) as table:
         _print_facts({"attached": table.location, "version": table.refresh().version}, as_json=as_json)
 
@@ -179,20 +178,20 @@ def attach(location: str, coordinator: str | None, storage_options: dict[str, st
 @main.command()
 @_on_table
 def detach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
-    """Give a table back to every Delta engine; sluice commits nothing to it from then on."""
+    """Give a table back to all Delta engines; sluice commits nothing to it from then on."""
     with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
         _print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
 
 
 @main.command()
 @click.argument("cases", nargs=-1, required=True, metavar="CASE.json...", type=click.Path(path_type=Path))
-@click.option("--strict-delta", is_flag=True, help="Delta Lake's own verdict: without what sluice does better.")
+@click.option("--strict-delta", is_flag=True, help="Delta Lake's own verdict, without sluice's refinements.")
 def explain(cases: tuple[Path, ...], strict_delta: bool) -> None:
-    """Tell what would become of a transaction, from a description of it and of the commits that came first.
+    """Explain what would happen to a transaction, from a description of it and of the commits that came first.
 
-    Prints one line of JSON for each case: the verdict ("ok" or the name of the error), the rule, and why. Nothing but the
-    files is read, no table and no coordinator is needed. A refusal is an answer: the exit status is 2 only when a case
-    cannot be used, and the other cases are decided all the same.
+    Prints one line of JSON for each case: the verdict ("ok" or the name of the error), the rule, and why. Reads nothing but
+    the files, and needs no table and no coordinator. A refusal is an answer: the exit status is 2 only if a case cannot be
+    used, and the other cases are still decided.
     """
     usable = True
     for path in cases:
@@ -215,8 +214,8 @@ def _tell_unusable(error: SluiceError) -> bool:
 @main.command()
 @_all(_coordinator, _json)
 def clients(coordinator: str | None, as_json: bool) -> None:
-    """List the clients that are connected to a coordinator, oldest first."""
-    rows = [{**asdict(client), "since": _time(client.since_ms)} for client in list_clients(connect(coordinator))]
+    """List the clients connected to a coordinator, oldest first."""
+    rows = [{**asdict(client), "since": _time(client.since_ms)} for client in list_clients(coordinator)]
     if as_json:
         _print_json(rows)
     else:
@@ -225,11 +224,11 @@ def clients(coordinator: str | None, as_json: bool) -> None:
 
 @main.command()
 @_coordinator
-@click.option("--latency-ms", type=click.FloatRange(min=0), default=0.0, help="Added to every request to the S3 server.")
-@click.option("--bucket", default="sluice", show_default=True, help="The bucket that is made.")
+@click.option("--latency-ms", type=click.FloatRange(min=0), default=0.0, help="Delay added to every request to the S3 server.")
+@click.option("--bucket", default="sluice", show_default=True, help="The bucket to make.")
 @_json
 def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) -> None:
-    """Run an S3 server (moto's) and a coordinator until interrupted, and print the settings that lead there."""
+    """Run an S3 server (moto's) and a coordinator until interrupted, and print the settings for using them."""
     with S3DevServer(latency_ms, bucket) as server:
         connect(coordinator)
         settings = {**server.env, "SLUICE_COORDINATOR": coordinator or "embedded://"}
@@ -247,21 +246,21 @@ def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) 
 
 
 @main.command()
-@click.option("--store", type=click.Choice(["local", "s3"]), default="local", show_default=True, help="Where the table is made.")
+@click.option("--store", type=click.Choice(["local", "s3"]), default="local", show_default=True, help="Where to make the table.")
 @click.option(
     "--location",
     metavar="FOLDER",
-    help="The folder below which the table is made: a path or s3://bucket/path. Default: a temporary folder, or for s3 a server "
+    help="The parent folder of the table: a path or s3://bucket/path. Default: a temporary folder, or for s3 a server "
     "started for this run (bucket 'sluice' of the endpoint, when one is set).",
 )
 @_coordinator
 @_storage
-@click.option("--rows", type=click.IntRange(min=1), help="Take a sample of so many flights instead of all 336,776.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides the sample, and the order of the corrections.")
+@click.option("--rows", type=click.IntRange(min=1), help="Take a sample of this many flights instead of all 336,776.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Determines the sample, and the order of the corrections.")
 @click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
-@click.option("--keep", is_flag=True, help="Leave the table and the jobs' logs where they are.")
+@click.option("--keep", is_flag=True, help="Keep the table and the jobs' logs.")
 @click.option(
-    "--time-limit", "time_limit_s", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds until giving up."
+    "--time-limit", "time_limit_s", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds before giving up."
 )
 def demo(**options: Any) -> None:
     """Five writers and a deleting process on one table, all at once, and the proof that nothing was lost.

@@ -1,4 +1,4 @@
-"""What the commands share: options, and how results are printed."""
+"""Options shared by the commands, and printing of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
-from .coordinator.service.clock import Deadline, SystemClock, bounding
+from .coordinator.facade.values import Deadline, SystemClock, bounding
 from .coordinator.times import text_of as time_text
 
 __all__ = [
@@ -35,12 +35,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[str]) -> dict[str, str]:
-    """`--storage-option name=value`, several times, as a mapping."""
+    """A repeated `--storage-option name=value` as a mapping."""
     found = {}
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise click.BadParameter("one is not name=value, as in region=eu-west-1")  # not repeated: it may be a secret
+            raise click.BadParameter("one is not name=value, as in region=eu-west-1")  # not shown: it may be a secret
         found[name] = value
     return found
 
@@ -60,7 +60,7 @@ coordinator_option = click.option(
     "--coordinator",
     metavar="ADDRESS",
     envvar="SLUICE_COORDINATOR",
-    help="zk://host:2181,.../chroot or embedded://[/directory]; SLUICE_COORDINATOR says it too.",
+    help="zk://host:2181,.../chroot or embedded://[/directory]; default: SLUICE_COORDINATOR.",
 )
 storage_option = click.option(
     "--storage-option",
@@ -68,19 +68,19 @@ storage_option = click.option(
     metavar="NAME=VALUE",
     multiple=True,
     callback=pairs,
-    help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Unset ones come from the environment.",
+    help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Defaults come from the environment.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 on_table = all_of(click.argument("location"), coordinator_option, storage_option, json_option)
 
 
 def print_json(content: object) -> None:
-    """Print it as indented JSON."""
+    """Print a value as indented JSON."""
     click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 
 
 def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Print the rows' values of the named keys under the given headings."""
+    """Print the rows' values of the given keys under the given headings."""
     grid = Grid(*columns.values(), box=None, pad_edge=False)
     for row in rows:
         grid.add_row(*("" if row[key] is None else str(row[key]) for key in columns))
@@ -91,13 +91,13 @@ def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]])
 
 
 timeout_option: Final = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="How long it may take; as long as it takes by default."
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Maximum time; no limit by default."
 )
 
 
 @contextmanager
 def within(timeout_s: float | None) -> Iterator[Deadline | None]:
-    """The end of a command's time, if it has one; what is asked of the coordinator in the block ends with it."""
+    """The deadline of a command, if it has one; requests to the coordinator in the block end with it."""
     if timeout_s is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`sluice doctor`: what is wrong with a table, and what to do."""
+"""`sluice doctor`: what is wrong with a table, and what to do about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["doctor_command"]
 @click.command("doctor")
 @on_table
 def doctor_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
-    """Look at all of a table and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
+    """Examine a table completely and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
 
     Reads the whole log, lists the whole table, changes nothing. Exit status 0: no error; 1: an error was found.
     """
@@ -28,5 +28,5 @@ def doctor_command(location: str, coordinator: str | None, storage_options: dict
             click.echo(f"{each.severity}: {each.about}: {each.what}{f'. Remedy: {each.remedy}' if each.remedy else ''}")
         where = "the log, the files and the coordinator's nodes" if found.coordinated else "the log and the files"
         version = "no version can be read" if found.version is None else f"version {found.version} can be read"
-        click.echo(f"{found.location}: {'in order' if found.ok else 'NOT IN ORDER'}; {version}; looked at {where}")
+        click.echo(f"{found.location}: {'in order' if found.ok else 'NOT IN ORDER'}; {version}; examined {where}")
     sys.exit(0 if found.ok else 1)

@@ -1,4 +1,4 @@
-"""`sluice drop` and `sluice forget`: letting go of tables, and of the nodes of tables whose folders are gone."""
+"""`sluice drop` and `sluice forget`: remove tables, and the nodes of tables whose folders are gone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["drop_command", "forget_command"]
 
 @click.command("drop")
 @on_table
-@click.option("--keep-data", is_flag=True, help="Leave the files: a Delta table that any engine may write.")
+@click.option("--keep-data", is_flag=True, help="Keep the files as a Delta table that any engine may write.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop_command(
     location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, keep_data: bool, yes: bool
 ) -> None:
-    """Take a table out of the coordinator and delete its files. A drop that was interrupted is finished.
+    """Remove a table from the coordinator and delete its files. Finishes an interrupted drop.
 
-    Files that nothing says are the table's stay, and are listed.
+    Files that nothing attributes to the table stay, and are listed.
     """
     address = TableAddress.of(location, coordinator, storage_options)
     if not yes:

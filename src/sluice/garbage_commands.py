@@ -1,4 +1,4 @@
-"""`sluice vacuum` and `sluice recover`: what keeps a table clean, and what brings it back after ZooKeeper's data were lost."""
+"""`sluice vacuum` and `sluice recover`: remove garbage, and rebuild nodes after ZooKeeper's data were lost."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["recover_command", "vacuum_command"]
 @click.command("vacuum")
 @on_table
 @click.option("--dry-run", is_flag=True, help="List what would be deleted, and delete nothing.")
-@click.option("--retain-hours", type=click.FloatRange(min=0), help="For how long replaced files are kept; the table's own time by default.")
+@click.option("--retain-hours", type=click.FloatRange(min=0), help="How long replaced files are kept; the table's own time by default.")
 @click.option("--force", is_flag=True, help="Allow a time shorter than the table's: readers of older versions may lose their files.")
-@click.option("--include-foreign", is_flag=True, help="Delete old files, too, that nothing accounts for; without it they are listed.")
+@click.option("--include-foreign", is_flag=True, help="Also delete old files that nothing accounts for; without it they are listed.")
 @timeout_option
 def vacuum_command(
     location: str,
@@ -34,9 +34,9 @@ def vacuum_command(
     include_foreign: bool,
     timeout_s: float | None,
 ) -> None:
-    """Delete what no version within retention needs and no writer can come to need, and the log's expired files.
+    """Delete files that no version within retention needs and no writer can ever need, and the log's expired files.
 
-    Files of writers that are alive stay however old they are; what dead ones left goes at once.
+    Files of live writers stay however old they are; those of dead writers are deleted at once.
     """
     with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
         report = table.vacuum(retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=limit)
@@ -62,10 +62,10 @@ def vacuum_command(
 @click.option(
     "--wait-s",
     type=click.FloatRange(min=0),
-    help=f"How long to wait for clients of the lost coordinator ({LONGEST_SESSION_S + LONGEST_PUT_S:g}); less only when none lives.",
+    help=f"How long to wait for clients of the lost coordinator ({LONGEST_SESSION_S + LONGEST_PUT_S:g}); less only if none is alive.",
 )
-@click.option("--all", "all_below", is_flag=True, help="LOCATION is a folder: recover all tables below it, which wait together.")
-@click.option("--former", metavar="ID", help="The id of the table's coordinator, whose data were lost: the refusal without it tells it.")
+@click.option("--all", "all_below", is_flag=True, help="LOCATION is a folder: recover all tables below it, sharing one wait.")
+@click.option("--former", metavar="ID", help="The id of the table's coordinator, whose data were lost; the refusal without it shows it.")
 def recover_command(
     location: str,
     coordinator: str | None,
@@ -77,8 +77,8 @@ def recover_command(
 ) -> None:
     """Rebuild a table's nodes in ZooKeeper from its log, after ZooKeeper's data were lost.
 
-    Everything that was published is there. What was filed or ratified and not published is not: it is listed, as far as anything
-    of it is stored.
+    Every published version is kept. Transactions that were filed or ratified but not published are lost; those with stored
+    files are listed.
     """
     if all_below:
         _recover_all(location, coordinator, storage_options, as_json=as_json, wait_s=wait_s, former=former)
@@ -100,7 +100,7 @@ def recover_command(
 def _recover_all(
     root: str, coordinator: str | None, storage_options: dict[str, str], *, as_json: bool, wait_s: float | None, former: str | None
 ) -> None:
-    """Print a line for each table as it is done; exit with 1 when one could not be recovered."""
+    """Print a line for each table as it is done; exit with 1 if one could not be recovered."""
     failed = False
     for each in recover_all(
         root,
@@ -127,7 +127,7 @@ def _print_report(report: RecoveryReport) -> None:
     click.echo(f"recovered: {report.location} goes on from version {report.version}")
     for half in report.half_done:
         where = [f"is missing in {', '.join(half.missing_in)}"] if half.missing_in else []
-        where += [f"may be missing in {', '.join(half.unknown_in)}, which could not be looked at"] if half.unknown_in else []
+        where += [f"may be missing in {', '.join(half.unknown_in)}, which could not be read"] if half.unknown_in else []
         click.echo(f"transaction {half.transaction_id} (version {half.version}) {'; it '.join(where)}")
     if report.incomplete:
         click.echo("not in the table (never filed, undecided, or not published):")

@@ -1,4 +1,4 @@
-"""`sluice health`: whether all is well, told to a person and, by the exit status, to a script."""
+"""`sluice health`: whether all is well, for people and, by the exit status, for scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _STATUS: Final = {True: 0, False: 1, None: 3}
 @click.command("health")
 @coordinator_option
 @click.option(
-    "--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Ask again until all is well, for so long."
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Ask again until all is well, for at most this time.",
 )
 @click.option(
     "--bound",
@@ -31,13 +36,14 @@ _STATUS: Final = {True: 0, False: 1, None: 3}
     default=DEFAULT_BOUND_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long a commit or a publication may wait.",
+    help="The longest acceptable wait of a commit or a publication.",
 )
 @json_option
 def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_json: bool) -> None:
-    """Tell whether all is well, and so whether a ZooKeeper server may be taken out.
+    """Show whether all is well, and so whether a ZooKeeper server may be taken out.
 
-    Exit status 0: yes; 1: something is not well; 3: nothing is wrong, and something cannot be known from here, which is named.
+    Exit status 0: yes; 1: something is not well; 3: nothing is wrong, but something, which is named, cannot be known from
+    here.
     """
     end = time.monotonic() + wait_s
     found = health(coordinator, bound_s=bound_s)

@@ -1,4 +1,4 @@
-"""`sluice.transaction` and `sluice.transact`: operations on several tables, on Arrow and on Spark data alike, that become one commit."""
+"""`sluice.transaction` and `sluice.transact`: operations on several tables, with Arrow and Spark data, in one commit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
-from .tables.client.processes import this_client
+from .coordinator.facade.table import this_client
+from .coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
 from .tables.joint_transaction import JointTransaction
 from .tables.table import Table
 from .tables.transact import ATTEMPTS, repeated
@@ -37,12 +37,12 @@ def transaction(
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
-    Tables are given to its operations as `sluice.Table` or by location; `coordinator` and `storage_options` are what those given by
-    location are opened with. All must be kept by one coordinator, below one chroot. They are read as of the moment of the first
-    use of one of them; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
-    `transaction` = (application id, number) makes it happen once: the answer is `Commit.repeated` when they have that number;
-    so does a `key`, any text that tells it from all others, such as "nightly-2026-01-01". `commit` raises HalfCommitted when that was
-    lost in some of them with the coordinator's data.
+    Its operations take tables as `sluice.Table` or by location; those given by location are opened with `coordinator` and
+    `storage_options`. All must be kept by one coordinator, below one chroot. They are read as of the moment when one of them
+    is first used; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
+    `transaction` = (application id, number) makes it happen once: if the tables have that number, the answer is
+    `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
+    HalfCommitted if the transaction was lost in some of the tables with the coordinator's data.
     """
     return JointTransaction(
         coordinator,
@@ -68,11 +68,11 @@ def transact(
     ack: str = "published",
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> T:
-    """Run `work(transaction)` over several tables and commit it; when another commit came first, run it again, `attempts` times in all.
+    """Run `work(transaction)` over several tables and commit it; if another commit came first, run it again, up to `attempts` times.
 
-    After three losses it takes exclusive leases over what it read, in all tables at once, so that it gets through beside any number of
-    writers. The rest is as for `transaction`. Returns what `work` returned. Raises the last conflict, and what `work` raises, after which
-    nothing is committed.
+    After three losses it takes exclusive leases over what it read, in all tables at once, so that it gets through against
+    any number of writers. Otherwise like `transaction`. Returns the result of `work`. Raises the last conflict, and the
+    exceptions of `work`, after which nothing is committed.
     """
 
     def begin() -> JointTransaction:
@@ -82,9 +82,9 @@ def transact(
 
 
 def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """What writes a Spark DataFrame; nothing of Spark is imported for other rows."""
+    """The writer of a Spark DataFrame; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    dataframes = import_module(".spark_integration.dataframes", __package__)  # the rows are Spark's, so it is there
+    dataframes = import_module(".spark_integration.dataframes", __package__)  # the rows are Spark's, so Spark is installed
     written: tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] = dataframes.written_by_executors(rows)
     return written

@@ -1,4 +1,4 @@
-"""`sluice leases`: who holds a table or a name, who waits for whom, and taking a lease away."""
+"""`sluice leases`: who holds a table or a name, who waits for whom, and breaking a lease."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from typing import Final
 import click
 
 from .cli_parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
-from .coordinator.leases.listing import break_lease, list_broken, list_leases
-from .coordinator.nodes.layout import TableTree
-from .coordinator.nodes.lease_records import Broken, Place
-from .coordinator.service.clock import SystemClock
-from .coordinator.service.connect import connect
+from .coordinator.facade.administration import Broken, LeasesAt
+from .coordinator.facade.values import SystemClock
 from .storage.stores.location import normalise
 
 __all__ = ["leases"]
@@ -35,10 +32,10 @@ _MS: Final = 1000
 
 
 class _Leases(click.Group):
-    """A first argument that is no command is a location, whose leases are listed."""
+    """Treats a first argument that is not a command as the location whose leases to list."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments, with the command that is meant written out."""
+        """The arguments, with the implied command added."""
         helps = args and args[0] in ctx.help_option_names
         if args and args[0] not in self.commands and not helps:
             args = ["list", *args]
@@ -47,17 +44,17 @@ class _Leases(click.Group):
 
 @click.group(cls=_Leases)
 def leases() -> None:
-    """List who holds a table or a name and who waits, or take a lease away.
+    """List who holds a table or a name and who waits, or break a lease.
 
-    `sluice leases LOCATION` lists; `sluice leases break LOCATION LEASE` takes one away.
+    `sluice leases LOCATION` lists; `sluice leases break LOCATION LEASE` breaks one.
     """
 
 
-_named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is no table, as sluice.lease takes it.")
+_named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is not a table, as in sluice.lease.")
 
 
-def _place(location: str, *, is_name: bool) -> Place:
-    return Place.of_name(location) if is_name else Place.of_table(TableTree(normalise(location)))
+def _at(coordinator: str | None, location: str, *, is_name: bool) -> LeasesAt:
+    return LeasesAt(coordinator, location if is_name else normalise(location), is_name=is_name)
 
 
 def _age(now_ms: int, since_ms: int) -> str:
@@ -70,12 +67,12 @@ def _age(now_ms: int, since_ms: int) -> str:
 @click.argument("location")
 @all_of(coordinator_option, _named, json_option)
 def list_them(location: str, coordinator: str | None, is_name: bool, as_json: bool) -> None:
-    """List the leases on a table, in the order of asking: holder, scope, who waits for whom, and for how long.
+    """List the leases on a table, in the order of the requests: holder, scope, who waits for whom, and for how long.
 
-    Ages are by the clocks of those who asked.
+    Ages are by the clocks of the requesting clients.
     """
-    store, place = connect(coordinator), _place(location, is_name=is_name)
-    entries, broken = list_leases(store, place), list_broken(store, place)
+    there = _at(coordinator, location, is_name=is_name)
+    entries, broken = there.asked_for(), there.broken()
     now_ms = SystemClock().now_ms()
     if as_json:
         print_json(
@@ -100,20 +97,22 @@ def _told(broken: Iterable[Broken]) -> Iterable[str]:
 @click.argument("location")
 @click.argument("lease")
 @all_of(coordinator_option, _named)
-@click.option("--reason", default="", help="Why; it stays on record, and its holder is told.")
+@click.option("--reason", default="", help="Why; it is recorded, and shown to the holder.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, reason: str, yes: bool) -> None:
     """Take the lease named LEASE (as the list shows it) from its holder.
 
-    Its holder's commits are refused from then on. What it does outside of sluice goes on: make sure that it has stopped.
+    Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
     """
-    store, place = connect(coordinator), _place(location, is_name=is_name)
-    found = next((each for each in list_leases(store, place) if each.lease == lease), None)
+    there = _at(coordinator, location, is_name=is_name)
+    found = next((each for each in there.asked_for() if each.lease == lease), None)
     if found is not None and not yes:
         who = f"{found.application} on {found.host} (process {found.pid})"
-        click.confirm(f"take the {found.mode} lease on {place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True)
+        click.confirm(
+            f"take the {found.mode} lease on {there.place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True
+        )
     by = f"{_user()}@{socket.gethostname()}"
-    broken = break_lease(store, place, lease, by=by, reason=reason, at_ms=SystemClock().now_ms())
+    broken = there.take_away(lease, by=by, reason=reason)
     click.echo(f"broken: {broken.node} of {broken.holder}; its commits are refused from now on")
 
 

@@ -1,4 +1,4 @@
-"""`sluice create`, `sluice properties` and `sluice compact`: making a table, its settings, its files."""
+"""`sluice create`, `sluice properties` and `sluice compact`: create a table, change its settings, rewrite its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _schema(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A property of the table; may be repeated."
 )
-@click.option("--allow-nonempty", is_flag=True, help="Create the table also in a folder that holds other files.")
+@click.option("--allow-nonempty", is_flag=True, help="Create the table even in a folder with other files.")
 def create_command(
     location: str,
     coordinator: str | None,
@@ -44,7 +44,7 @@ def create_command(
     properties: dict[str, str],
     allow_nonempty: bool,
 ) -> None:
-    """Create an empty table. Refused when there is one, and in a folder that holds other files."""
+    """Create an empty table. Refused if a table exists, or if the folder has other files."""
     with Table.create(
         location,
         schema,
@@ -64,7 +64,7 @@ def create_command(
 @click.command("properties")
 @on_table
 @click.option("--set", "to_set", metavar="NAME=VALUE", multiple=True, callback=pairs, help="Set a property; may be repeated.")
-@click.option("--unset", "to_unset", metavar="NAME", multiple=True, help="Take a property away; may be repeated.")
+@click.option("--unset", "to_unset", metavar="NAME", multiple=True, help="Remove a property; may be repeated.")
 def properties_command(
     location: str,
     coordinator: str | None,
@@ -73,10 +73,10 @@ def properties_command(
     to_set: dict[str, str],
     to_unset: tuple[str, ...],
 ) -> None:
-    """Show a table's properties, or change them first. All that is set is one version, all that is taken away another."""
+    """Show a table's properties, after changing them if requested. All set properties are one version, all removed ones another."""
     both = sorted({*to_set} & {*to_unset})
     if both:
-        raise InvalidRequest(f"{', '.join(both)}: a property is either set or taken away; name it in one of --set and --unset")
+        raise InvalidRequest(f"{', '.join(both)}: a property is either set or removed; name it in one of --set and --unset")
     only_reads = not to_set and not to_unset and coordinator is None
     consistency = "published" if only_reads else "latest"
     with Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency) as table:
@@ -101,9 +101,9 @@ def properties_command(
     show_default=True,
     help="minor: merge small files; major: also drop deleted rows from files.",
 )
-@click.option("--where", metavar="CONDITION", help="Only the partitions that a condition on partition columns names.")
+@click.option("--where", metavar="CONDITION", help="Only the partitions selected by a condition on partition columns.")
 @click.option("--target-file-size", metavar="SIZE", help="Bytes, or a size like 128mb; the table's own by default.")
-@click.option("--z-order-by", metavar="COLUMN", multiple=True, help="Order the rows by this column too; may be repeated, up to 8 times.")
+@click.option("--z-order-by", metavar="COLUMN", multiple=True, help="Order the rows by this column, too; may be repeated, up to 8 times.")
 @timeout_option
 def compact_command(
     location: str,
@@ -116,7 +116,7 @@ def compact_command(
     z_order_by: tuple[str, ...],
     timeout_s: float | None,
 ) -> None:
-    """Write a table's files again as fewer, larger ones. No row changes, and writers go on meanwhile."""
+    """Rewrite a table's files as fewer, larger ones. No row changes, and writers go on meanwhile."""
     with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
         commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by or None, timeout_s=limit)
         facts: dict[str, object] = {"compacted": table.location, "version": None if commit is None else commit.version}

@@ -1,4 +1,4 @@
-"""The version of sluice, and the name it signs commits with."""
+"""The version of sluice, and its name in commits."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class JointClient:
         committers = [self.committers[name] for name in intents]
         by_location = {self.world.location(name): intent for name, intent in intents.items()}
         lead = committers[0]
-        commits = lead.joints.commit(committers, by_location, Deadline.after(timeout_s, SystemClock()), ack=ack)
+        commits = lead.commit_together(committers, by_location, Deadline.after(timeout_s, SystemClock()), ack=ack)
         return {name: commits[self.world.location(name)] for name in intents if self.world.location(name) in commits}
 
     def append(self, names: Iterable[str], **options: str) -> dict[str, Commit]:

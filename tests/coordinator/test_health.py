@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.commit import publisher
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.health import Health, judge_servers
+from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release
 from sluice.coordinator.service.ensemble import Server, _told
 from sluice.storage.errors import InvalidRequest
@@ -115,8 +115,8 @@ def test_a_commit_that_nobody_decides_is_told(tmp_path: Path, monkeypatch: pytes
     coordinator = "memory://undecided"
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
     with monkeypatch.context() as patched:
-        patched.setattr(Committer, "_decide", lambda *_: None)
-        table._access.ours._alone = False
+        patched.setattr(Decider, "decide", lambda *_: ())
+        table._access.ours.committer.alone = False
         with pytest.raises(OutcomeUnknown):
             table.append(ROWS, timeout_s=0.3)
         found = sluice.health(coordinator, bound_s=0.1)

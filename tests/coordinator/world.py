@@ -10,15 +10,22 @@ from typing import Any
 
 import orjson
 
+from sluice.coordinator.commit.claims import Claim
 from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.decider import Front
+from sluice.coordinator.commit.driver import follow
+from sluice.coordinator.commit.filing import Filing, file_intents
+from sluice.coordinator.commit.leg import Leg
 from sluice.coordinator.commit.outcomes import Commit
-from sluice.coordinator.commit.pruning import spare
+from sluice.coordinator.commit.ratification import Batch
+from sluice.coordinator.commit.table_parts import TableParts
 from sluice.coordinator.formats import Release
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.context import TableContext, TableState
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head, digest
+from sluice.coordinator.publication.pruning import spare
 from sluice.coordinator.rules.footprint import Footprint
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
@@ -33,6 +40,24 @@ from sluice.storage.stores.objects import ObjectStore
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = QUICK.but(fast_path=True)
 PARTITIONED = Footprint(partition_types={"p": "string"})
+
+
+def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
+    """File an intent, as a writer does that dies then."""
+    [claim] = file_intents([Filing(TableParts(context), intent, head)], deadline)
+    assert claim is not None
+    return claim
+
+
+def see_through(committer: Committer, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
+    """Follow a transaction that is filed, until it is published."""
+    legs = [Leg.of(committer, intent.transaction_id, claim, intent)]
+    return follow(committer.decider, legs, deadline)[committer.location]
+
+
+def decide(committer: Committer, state: TableState) -> Sequence[Batch]:
+    """Decide what is queued, and die before it is published."""
+    return committer.decider.decide(Front(committer, state))
 
 
 def no_vectors(vector: DeletionVector) -> Rows:

@@ -22,6 +22,8 @@ from sluice.dev.moto_server import S3DevServer
 from sluice.storage.errors import InvalidRequest
 from sluice.storage.stores.location import open_store
 
+pytestmark = pytest.mark.s3
+
 AUTHORIZATION = f"AWS4-HMAC-SHA256 Credential={moto_server.ACCESS_KEY_ID}/20250101/us-east-1/s3/aws4_request"
 
 

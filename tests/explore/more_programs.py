@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.leases.lease import acquire, paths_of
 from sluice.coordinator.leases.queue import LeaseHome, Wanted
 from sluice.coordinator.limits import Limits
@@ -65,7 +66,7 @@ def joint_appender(tables: Sequence[str], path: str, limits: Limits | None = Non
             table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in committers.items()
         }
         try:
-            commits = lead.joints.commit(list(committers.values()), intents, Deadline.after(TIME_S, seat))
+            commits = lead.commit_together(list(committers.values()), intents, Deadline.after(TIME_S, seat))
         except OutcomeUnknown:
             seat.tell("unknown", tables[0], transaction)
         except NotCommitted as refused:
@@ -170,9 +171,9 @@ class Address(TableAddress):
         """The object store as the seat reaches it."""
         return self.seat.store(self.location)
 
-    def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with."""
-        return _present(self.seat, self.location, limits)
+    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+        """The table at its coordinator."""
+        return CoordinatedTable(_present(self.seat, self.location, limits), self.coordinator)
 
 
 def collector(table: str, limits: Limits | None = None) -> Program:

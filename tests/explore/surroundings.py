@@ -12,9 +12,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sluice.coordinator.commit import background
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.nodes import identity
+from sluice.coordinator.publication import background
 
 from .actor import current_seat
 
@@ -102,7 +102,7 @@ def in_a_small_world() -> Iterator[None]:
         patch.object(uuid, "uuid4", chance.guid),
         patch.object(identity, "secrets", SimpleNamespace(randbits=chance.bits, randbelow=chance.below)),
         patch.object(background, "_drain_at_exit", lambda: None),
-        patch.object(background.Background, "submit", lambda *_: None),
+        patch.object(background.Background, "submit", lambda *_, **__: None),
         patch.object(leases, "_of_thread", _OfSeat({})),
         *(patch.object(module, "ThreadPoolExecutor", _pool) for module in _with_pools()),
     ]

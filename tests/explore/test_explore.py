@@ -178,7 +178,7 @@ def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -
         ops = honest(*arguments)  # type: ignore[arg-type]
         return [Write(op.path, op.data, ANY_VERSION) if isinstance(op, Write) else op for op in ops]
 
-    monkeypatch.setattr("sluice.coordinator.commit.committer.ratifying_ops", careless)
+    monkeypatch.setattr("sluice.coordinator.commit.ratification.ratifying_ops", careless)
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
 
 
@@ -200,6 +200,7 @@ def test_publishing_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert "I6" in searched(WORLDS["ahead"]).findings[0].what
 
 
+@pytest.mark.slow
 def test_the_program_ends_with_one_object(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.explore", "--only", "queue", "--minutes", "1"],

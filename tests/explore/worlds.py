@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
@@ -115,9 +116,9 @@ class _PlainAddress(TableAddress):
         """The object store."""
         return self.made.objects
 
-    def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with."""
-        return self.made
+    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+        """The table at its coordinator."""
+        return CoordinatedTable(self.made, self.coordinator)
 
 
 def _set_up(world: World) -> Services:

@@ -1,12 +1,12 @@
 """`make mutate [ONLY=name,...]`, or `python -m tests.mutations`: which evidence notices that a check of the protocol is missing?
 
     python -m tests.mutations [--only name,...] [--all] [--workers 2]
-    python -m tests.mutations --list | --table
+    python -m tests.mutations --list
 
-For each mutation the evidence expected to notice is run, the cheapest first, up to the first that does; with --all all of it, and
-for every mutation some seeds of the simulator and some small worlds beside it. One line for each, one JSON object on the last
-line. Ends with 1 when a mutation survived that is not accepted in the catalogue, with 2 when one could not be tried, or the tree
-fails its evidence without any.
+Each check is switched off in turn, and the evidence expected to notice is run, the cheapest first, up to the first that does; with
+--all all of it, and some seeds of the simulator and some small worlds beside it. One line for each, one JSON object on the last
+line. Ends with 1 when nobody noticed and the catalogue does not accept that, with 2 when a check could not be switched off, or the
+tree fails its evidence with all checks on.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .catalogue import MUTATIONS, table
+from tests.marked import marked
+
+from .catalogue import CHECKS, FEW_SEEDS, FEW_WORLDS, Check
 from .evidence import Evidence, Finding, by_seeds, by_tests, by_worlds, end_all, evidence_for, ran
-from .mutation import FEW_SEEDS, FEW_WORLDS, Mutation
 from .tree import ROOT, Copy, copy_of
 
 
 @dataclass
 class Result:
-    """What became of a mutation: the kinds of evidence that noticed, the first first, and those listed that did not."""
+    """What became of a check switched off: the kinds of evidence that noticed, the first first, and those listed that did not."""
 
-    mutation: Mutation
+    check: Check
     findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
     silent: list[str] = field(default_factory=list[str])
     took_s: float = 0.0
@@ -45,13 +46,13 @@ class Result:
     @property
     def word(self) -> str:
         """caught, accepted or SURVIVED; ERROR when it could not be tried."""
-        return "ERROR" if self.error else "caught" if self.findings else "accepted" if self.mutation.accepted else "SURVIVED"
+        return "ERROR" if self.error else "caught" if self.findings else "accepted" if self.check.accepted else "SURVIVED"
 
     def lines(self) -> Iterator[str]:
         """What is told of it."""
-        mutation = self.mutation
+        check = self.check
         by = ", ".join(f"{kind}: {', '.join(map(_short, finding.noticed_by))}" for kind, finding in self.findings.items())
-        yield f"{self.word:<8}  {mutation.breaks:<10}  {mutation.name:<44}  {self.took_s:5.1f} s  {by or mutation.accepted}"
+        yield f"{self.word:<8}  {check.holds:<10}  {check.name:<44}  {self.took_s:5.1f} s  {by or check.accepted}"
         yield from [f"          {finding.said[:150]}" for finding in list(self.findings.values())[:1] if finding.said]
         yield from [f"          {line}" for line in self.error.splitlines()[-12:]]
         for name in self.silent:
@@ -63,27 +64,27 @@ def _short(name: str) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Takes checks out, one at a time.")
-    parser.add_argument("--only", default="", help="names of mutations, or beginnings of names, separated by commas")
-    parser.add_argument("--all", action="store_true", help="all evidence, and the simulator for every mutation")
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Switches checks off, one at a time.")
+    parser.add_argument("--only", default="", help="names of checks, or beginnings of names, separated by commas")
+    parser.add_argument("--all", action="store_true", help="all evidence, and the simulator for every check")
     parser.add_argument("--workers", type=int, default=2, help="how many at a time")
-    parser.add_argument("--list", action="store_true", help="name the mutations")
-    parser.add_argument("--table", action="store_true", help="print the table of docs/mutations.md")
+    parser.add_argument("--list", action="store_true", help="name the checks")
     return parser.parse_args()
 
 
-def _chosen(only: str) -> list[Mutation]:
+def _chosen(only: str) -> list[Check]:
     names = [name for name in only.split(",") if name]
-    unknown = [name for name in names if not any(each.name.startswith(name) for each in MUTATIONS)]
+    unknown = [name for name in names if not any(each.startswith(name) for each in CHECKS)]
     if unknown:
-        sys.exit(f"there are no mutations {', '.join(unknown)}; --list names them")
-    return [each for each in MUTATIONS if not names or any(each.name.startswith(name) for name in names)]
+        sys.exit(f"there are no checks {', '.join(unknown)}; --list names them")
+    return [each for each in CHECKS.values() if not names or any(each.name.startswith(name) for name in names)]
 
 
 class Bench:
     """Copies of the tree, each used by one at a time."""
 
     def __init__(self, folder: Path, workers: int) -> None:
+        self._tests = marked("notices")
         self._free: queue.Queue[Copy] = queue.Queue()
         for n in range(workers):
             self._free.put(copy_of(ROOT, folder / str(n)))
@@ -102,17 +103,17 @@ class Bench:
         with self.copy() as copy:
             return ran(replace(evidence, limit_s=3600.0), copy)
 
-    def tried(self, mutation: Mutation, *, everything: bool) -> Result:
-        """Take the check out, and look who notices."""
-        result, begun = Result(mutation), time.monotonic()
-        evidence = evidence_for(mutation, to_the_end=everything)
-        if everything and not mutation.worlds:
+    def tried(self, check: Check, *, everything: bool) -> Result:
+        """Switch the check off, and look who notices."""
+        result, begun = Result(check), time.monotonic()
+        evidence = evidence_for(check, self._tests.get(check.name, ()), to_the_end=everything)
+        if everything and not check.world:
             evidence.append(by_worlds(FEW_WORLDS))
-        if everything and not mutation.seeds:
+        if everything and not check.seeds:
             evidence.append(by_seeds(FEW_SEEDS))
         with self.copy() as copy:
             try:
-                with copy.mutated(mutation.edits):
+                with copy.without(check.name):
                     for each in evidence:
                         if self._look(each, copy, result, everything=everything) and not everything:
                             break
@@ -131,18 +132,19 @@ class Bench:
             noticed = {*finding.noticed_by, *(name.partition("[")[0] for name in finding.noticed_by)}
             silent = [name for name in evidence.names if name not in noticed]
             result.silent += silent if everything or not noticed else []  # else it ended with the first that failed
-        elif not finding.noticed_by and (result.mutation.seeds if evidence.kind == "simulator" else result.mutation.worlds):
+        elif not finding.noticed_by and (result.check.seeds if evidence.kind == "simulator" else result.check.world):
             result.silent.append(f"{evidence.kind} {', '.join(evidence.names)}")
         return bool(finding.noticed_by)
 
 
-def _baseline(mutations: Sequence[Mutation], *, everything: bool) -> list[Evidence]:
-    """All evidence of the mutations, each piece once."""
-    tests = sorted({name for each in mutations for name in each.tests})
-    worlds = sorted({name for each in mutations for name in each.worlds} | set(FEW_WORLDS if everything else ()))
-    seeds = {each.seeds for each in mutations if each.seeds} | ({FEW_SEEDS} if everything else set())
+def _baseline(checks: Sequence[Check], *, everything: bool) -> list[Evidence]:
+    """All evidence of the checks, each piece once."""
+    marks = marked("notices")
+    tests = sorted({test for each in checks for test in marks.get(each.name, ())})
+    worlds = sorted({each.world for each in checks if each.world} | set(FEW_WORLDS if everything else ()))
+    seeds = {each.seeds for each in checks if each.seeds} | ({FEW_SEEDS} if everything else set())
     found = [by_seeds(each) for each in sorted(seeds)]
-    found += [by_tests(tests, to_the_end=True)] if tests else []
+    found += [by_tests(tests, [each.name for each in checks], to_the_end=True)] if tests else []
     return found + ([by_worlds(worlds)] if worlds else [])
 
 
@@ -150,7 +152,7 @@ def _sum(results: Sequence[Result]) -> dict[str, object]:
     by = Counter(next(iter(each.findings)) for each in results if each.findings)
     words = Counter(each.word for each in results)
     return {
-        "mutations": len(results),
+        "checks": len(results),
         "caught": words["caught"],
         "survived": words["SURVIVED"],
         "accepted": words["accepted"],
@@ -161,32 +163,32 @@ def _sum(results: Sequence[Result]) -> dict[str, object]:
 def main() -> int:
     """Run what the command line asks for."""
     arguments = _arguments()
-    mutations = _chosen(arguments.only)
-    if arguments.list or arguments.table:
-        print(table() if arguments.table else "\n".join(f"{each.breaks:<10}  {each.name:<44}  {each.what}" for each in mutations))
+    checks = _chosen(arguments.only)
+    if arguments.list:
+        print("\n".join(f"{each.holds:<10}  {each.name:<44}  {each.without}" for each in checks))
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun, results = time.monotonic(), list[Result]()
     with tempfile.TemporaryDirectory(prefix="sluice-mutations-") as folder, ThreadPoolExecutor(arguments.workers) as pool:
         try:
             bench = Bench(Path(folder), arguments.workers)
-            baseline = _baseline(mutations, everything=arguments.all)
+            baseline = _baseline(checks, everything=arguments.all)
             for evidence, finding in zip(baseline, pool.map(bench.unchanged, baseline), strict=True):
                 if finding.noticed_by:
-                    print(f"without any mutation, {evidence.kind} fail: {', '.join(finding.noticed_by)}\n{finding.said}")
+                    print(f"with all checks on, {evidence.kind} fail: {', '.join(finding.noticed_by)}\n{finding.said}")
                     return 2
             print(f"the tree passes all evidence ({time.monotonic() - begun:.0f} s)", flush=True)
-            for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in mutations]):
+            for done in as_completed([pool.submit(bench.tried, each, everything=arguments.all) for each in checks]):
                 results.append(done.result())
                 print("\n".join(results[-1].lines()), flush=True)
         except RuntimeError as trouble:
-            print(f"without any mutation: {trouble}")
+            print(f"with all checks on: {trouble}")
             return 2
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             end_all()
             return 130
-    print(f"{len(results)} mutations in {time.monotonic() - begun:.0f} s")
+    print(f"{len(results)} checks in {time.monotonic() - begun:.0f} s")
     print(json.dumps(_sum(results)))
     words = {each.word for each in results}
     return 2 if "ERROR" in words else 1 if "SURVIVED" in words else 0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from .mutation import Mutation
+from .catalogue import Check
 from .tree import Copy
 
 __all__ = ["Evidence", "Finding", "by_seeds", "by_tests", "by_worlds", "end_all", "evidence_for", "ran"]
@@ -45,8 +45,8 @@ class Finding:
     took_s: float
 
 
-def by_tests(names: Sequence[str], *, to_the_end: bool) -> Evidence:
-    """These tests, until the first that fails or to the end."""
+def by_tests(names: Sequence[str], checks: Sequence[str], *, to_the_end: bool) -> Evidence:
+    """Those of these tests, and of their parameters, that are marked with one of the checks, until the first that fails or to the end."""
     options = [
         "-q",
         "-rfE",
@@ -58,7 +58,7 @@ def by_tests(names: Sequence[str], *, to_the_end: bool) -> Evidence:
         "-o",
         "timeout_method=signal",
     ]
-    first = () if to_the_end else ("-x",)
+    first = ("--notices", ",".join(checks), *(() if to_the_end else ("-x",)))
     return Evidence("tests", (sys.executable, "-m", "pytest", *options, *first, *names), tuple(names))
 
 
@@ -86,15 +86,15 @@ def by_worlds(names: Sequence[str]) -> Evidence:
     return Evidence("worlds", command, tuple(names))
 
 
-def evidence_for(mutation: Mutation, *, to_the_end: bool) -> list[Evidence]:
-    """What is expected to notice a mutation, the cheapest first."""
+def evidence_for(check: Check, tests: Sequence[str], *, to_the_end: bool) -> list[Evidence]:
+    """What is expected to notice that a check is missing, the cheapest first."""
     found: list[Evidence] = []
-    if mutation.tests:
-        found.append(by_tests(mutation.tests, to_the_end=to_the_end))
-    if mutation.worlds:
-        found.append(by_worlds(mutation.worlds))
-    if mutation.seeds:
-        found.append(by_seeds(mutation.seeds))
+    if tests:
+        found.append(by_tests(tests, [check.name], to_the_end=to_the_end))
+    if check.world:
+        found.append(by_worlds([check.world]))
+    if check.seeds:
+        found.append(by_seeds(check.seeds))
     return found
 
 

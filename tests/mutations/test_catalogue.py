@@ -1,109 +1,96 @@
-"""The catalogue of mutations cannot rot: every one still applies, what should notice is there, the page tells all of them."""
+"""The catalogue of checks cannot rot: each can be switched off in the source, and something is said to notice."""
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
-from functools import cache
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.explore.worlds import WORLDS
+from tests.marked import marked
 
-from .catalogue import MUTATIONS, table
+from .catalogue import CHECKS, HELD
+from .checks import points_below, switched_off
 from .evidence import Evidence, by_seeds, by_tests, ran
-from .mutation import Edit, Mutation
 from .tree import ROOT, Copy, copy_of
 
-_NAME = re.compile(r"[a-z]+(-[a-z]+)*")
-_INVARIANTS = {f"I{n}" for n in range(1, 13)}
-_OTHERS = {"lease", "liveness", "order", "reads", "serial", "work"}
+
+def test_every_check_can_be_switched_off() -> None:
+    """A tree that does not even compile without it would prove nothing."""
+    modules = points_below(ROOT / "src")
+    assert {name for points in modules.values() for name in points.names} == CHECKS.keys()
+    for name in CHECKS:
+        for path, content in switched_off(name, modules).items():
+            assert content != path.read_text(), name
+            ast.parse(content, str(path))
 
 
-def name(mutation: Mutation) -> str:
-    return mutation.name
+def test_something_notices_each_check() -> None:
+    tests = marked("notices")
+    assert tests.keys() <= CHECKS.keys()
+    for check in CHECKS.values():
+        noticed = bool(tests.get(check.name) or check.world or check.seeds)
+        assert noticed != bool(check.accepted), f"{check.name} is noticed, or it is accepted that nobody does"
 
 
-@cache
-def functions(file: str) -> frozenset[str]:
-    return frozenset(node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef))
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=name)
-def test_it_applies(mutation: Mutation) -> None:
-    """The texts stand once, and what comes of it is Python: a tree that does not even import proves nothing."""
-    contents = {each.file: (ROOT / each.file).read_text() for each in mutation.edits}
-    before = dict(contents)
-    for each in mutation.edits:
-        contents[each.file] = each.applied(contents[each.file])
-    assert contents != before
-    for file, content in contents.items():
-        compile(content, file, "exec")
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=name)
-def test_what_should_notice_is_there(mutation: Mutation) -> None:
-    for each in mutation.tests:
-        file, _, test = each.partition("::")
-        assert test.partition("[")[0] in functions(file), f"{each} is not there"
-    assert set(mutation.worlds) <= WORLDS.keys()
-    assert bool(mutation.tests or mutation.seeds or mutation.worlds) != bool(mutation.accepted), (
-        "it is noticed, or it is accepted that nobody does"
-    )
-
-
-def test_names_and_invariants() -> None:
-    names = [each.name for each in MUTATIONS]
-    assert len(names) == len(set(names)) >= 100
-    assert [each for each in names if not _NAME.fullmatch(each)] == []
-    assert {each.breaks for each in MUTATIONS} == _INVARIANTS | _OTHERS
-
-
-def test_the_page_tells_all_of_them() -> None:
-    written = [line for line in (ROOT / "docs" / "mutations.md").read_text().splitlines() if line.startswith("|")]
-    told = "\n".join(written[: len(MUTATIONS) + 2])
-    assert told == table(), "`python -m tests.mutations --table` prints it"
+def test_the_catalogue_is_whole() -> None:
+    assert len(CHECKS) > 200
+    assert list(Counter(check.holds for check in CHECKS.values())) == list(HELD)
+    assert {check.world for check in CHECKS.values()} - {""} <= WORLDS.keys()
 
 
 # -- the machinery -------------------------------------------------------------------------------------------------------
 
-_CHECK = "def allowed(age: int) -> bool:\n    return age >= 18\n"
-_TEST = "from sluice.check import allowed\n\ndef test_children() -> None:\n    assert not allowed(17)\n"
+_CHECK = """def allowed(age: int) -> bool:
+    # check: age
+    if age < 18:
+        return False
+    return True
+"""
+_TEST = """import pytest
+from sluice.check import allowed
+
+@pytest.mark.notices("age")
+@pytest.mark.parametrize("age", [17, 19])
+def test_allowed(age) -> None:
+    assert allowed(age) == (age > 18)
+"""
+_OPTION = """def pytest_addoption(parser):
+    parser.addoption("--notices")
+"""
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A small tree with one check and one test of it."""
-    files = {"src/sluice/__init__.py": "", "src/sluice/check.py": _CHECK, "tests/test_check.py": _TEST}
+    files = {"src/sluice/__init__.py": "", "src/sluice/check.py": _CHECK, "tests/test_check.py": _TEST, "tests/conftest.py": _OPTION}
     for file, content in files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content)
     return tmp_path
 
 
-def test_a_text_that_is_not_there_once_is_no_mutation() -> None:
-    with pytest.raises(ValueError, match="holds 0 times"):
-        Edit("a.py", "age > 18", "True").applied(_CHECK)
-    with pytest.raises(ValueError, match="holds 2 times"):
-        Edit("a.py", "age", "years").applied(_CHECK)
-
-
-def test_a_check_is_taken_out_and_put_back_and_somebody_notices(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.slow
+def test_a_check_is_switched_off_and_on_again_and_a_test_notices(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
     copy = copy_of(repository, tmp_path_factory.mktemp("copy"))
-    evidence = by_tests(["tests/test_check.py::test_children"], to_the_end=False)
+    source = copy.root / "src/sluice/check.py"
+    assert marked("notices", copy.root) == {"age": ["tests/test_check.py::test_allowed"]}
+    evidence = by_tests(marked("notices", copy.root)["age"], ["age"], to_the_end=False)
     assert ran(evidence, copy).noticed_by == ()
-    with copy.mutated([Edit("src/sluice/check.py", "age >= 18", "True")]):
-        assert "return True" in (copy.root / "src/sluice/check.py").read_text()
-        assert ran(evidence, copy).noticed_by == ("tests/test_check.py::test_children",)
-    assert (copy.root / "src/sluice/check.py").read_text() == _CHECK == (repository / "src/sluice/check.py").read_text()
+    with copy.without("age"):
+        assert "if False:" in source.read_text()
+        assert ran(evidence, copy).noticed_by == ("tests/test_check.py::test_allowed[17]",)
+    assert source.read_text() == _CHECK == (repository / "src/sluice/check.py").read_text()
     assert ran(evidence, copy).noticed_by == ()
     with pytest.raises(RuntimeError, match="ended with 4"):
-        ran(by_tests(["tests/test_check.py::test_adults"], to_the_end=False), copy)
-    with copy.mutated([Edit("src/sluice/check.py", "def allowed(", "def allowed((")]), pytest.raises(RuntimeError, match="ended with"):
+        ran(by_tests(["tests/test_check.py::test_adults"], ["age"], to_the_end=False), copy)
+    source.write_text(_CHECK.replace("age:", "age"))
+    with pytest.raises(RuntimeError, match="ended with"):
         ran(evidence, copy)
 
 

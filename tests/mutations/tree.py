@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import cache_from_source
 from pathlib import Path
 
-from .mutation import Edit
+from .checks import points_below, switched_off
 
 __all__ = ["ROOT", "Copy", "copy_of"]
 
@@ -30,23 +30,20 @@ class Copy:
         return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
 
     @contextmanager
-    def mutated(self, edits: Sequence[Edit]) -> Iterator[None]:
-        """The copy with the edits made while the block runs. Raises ValueError for one that does not apply."""
-        files = {each.file for each in edits}
-        before = {file: (self.root / file).read_text() for file in files}
-        after = dict(before)
-        for each in edits:
-            after[each.file] = each.applied(after[each.file])
+    def without(self, check: str) -> Iterator[None]:
+        """The copy with this check switched off while the block runs. Raises ValueError if that cannot be done."""
+        changed = switched_off(check, points_below(self.root / "src"))
+        before = {path: path.read_text() for path in changed}
         try:
-            for file in files:
-                self._write(file, after[file])
+            for path, content in changed.items():
+                self._write(path, content)
             yield
         finally:
-            for file in files:
-                self._write(file, before[file])
+            for path, content in before.items():
+                self._write(path, content)
 
-    def _write(self, file: str, content: str) -> None:
-        path = self.root / file
+    @staticmethod
+    def _write(path: Path, content: str) -> None:
         path.write_text(content)
         # Python compares times in whole seconds and sizes: what was compiled a moment ago may pass for the new one.
         Path(cache_from_source(str(path))).unlink(missing_ok=True)

@@ -98,6 +98,7 @@ def test_runs_have_names_of_their_own() -> None:
     assert all(run.breaks for run in MUTATIONS)
 
 
+@pytest.mark.slow
 @needs_spin
 def test_small_runs_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick"]) == 0

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sluice
-from sluice.coordinator.commit.joint_check import incomplete_joints
 from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.errors import OutcomeUnknown, TreeReplaced
-from sluice.coordinator.service.clock import Deadline
+from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.storage.actions import AddFile
 from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table
@@ -171,14 +170,14 @@ def ask(addresses: Sequence[Address], undecided: Sequence[Sequence[str]], timeou
         if history.lost_at is not None and history.at(address.location).number not in history.recovered:
             rebuilt(address, 0.0)
         access = opened(address)
-        table, committer = history.at(address.location), access.ours
+        table, ours = history.at(address.location), access.ours
         for each in transaction_ids:
-            outcome: Outcome = committer.outcome(each, Deadline.after(timeout_s, committer.context.clock))
+            outcome: Outcome = ours.outcome(each, timeout_s)
             number = {} if outcome.commit is None else {table.number: outcome.commit}
             table.outcomes[each] = (
                 _answer_of(number) if number else Answer(outcome.state, reason="" if outcome.error is None else _told(outcome.error))
             )
-        committer.publisher.publish_pending()
+        ours.publish()
         shown = Table(access).snapshot(consistency="serial")
         rows, _ = rows_of(shown.to_arrow())
         reads.append(Read(table.number, "serial", shown.version, rows))

@@ -23,17 +23,20 @@ from importlib import import_module
 from itertools import count
 from pkgutil import iter_modules
 from types import ModuleType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 import sluice.coordinator
 import sluice.storage
 import sluice.tables
-from sluice.coordinator.commit import background, publisher
-from sluice.coordinator.commit.background import Background
+from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases import reserved_turns as reserved
+from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import identity, presence
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.publication import background, publisher
+from sluice.coordinator.publication.background import Background
 from sluice.storage.data import file_writer, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
@@ -277,6 +280,10 @@ def simulated_environment(
         assert machine is not None
         return address_of(machine, location)
 
+    def opened(location: str, _: object, coordinator: str | None, *, limits: Limits | None = None, **__: object) -> CoordinatedTable:
+        context: TableContext = cast("Any", address(location)).context(limits)
+        return CoordinatedTable(context, coordinator)
+
     before, before_too = set(Background._all), set(Checkpointer._all)
     patches: list[Any] = [
         patch.object(uuid, "uuid4", _guid),
@@ -287,6 +294,7 @@ def simulated_environment(
         patch.object(reserved, "_of_thread", TaskLocal()),
         patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
         patch.object(presence, "_TERM_S", term_s),
+        patch.object(CoordinatedTable, "open", staticmethod(opened)),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(file_writer, "time", SimpleNamespace(time_ns=_time_ns)),

@@ -104,8 +104,10 @@ class _Judgement:
     def _renderings(self) -> Iterator[str]:
         """A version is signed by who ratified it, and published by who knows how it is rendered (I5)."""
         for version in self._log.versions:
+            if version.number in self._table.recoveries:  # written by who recovered the table; what was ratified under its number is lost
+                continue
             ratified = [each for each in self._told.ratified if each.version == version.number]
-            if ratified and version.number not in self._table.recoveries and version.engine not in {each.engine for each in ratified}:
+            if ratified and version.engine not in {each.engine for each in ratified}:
                 yield f"I5: version {version.number} is signed by {version.engine}, and was ratified by {ratified[-1].engine}"
             needed = min((each.rendering for each in ratified), default=1)
             for stored in self._told.stored:

@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from .many import Tally, outcome_of
 from .run import Plan, simulate
 from .scheduler import Lock, Scheduler, TaskLocal
@@ -24,6 +26,7 @@ def summary(*arguments: str) -> dict[str, int]:
     return told
 
 
+@pytest.mark.slow
 def test_seeds_come_to_the_same_in_several_processes() -> None:
     assert summary("--first", "1", "--seeds", "5", "--workers", "2", "--no-shrink") == summary(
         "--first", "1", "--seeds", "5", "--no-shrink"

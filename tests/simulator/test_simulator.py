@@ -15,15 +15,24 @@ from .log import version_of
 from .model import judge
 from .run import Plan, Result, simulate
 
-SEEDS = 300
 PER_TEST = 10
 FOLDER = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
-def test_no_history_breaks_a_promise(first: int) -> None:
+def _no_promise_is_broken(first: int) -> None:
     broken = {seed: simulate(Plan(seed)).violations for seed in range(first, first + PER_TEST)}
     assert {f"python -m tests.simulator --only {seed} --shrink": found for seed, found in broken.items() if found} == {}
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(10, 100, PER_TEST))])
+def test_no_history_breaks_a_promise(first: int) -> None:
+    _no_promise_is_broken(first)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(100, 600, PER_TEST))
+def test_no_history_of_many_breaks_a_promise(first: int) -> None:
+    _no_promise_is_broken(first)
 
 
 def test_a_seed_is_one_history() -> None:
@@ -101,6 +110,7 @@ def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int
     assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or by == "nobody")
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_one_object() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulator", "--seeds", "2"], cwd=FOLDER.parent.parent, capture_output=True, text=True, check=False

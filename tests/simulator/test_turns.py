@@ -61,6 +61,7 @@ def _never_twice(seed: int) -> None:
     assert kinds[0] == "refused", "the others are many enough to be in its way"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_transaction_never_loses_twice_in_a_row(seed: int) -> None:
     _never_twice(seed)
@@ -72,6 +73,7 @@ def test_a_long_transaction_never_loses_twice_in_a_row_in_many_runs(seed: int) -
     _never_twice(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_faults_break_no_promise_to_those_who_wait_for_a_turn(seed: int) -> None:
     result = simulate(Plan(seed), _crowd)

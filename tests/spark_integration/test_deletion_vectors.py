@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.facade.values import Change, Reads
 from sluice.spark_integration import deletions
 from sluice.storage.actions import Action, AddFile
 from sluice.storage.actions.filetable import add_rows
@@ -21,8 +22,6 @@ from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.schema.schema import from_arrow
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.access import Access
-from sluice.tables.write.change import Change, Reads
-from sluice.tables.write.commit_change import commit_change
 from tests.storage.strategies import rows_of
 
 from .conftest import Place, arrow, is_native
@@ -55,7 +54,7 @@ def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int
             access.store.put(*stored)
         actions += [removal(add, 0), replace(add, deletion_vector=vector)]
         kinds.append(vector.storage_type)
-    commit_change(access, Change(transaction_id, "DELETE", snapshot, actions, reads=Reads()))
+    access.ours.commit(Change(transaction_id, "DELETE", snapshot, actions, reads=Reads()))
     return kinds
 
 

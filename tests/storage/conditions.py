@@ -308,7 +308,7 @@ def stats(draw: st.DrawFn, rows: list[Row]) -> str | None:
         missing = sum(v is None for v in values)
         if draw(st.integers(0, 9)):
             nulls[name] = missing if not wide or missing in (0, len(rows)) else draw(st.integers(1, len(rows) - 1))
-        if name in PARTITIONS or not present or kind in ("boolean", "binary"):
+        if name in PARTITIONS or not present or kind == "binary":
             continue
         if draw(st.integers(0, 9)) and (bound := _bound(present[0], up=False)) is not None:
             low[name] = bound

@@ -19,6 +19,11 @@ UTC = dt.timezone.utc
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+def examples(count: int) -> settings:
+    """For a property that takes as many examples to be tried; in proportion fewer where a profile asks for few."""
+    return settings(unhurried, max_examples=max(1, count * unhurried.max_examples // 100))
+
+
 def naive(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, microsecond: int = 0) -> dt.datetime:
     """A moment without a zone."""
     return dt.datetime(year, month, day, hour, minute, second, microsecond, UTC).replace(tzinfo=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import orjson
 
 import sluice
-from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import TableTree
@@ -93,7 +93,7 @@ class Writer:
         context = TableContext(
             self.address.store(), TableTree(self.address.location), self.connect, self.clock, self.limits, presence=self.presence
         )
-        self.access = Access(self.address, context.objects, Committer(context))
+        self.access = Access(self.address, context.objects, CoordinatedTable(context, self.place.coordinator))
         self.table = sluice.Table(self.access)
 
     def connect(self) -> MemorySession:

@@ -12,8 +12,7 @@ import sys
 from typing import Any
 
 import sluice
-from sluice.coordinator.commit import committer
-from sluice.coordinator.commit import fast_path as direct
+from sluice.coordinator.commit import committer, ratification
 
 from .conftest import flights
 
@@ -33,7 +32,7 @@ def stop_at(name: str) -> None:
             say(stopping=name)
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    for module in (committer, direct):
+    for module in (committer, ratification):
         vars(module)["point"] = point
 
 

@@ -10,7 +10,7 @@ import sys
 
 import sluice
 from sluice.coordinator.limits import Limits
-from tests.tables.matrices import table_of
+from tests.tables.isolation.matrices import table_of
 
 
 def main(location: str, coordinator: str, mode: str, partitions: int) -> None:

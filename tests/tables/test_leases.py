@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -14,11 +10,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 import sluice
+from sluice.coordinator.facade.values import Reads, touched_by_reads
 from sluice.coordinator.leases import lease as of_coordinator
 from sluice.coordinator.leases.listing import list_leases
 from sluice.coordinator.leases.pins import EVERYTHING, pinned_versions, pins_of
@@ -26,8 +23,6 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.lease_records import Place as LeasedPlace
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
-from sluice.tables.write.change import Reads
-from sluice.tables.write.scopes import scope_of_reads
 
 from .conftest import FLIGHTS, Place, flights, rows_of
 
@@ -160,6 +155,7 @@ def test_a_commit_that_gives_up_leaves_nothing_behind(place: Place) -> None:
         assert queue_of(place) == [("exclusive", True)]
 
 
+@pytest.mark.shows("leases-without-gap")
 @pytest.mark.zookeeper
 def test_a_commit_beside_holders_who_never_pause_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
     place = Place(str(tmp_path / "t"), zookeeper_address)
@@ -252,6 +248,7 @@ def test_what_waited_is_compared_with_what_the_holder_did(place: Place) -> None:
 # -- losing it -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.notices("commits-name-their-leases")
 @pytest.mark.parametrize("take", ["table", "name"])
 def test_a_commit_under_a_lease_whose_session_expired_is_refused(place: Place, take: str) -> None:
     table = place.create()
@@ -350,7 +347,7 @@ def test_holding_one_and_waiting_for_the_other_in_a_circle_is_told(place: Place,
         with stock.lease():
             other_holds.set()
             i_wait.wait(5)
-            with pytest.raises(sluice.DeadlockDetected, match="let go of"):
+            with pytest.raises(sluice.DeadlockDetected, match="release the leases held"):
                 orders.append(flights(("JFK", 1, 1)))
 
     with orders.lease(), elsewhere(other) as running:
@@ -362,7 +359,7 @@ def test_holding_one_and_waiting_for_the_other_in_a_circle_is_told(place: Place,
 
 BAD: dict[str, Callable[[sluice.Table], object]] = {
     "mode is 'read'; use one of shared, exclusive": lambda t: t.lease("read"),
-    "a lease covers whole partitions, and delay = 1 asks for rows; name its partition columns": lambda t: t.lease(
+    "a lease covers whole partitions, but delay = 1 depends on rows; name its partition columns": lambda t: t.lease(
         where="origin = 'JFK' AND delay = 1"
     ),
     "nowhere": lambda t: t.lease(where="nowhere = 1"),
@@ -473,7 +470,8 @@ SCOPES = [
 
 @pytest.mark.parametrize(("reads", "expected"), SCOPES, ids=range(len(SCOPES)))
 def test_the_scope_of_what_was_read(place: Place, reads: Reads | None, expected: str | None) -> None:
-    assert scope_of_reads(place.create().snapshot().raw, reads) == expected
+    scope = touched_by_reads(place.create().snapshot().raw, reads)
+    assert (None if scope is None else scope.sql) == expected
 
 
 # -- pins ----------------------------------------------------------------------------------------------------------------
@@ -506,96 +504,3 @@ def test_a_version_that_is_gone_is_not_pinned(place: Place) -> None:
     published = sluice.TableSnapshot(snapshot._store, snapshot.raw)
     with pytest.raises(sluice.InvalidRequest, match="without a coordinator"):
         published.pin()
-
-
-# -- real processes --------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def sleeper(location: str, coordinator: str, where: str) -> Iterator[Callable[[], dict[str, Any]]]:
-    """A process of `lease_program`; gives what reads its next line. It is ended in any case."""
-    order = json.dumps({"location": location, "coordinator": coordinator, "where": where})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.tables.lease_program", order], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
-    try:
-        output = process.stdout
-        assert output is not None
-
-        def heard() -> dict[str, Any]:
-            told: dict[str, Any] = json.loads(output.readline())
-            return told | {"pid": process.pid}
-
-        yield heard
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
-
-
-@pytest.mark.zookeeper
-@pytest.mark.parametrize("where", ["idle", "before-ratify"])
-def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(tmp_path: Path, zookeeper_address: str, where: str) -> None:
-    address = f"{zookeeper_address}?session_timeout_s=4"
-    table = Place(str(tmp_path / "t"), zookeeper_address).create()
-    with sleeper(table.location, address, where) as heard:
-        token, pid = heard()["held"], heard()["pid"]
-        with pytest.raises(sluice.LeaseHeld, match="sleeper on"):
-            table.lease(where="origin = 'JFK'", wait_s=0)
-        with table.lease(where="origin = 'JFK'", wait_s=30) as mine:
-            assert mine.token > token
-            table.append(flights(("JFK", 1, 1)))
-            os.kill(pid, signal.SIGCONT)
-            assert heard()["heard"] == "LeaseLost"
-            assert heard()["lost"] is True
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 1)]
-
-
-@pytest.mark.zookeeper
-def test_a_holder_that_is_killed_holds_nobody_up_for_longer_than_its_session(tmp_path: Path, zookeeper_address: str) -> None:
-    table = Place(str(tmp_path / "t"), zookeeper_address).create()
-    with sleeper(table.location, f"{zookeeper_address}?session_timeout_s=4", "idle") as heard:
-        heard()
-        pid = heard()["pid"]
-        with elsewhere(lambda: table.append(flights(("JFK", 1, 1)))) as waiting:
-            time.sleep(0.3)
-            assert not waiting.done()
-            os.kill(pid, signal.SIGKILL)
-            assert waiting.result(30) is not None
-
-
-@pytest.mark.zookeeper
-def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
-    place = Place(str(tmp_path / "t"), zookeeper_address)
-    table = place.create()
-    table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
-    stop = threading.Event()
-
-    def fast(number: int) -> int:
-        mine, done = place.open(application=f"fast-{number}"), 0
-        while not stop.is_set():
-            try:
-                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
-                done += 1
-            except sluice.ConcurrentModification:
-                continue
-        return done
-
-    attempts = 0
-
-    def merge(transaction: sluice.Transaction) -> None:
-        nonlocal attempts
-        attempts += 1
-        transaction.update({"delay": "delay + 1000000"}, "origin = 'JFK'")
-        time.sleep(0.5)
-
-    with ThreadPoolExecutor(20) as pool:
-        running = [pool.submit(fast, n) for n in range(20)]
-        try:
-            for _ in range(2):
-                attempts = 0
-                table.transact(merge, timeout_s=60)
-                assert attempts <= 2
-        finally:
-            stop.set()
-        total = sum(each.result(60) for each in running)
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2_000_000 + total), ("LGA", 1, 0)]

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.joint_check import incomplete_joints
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.storage.errors import StorageUnavailable
@@ -247,6 +247,7 @@ def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> 
         tx.scan(shop["stock"])
 
 
+@pytest.mark.slow
 def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Shop, coordinator: str) -> None:
     """Six threads move amounts between three tables; a reader adds up all of them, again and again."""
     accounts = opened(shop, coordinator, QUEUED)
@@ -373,6 +374,7 @@ def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: 
     assert content(orders) == [(1, 1)]
 
 
+@pytest.mark.slow
 def test_sets_that_a_loss_left_incomplete_are_found(shop: Shop) -> None:
     orders, stock, _ = shop.values()
     with sluice.transaction() as tx:
@@ -406,6 +408,7 @@ def test_leases_hold_for_all_tables(shop: Shop, coordinator: str) -> None:
     assert again.commit_info[orders].version == 1
 
 
+@pytest.mark.slow
 def test_many_tables_and_much_in_each(tmp_path: Path, coordinator: str) -> None:
     """Twelve tables with actions too large for their intents share the room of one request."""
     many = [sluice.Table.create(tmp_path / f"t{n}", SCHEMA, partition_by=["sku"], coordinator=coordinator) for n in range(12)]

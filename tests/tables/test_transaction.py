@@ -13,7 +13,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sluice
@@ -21,8 +21,7 @@ from sluice.coordinator.commit.committer import Committer
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables import transaction as module
-from tests.storage.strategies import unhurried
+from tests.storage.strategies import examples
 
 from .conftest import Place, flights, rows_of
 
@@ -229,7 +228,7 @@ def test_a_block_that_ends_in_an_unknown_outcome_can_be_committed_later(table: s
     begun = table.begin()
     begun.delete("delay = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "commit_change", lose)
+        patch.setattr(table.access.ours, "commit", lose)
         with pytest.raises(sluice.OutcomeUnknown), begun:
             begun.scan()
     assert begun.state == "undecided"
@@ -301,6 +300,7 @@ def test_what_was_scanned_is_depended_upon(place: Place) -> None:
     assert now(table) == [("EWR", 2, 6), ("JFK", 1, 5), ("SUM", 1, 5)]
 
 
+@pytest.mark.notices("stricter-levels-count")
 def test_isolation_may_be_stricter_than_the_tables(place: Place) -> None:
     table, other = place.create(), place.open()
     table.append(flights(("JFK", 1, 1)))
@@ -531,7 +531,7 @@ class Lived:
         assert {row: count for row, count in counted.items() if count} == Counter(self.rows)
 
 
-@settings(unhurried, max_examples=150)
+@examples(150)
 @given(PROPERTIES, st.lists(st.lists(STEPS, min_size=1, max_size=5), min_size=1, max_size=4))
 def test_operations_in_any_order_do_what_a_list_of_rows_would(properties: set[str], transactions: list[list[Step]]) -> None:
     name = uuid.uuid4().hex

@@ -2,11 +2,13 @@
 
 Rooms, each of which imports only those after it:
 
-- `commit`: a transaction is filed, decided, ratified, published, and found again
+- `facade`: everything that the floors above may ask for, as one object per table
+- `admission`: turns a change into an intent, compares it with earlier commits, and waits for leases that stop it
+- `commit`: filing, deciding, ratifying and publishing transactions, and finding them again
 - `leases`: what a client holds for others to see (leases, turns, pins), granted in fair order
-- `nodes`: what lies in the coordinator's tree
+- `nodes`: the contents of the coordinator's tree
 - `rules`: which of two transactions wins; pure
-- `service`: what is asked of ZooKeeper: the protocol, sessions over kazoo, the twin in memory, the embedded server
+- `service`: the protocol for ZooKeeper, sessions over kazoo, the twin in memory, the embedded server
 
-`errors.py` has the errors of committing, `health.py` tells whether a server may be taken out. Imports `storage` only.
+`errors.py` has the errors of committing, `health.py` decides whether a server may be taken out. Imports `storage` only.
 """

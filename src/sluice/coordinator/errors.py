@@ -1,4 +1,4 @@
-"""The errors of committing: what is certain about the outcome decides the class.
+"""The errors of committing: what is certain about the outcome determines the class.
 
 ::
 
@@ -10,14 +10,14 @@
           PolicyConflictException
         LeaseHeld                           somebody else holds a lease that covers it
         LeaseLost                           a lease it depends on is gone
-        DeadlockDetected                    who would have to let go waits for what is held here
+        DeadlockDetected                    the holder waits for a lease held here
         TransactionExpired                  its client was taken for dead, and its files for garbage: begin it again
-        Refused                             the intent itself was not acceptable (malformed, staged object missing, ...)
-        Withdrawn                           its owner took it back before it was decided
+        Refused                             the intent itself is invalid (malformed, staged object missing, ...)
+        Withdrawn                           its owner withdrew it before it was decided
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
       Unavailable
         CoordinatorUnavailable              ZooKeeper cannot be reached
-          SessionLost                       the session expired: whatever hung on it is gone
+          SessionLost                       the session expired, with its ephemeral nodes
       InvalidRequest
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
           UnknownFormat                     a record of it was written by a newer release
@@ -27,12 +27,14 @@
         HalfCommitted                       lost in one of its tables with the coordinator's data: write that part again
         TreeReplaced                        the tree was rebuilt since the table was opened: open it again
 
-The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name goes on
-to work; PolicyConflictException alone is ours, for tables with a policy that Delta does not have.
+The class names that end in Exception are those of `delta.exceptions`, so that code that catches them by name keeps working;
+only PolicyConflictException is ours, for tables with a policy that Delta does not have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, Unavailable
@@ -61,6 +63,7 @@ __all__ = [
     "UnknownFormat",
     "Withdrawn",
     "WrongCoordinator",
+    "naming",
 ]
 
 
@@ -68,12 +71,24 @@ class NotCommitted(SluiceError):
     """Raised when the transaction is certainly not in the log and never will be."""
 
 
-class ConcurrentModification(NotCommitted):
-    """Raised when a commit that came first conflicts; `rule`, `winning_version`, `winning_operation` tell which.
+@contextmanager
+def naming(location: str) -> Iterator[None]:
+    """Let whatever refuses a transaction in the block name this table; "" changes nothing."""
+    try:
+        yield
+    except NotCommitted as refusal:
+        if not location:
+            raise
+        facts = {**refusal.details.get("facts", {}), "table": location}
+        raise type(refusal)(f"{location}: {refusal.message}", **{**refusal.details, "facts": facts}) from refusal
 
-    Where that commit says who made it, `winning_application`, `winning_host`, `winning_pid`, `winning_transaction_id` and
-    `winning_time_ms` (when it was filed, by its writer's clock) tell. `lost_operation` is the number, from 1, of the operation of
-    this transaction that it concerns, `lost_operation_name` its name, where that can be told.
+
+class ConcurrentModification(NotCommitted):
+    """Raised when a commit that came first conflicts; `rule`, `winning_version`, `winning_operation` say which.
+
+    If that commit names its author, so do `winning_application`, `winning_host`, `winning_pid`, `winning_transaction_id` and
+    `winning_time_ms` (when it was filed, by its writer's clock). `lost_operation` is the number, from 1, of this
+    transaction's operation that conflicts, `lost_operation_name` its name, if they are known.
 
     Retryable in the sense that the operation may be run again on the new state of the table.
     """
@@ -90,7 +105,7 @@ class ConcurrentDeleteReadException(ConcurrentModification):
 
 
 class ConcurrentDeleteDeleteException(ConcurrentModification):
-    """Raised when the winner deleted a file that this transaction deletes too."""
+    """Raised when the winner deleted a file that this transaction deletes, too."""
 
 
 class MetadataChangedException(ConcurrentModification):
@@ -110,43 +125,43 @@ class PolicyConflictException(ConcurrentModification):
 
 
 class LeaseHeld(NotCommitted):
-    """Raised when the time ran out before somebody else let go of a lease; `facts` names holder, host and since when.
+    """Raised when the time ran out before a lease was released; `facts` names holder, host and since when.
 
-    Nothing was committed; the same call may succeed once the lease is released. `filed` says whether the refusal is on record
-    under the transaction's id.
+    Nothing was committed; the same call may succeed once the lease is released. `filed` says whether the refusal is on
+    record under the transaction's id.
     """
 
     retryable = True
 
 
 class LeaseLost(NotCommitted):
-    """Raised when a lease that was relied on is gone: its session expired, or somebody broke it. What hung on it was not committed."""
+    """Raised when a lease that was relied on is gone: its session expired, or somebody broke it. Commits that depend on it were refused."""
 
 
 class DeadlockDetected(NotCommitted):
-    """Raised to the youngest of those who wait for each other in a circle: let go of what is held, and ask for all at once."""
+    """Raised for the newest request of a wait cycle: release the leases held, and take all of them in one request."""
 
 
 class TransactionExpired(NotCommitted):
-    """Raised when garbage collection took a transaction's client for dead, so that what it staged may be gone; begin it again."""
+    """Raised when garbage collection took a transaction's client for dead, so that its staged files may be gone; begin it again."""
 
     retryable = True
 
 
 class Refused(NotCommitted):
-    """Raised when an intent was refused for what it is (malformed, its staged object missing, another generation)."""
+    """Raised when an intent itself is invalid (malformed, its staged object missing, another generation)."""
 
 
 class Withdrawn(NotCommitted):
-    """Raised when the transaction was taken back by `withdraw` before anybody decided it."""
+    """Raised when `withdraw` withdrew the transaction before it was decided."""
 
 
 class OutcomeUnknown(SluiceError):
-    """Raised when the caller's time ran out before an answer; `stage` tells what is durable, "staged" or "intent".
+    """Raised when the caller's time ran out before an answer; `stage` says what is durable, "staged" or "intent".
 
-    "staged": data files at most; nothing is filed, so nothing is decided and nothing will be unless `commit` is called again.
-    "intent": it is filed and will be decided, or may be: the coordinator went away while it was. Ask `outcome(transaction_id)`.
-    The first is `retryable`: the same call may succeed later, and nothing can happen twice.
+    "staged": data files at most; nothing is filed, so nothing is decided and nothing will be unless `commit` is called
+    again. "intent": it is filed and will be decided, or may be, if the coordinator went away meanwhile. Ask
+    `outcome(transaction_id)`. The first is `retryable`: the same call may succeed later, and nothing can happen twice.
     """
 
     def __init__(self, message: str, /, **details: Any) -> None:
@@ -155,21 +170,21 @@ class OutcomeUnknown(SluiceError):
 
 
 class CoordinatorUnavailable(Unavailable):
-    """Raised when ZooKeeper could not be reached in the allowed time; nothing staged is lost."""
+    """Raised when ZooKeeper could not be reached in the allowed time; staged data are not lost."""
 
 
 class SessionLost(CoordinatorUnavailable):
-    """Raised when the coordinator's session expired; ephemeral nodes of it are gone."""
+    """Raised when the coordinator's session expired, and its ephemeral nodes with it."""
 
 
 class ProtocolMismatch(InvalidRequest):
-    """Raised when the coordinator's tree has another node protocol number than this sluice, or holds what a newer release wrote."""
+    """Raised when the coordinator's tree has another node protocol number than this sluice, or records of a newer release."""
 
 
 class UnknownFormat(ProtocolMismatch):
     """Raised when a record has a format, or a version a rendering, that only a newer release of sluice knows.
 
-    Nothing was decided, published or removed. The same call succeeds once a client of that release has gone on with it.
+    Nothing was decided, published or removed. The same call succeeds once a client of that release has continued.
     """
 
     retryable = True
@@ -178,14 +193,14 @@ class UnknownFormat(ProtocolMismatch):
 class WrongCoordinator(NotATable):
     """Raised when a table names another coordinator than the one this client uses; nothing was written.
 
-    `owner` is the id of the table's coordinator, `found` that of this one (None where it has coordinated no table yet).
+    `owner` is the id of the table's coordinator, `found` that of this one (None if it has coordinated no table yet).
     """
 
 
 class HalfCommitted(Corrupt):
-    """Raised when a transaction over several tables is repeated that lost its part in some of them with the coordinator's data.
+    """Raised when a transaction over several tables is repeated that was lost in some of them with the coordinator's data.
 
-    It is `version` of the table at `location`; `missing` maps the locations of those that lack it to the versions it had there.
+    It is `version` of the table at `location`; `missing` maps the locations of tables that lack it to their former versions.
     """
 
 

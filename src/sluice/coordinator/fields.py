@@ -1,4 +1,4 @@
-"""Reading the JSON of a record field by field: what is not of the expected type is named."""
+"""Reads the JSON of a record field by field; errors name a field of the wrong type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS_MAX: Final = 200
 
 
 class MalformedRecord(InvalidRequest):
-    """Raised when a node's data is no record of the expected kind."""
+    """Raised when a node's data is not a record of the expected kind."""
 
 
 def load(data: bytes, kind: str) -> dict[str, Any]:
@@ -34,14 +34,14 @@ def load(data: bytes, kind: str) -> dict[str, Any]:
 
 
 def require_known(fields: Mapping[str, Any], record: type, kind: str) -> None:
-    """Raise MalformedRecord for a field that this version of a record does not have.
+    """Raise MalformedRecord for a field unknown to this version of a record.
 
-    For records that are decided on: what is not understood may be what matters.
+    For records that are decided on: an unknown field may be important.
     """
     unknown = fields.keys() - _names(record)
     if unknown:
         named = ", ".join(sorted(unknown))[:200]
-        raise MalformedRecord(f"a {kind} has the unknown fields {named}: it is of a newer version of sluice, or none", kind=kind)
+        raise MalformedRecord(f"a {kind} has the unknown fields {named}: it is of a newer version of sluice, or malformed", kind=kind)
 
 
 @functools.lru_cache
@@ -53,19 +53,19 @@ _T = TypeVar("_T")
 
 
 def typed(value: object, kind: type[_T], what: str) -> _T:
-    """The value, which must be of a type; a truth value is no number."""
+    """The value, which must be of a type; a boolean is not a number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise MalformedRecord(f"{what} is {_shown(value)}, not of type {kind.__name__}", kind=what)
     return value
 
 
 def maybe_int(value: object, what: str) -> int | None:
-    """A whole number, or None where there is none."""
+    """A whole number, or None if there is none."""
     return None if value is None else typed(value, int, what)
 
 
 def maybe_object(value: object, what: str) -> dict[str, Any] | None:
-    """An object, or None where there is none."""
+    """An object, or None if there is none."""
     return None if value is None else typed(value, dict, what)
 
 

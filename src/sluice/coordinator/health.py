@@ -1,6 +1,6 @@
 """Whether all is well with a coordinator and its tables, and so whether a server may be taken out.
 
-Five questions, each answered yes, no, or "this cannot be known from here", and each with a sentence that says what was seen.
+Five questions, each answered yes, no, or "this cannot be known from here", with a sentence about the observation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .service.zookeeper.trust import Trust
 __all__ = ["DEFAULT_BOUND_S", "Check", "Health", "health"]
 
 DEFAULT_BOUND_S: Final = 10.0
-"""How long a commit or a publication may wait before that is not well, in seconds."""
+"""The longest acceptable wait of a commit or a publication, in seconds."""
 
 _ASKING_S: Final = 2.0
 _NAMED_MAX: Final = 5
@@ -38,7 +38,7 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The answer to one question: `ok` is None when it cannot be known from here; `told` says what was seen, in words."""
+    """The answer to one question: `ok` is None if it cannot be known from here; `told` describes the observation."""
 
     name: str
     ok: bool | None
@@ -47,26 +47,26 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """All answers. `servers` are those that the address names, with what each said of itself; () without an ensemble."""
+    """All answers. `servers` are those in the address, with their states; () without an ensemble."""
 
     checks: tuple[Check, ...]
     servers: tuple[Server, ...] = ()
 
     @property
     def ok(self) -> bool | None:
-        """True when every answer is yes, False when one is no, else None: nothing is wrong, and something is not known."""
+        """True if every answer is yes, False if one is no, else None: nothing is wrong, but something is unknown."""
         answers = {check.ok for check in self.checks}
         return False if False in answers else None if None in answers else True
 
 
 def health(coordinator: str | None = None, *, bound_s: float = DEFAULT_BOUND_S, timeout_s: float = 5.0) -> Health:
-    """Look at the coordinator and all its tables; changes nothing that stays.
+    """Examine the coordinator and all its tables; leaves no changes.
 
-    "servers": every server that the address names serves. "in sync": all have what the leader had when it was asked. "commits": a
-    write of this client goes through the quorum. "publication": no ratified version has waited for longer than `bound_s` seconds to
-    be in its log. "waiting": no commit has waited for longer to be decided. The last two compare the writers' clocks with this
-    one. `timeout_s` bounds the questions to the servers, and those to the tables, each. Never raises for what is not well; raises
-    InvalidRequest and UnknownScheme for what is no address or no time.
+    "servers": every server in the address serves. "in sync": all have what the leader had when it was asked. "commits": a
+    write of this client goes through the quorum. "publication": no ratified version has waited longer than `bound_s` seconds
+    for its log. "waiting": no commit has waited longer to be decided. The last two compare the writers' clocks with this
+    one. `timeout_s` limits the requests to the servers and those to the tables, each. A bad state is not an exception;
+    raises InvalidRequest and UnknownScheme for an invalid address or time.
     """
     for name, value in (("bound_s", bound_s), ("timeout_s", timeout_s)):
         if type(value) not in (int, float) or not 0 <= value < float("inf"):
@@ -115,7 +115,7 @@ def judge_servers(servers: Sequence[Server], behind: Sequence[str]) -> tuple[Che
         told = f"{len(missing)} of {len(servers)} servers do not serve: {', '.join(missing)}; take no other out before they do"
         all_serve = Check("servers", False, told)
     elif closed:
-        told = f"{', '.join(closed)} answer but do not tell their state: allow srvr in 4lw.commands.whitelist of their configuration"
+        told = f"{', '.join(closed)} answer but do not show their state: allow srvr in 4lw.commands.whitelist of their configuration"
         all_serve = Check("servers", None, told)
     elif serving[0].state == "standalone":
         all_serve = Check("servers", True, "the only server serves; when it is taken out, all commits wait until it is back")
@@ -154,7 +154,7 @@ def _tables(session: CoordinationStore, clock: Clock, bound_s: float) -> tuple[C
             except (MalformedRecord, UnknownFormat) as unknown:
                 unread.append(f"{location} ({unknown.message})")
     except SluiceError as trouble:
-        return _unseen(f"the tables cannot be looked at: {trouble.message}")
+        return _unseen(f"the tables cannot be read: {trouble.message}")
     return (
         _told("publication", late, unread, f"of {len(locations)} tables none has a ratified version that waits for its log"),
         _told("waiting", waiting, unread, f"of {len(locations)} tables none has a commit that waits to be decided"),
@@ -171,7 +171,7 @@ def _told(name: str, bad: Sequence[str], unread: Sequence[str], well: str) -> Ch
 
 
 def _late(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: float) -> Iterator[str]:
-    """Tables whose oldest ratified version that is not published waits for too long."""
+    """Tables whose oldest unpublished version has waited too long."""
     node = session.read(tree.published)
     if node is None:
         return
@@ -188,7 +188,7 @@ def _late(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: fl
 
 
 def _waiting(session: CoordinationStore, tree: TableTree, clock: Clock, bound_s: float) -> Iterator[str]:
-    """Tables whose first undecided commit waits for too long."""
+    """Tables whose first undecided commit has waited too long."""
     node = session.read(tree.head)
     if node is None:
         return

@@ -8,26 +8,28 @@ from typing import Any, Final
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 
-__all__ = ["LONGEST_PUT_S", "LONGEST_SESSION_S", "STAGED_BYTES_MAX", "Limits"]
+__all__ = ["DEFAULT_TIMEOUT_S", "LONGEST_PUT_S", "LONGEST_SESSION_S", "STAGED_BYTES_MAX", "Limits"]
 
+DEFAULT_TIMEOUT_S: Final = 120.0
+"""The default time of a commit, in seconds."""
 LONGEST_SESSION_S: Final = 60.0
-"""ZooKeeper grants no session a longer timeout than twenty ticks, 40 s by default: after it every former session is over."""
+"""ZooKeeper limits a session's timeout to twenty ticks, 40 s by default: after this time every former session is over."""
 LONGEST_PUT_S: Final = 480.0
 """How long a put that began before its session ended may still take effect: six attempts of 65 s, and the pauses between."""
 
 
 STAGED_BYTES_MAX = 4 * 1024 * 1024 * 1024
-"""What the staged actions of one transaction may hold: a version is one object, which S3 takes up to 5 GB in one request."""
+"""The maximum size of one transaction's staged actions: a version is one object, and S3 takes up to 5 GB in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client of one table keeps to; the defaults suit a store of tens of milliseconds per request."""
+    """The limits of a client of one table; the defaults suit a store with tens of milliseconds per request."""
 
     inline_bytes_max: int = 64 * 1024
-    """Actions up to this size travel in the intent's node, larger ones are staged in the object store."""
+    """Actions up to this size are part of the intent's node, larger ones are staged in the object store."""
     staged_bytes_max: int = STAGED_BYTES_MAX
-    """What the actions of one transaction may hold: 300 bytes for a file that goes, 1 KB for one that comes, about."""
+    """The maximum size of one transaction's actions: about 300 bytes for a removed file, 1 KB for an added one."""
     fast_path: bool = True
     """Whether a transaction that finds the queue empty is ratified without a slot, in one round trip."""
     batch_slots_max: int = 512
@@ -41,13 +43,13 @@ class Limits:
     patience_s: float = 0.4
     """How long a client waits for another before it does that client's work."""
     patience_s_max: float = 10.0
-    """Patience doubles with every time it was used in one wait, up to this."""
+    """Patience doubles each time it runs out during one wait, up to this."""
     generation_slots_max: int = 1_000_000_000
-    """Slots of one generation: the counter behind sequential nodes is a signed 32-bit number that must not run out."""
+    """Slots of one generation: the counter of sequential nodes is a signed 32-bit number that must not run out."""
     verdicts_kept: int = 128
-    """Ratified batches whose verdict record stays for clients that look late; then the log tells."""
+    """Ratified batches whose verdict record is kept for clients that look late; after that, the log answers."""
     refusals_kept_s: float = 7 * 24 * 3600.0
-    """How long a refusal can be told with its reason; meanwhile each takes about 1 KB of ZooKeeper's memory."""
+    """How long a refusal is kept with its reason; each takes about 1 KB of ZooKeeper's memory."""
     publication_wait_s: float = 60.0
     """How long a committed writer waits for publication before it answers "committed, publication pending"."""
 
@@ -59,11 +61,12 @@ class Limits:
             and self.backlog_versions_max >= 1
             and 0 < self.patience_s <= self.patience_s_max
             and 0 < self.generation_slots_max < 2**31 - 1_000_000
+            # check: records-outlast-the-backlog
             and self.verdicts_kept > self.backlog_versions_max
         )
         if not holds:
             raise InvalidRequest(f"these limits contradict one another: {self}; see sluice.coordinator.limits.Limits")
 
     def but(self, **changes: Any) -> Limits:
-        """The same limits with some changed."""
+        """A copy with some limits changed."""
         return replace(self, **changes)

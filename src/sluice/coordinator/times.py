@@ -1,4 +1,4 @@
-"""Times as people read them."""
+"""Times for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["text_of"]
 
 
 def text_of(milliseconds: int) -> str:
-    """Milliseconds since 1970 as "2013-01-01T00:00:00.000Z"; what is no date in years of four digits, as a number."""
+    """Milliseconds since 1970 as "2013-01-01T00:00:00.000Z"; as a number if the year does not have four digits."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
     except (ValueError, OverflowError, OSError):

@@ -1,1 +1,1 @@
-"""`sluice demo`: six processes work on one table at once, and the proof that nothing was lost. See `run.py`."""
+"""`sluice demo`: six processes work on one table at once, and prove that nothing was lost. See `run.py`."""

@@ -1,4 +1,4 @@
-"""Two tables that change together: seats become bookings, by several threads at once, while somebody counts both."""
+"""Two tables that change together: threads turn seats into bookings while a reader counts both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Counted:
 
 
 def book(place: Workspace) -> Finding:
-    """Let passengers book seats, each in one transaction over both tables, and say whether somebody saw half of one."""
+    """Let passengers book seats, each in one transaction over both tables; returns whether a reader ever saw half of one."""
     seats, bookings = (_create(place, name) for name in place.beside)
     with seats, bookings:
         seats.append(_rows(*((flight, _SEATS) for flight in range(_FLIGHTS))))
@@ -52,7 +52,7 @@ def book(place: Workspace) -> Finding:
     statement = "transactions over two tables are in both or in neither"
     if counted.half or taken != counted.booked or counted.booked != _PASSENGERS * _BOOKINGS:
         return Finding(
-            statement, False, f"{counted.booked} bookings were acknowledged, {taken} are there; {counted.half} reads saw half of one"
+            statement, False, f"{counted.booked} bookings were acknowledged, {taken} exist; {counted.half} reads saw half of one"
         )
     return Finding(
         statement,
@@ -70,7 +70,7 @@ def _rows(*pairs: tuple[int, int]) -> pa.Table:
 
 
 def _passenger(place: Workspace, number: int) -> tuple[int, int]:
-    """Book some seats, one after the other; how many, and how many attempts others were faster."""
+    """Book some seats, one after the other; returns how many, and how many attempts lost to others."""
     booked = lost = 0
     for turn in range(_BOOKINGS):
         flight = (number + turn) % _FLIGHTS
@@ -86,7 +86,7 @@ def _passenger(place: Workspace, number: int) -> tuple[int, int]:
 
 
 def book_one(place: Workspace, flight: int) -> None:
-    """One seat of a flight becomes a booking. Raises ConcurrentModification when somebody else was faster."""
+    """Turn one seat of a flight into a booking. Raises ConcurrentModification if another passenger was faster."""
     seats, bookings = place.beside
     with JointTransaction(place.coordinator, storage_options=place.storage_options, tables=place.beside) as transaction:
         transaction.update(seats, {"seats": "seats - 1"}, f"flight = {flight} AND seats > 0")

@@ -1,6 +1,6 @@
-"""The sixth process: deletes cancelled flights, month by month, while the others write; the whole table's once at the end.
+"""The sixth process: deletes cancelled flights, month by month, while the others write, and finally in the whole table.
 
-Rows are deleted by deletion vectors: no data file is written again, and an append to the same month is nobody's conflict.
+It deletes rows by deletion vectors: no data file is rewritten, and an append to the same month is no conflict.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The corrections job: re-reads single partitions that hold rows to be mended, and overwrites them.
+"""The corrections job: re-reads single partitions with rows to correct, and overwrites them.
 
-It tells which version its rows were computed from. Rows that others append to the partition meanwhile stay, and have
-their turn in the next round; when others change what was read, the commit is refused, and the partition is read again.
+It names the version its rows were computed from. Rows that others append to the partition meanwhile stay, and are corrected
+in the next round; if others change what was read, the commit is refused, and the partition is read again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from ..coordinator.commit.outcomes import Commit
+from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 from .flights import NEEDS_CORRECTION, PARTITION_BY, correct
 from .job import Job, run
@@ -20,14 +20,14 @@ _PAUSE_S = 0.1
 
 
 def _places(table: Table) -> list[tuple[str, int]]:
-    """The partitions (origin, month) that hold rows to be mended."""
+    """The partitions (origin, month) with rows to correct."""
     rows = table.snapshot().to_arrow(columns=PARTITION_BY, where=NEEDS_CORRECTION)
     found = rows.group_by(list(PARTITION_BY)).aggregate([])
     return sorted(zip(*(found[name].to_pylist() for name in PARTITION_BY), strict=True))
 
 
 def correct_partitions(job: Job) -> None:
-    """Go round until the others are done and nothing is left to be mended."""
+    """Go round until the others are done and nothing is left to correct."""
     order = random.Random(job.assignment.seed)  # noqa: S311 (an order, no secret)
     with job.open() as table:
 

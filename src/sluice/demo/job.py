@@ -1,8 +1,8 @@
-"""What every job of the demo has: its assignment, the word that the others are done, and a way to report.
+"""What every job of the demo has: its assignment, the signals of the demo, and a way to report.
 
 A job is a program of its own, started as ``python -m sluice.demo.<job> FD``. The first line of its standard input is its
 assignment; the line "go" says that all jobs are ready, "finish" that no more rows will come, and the end of the input that
-nobody is interested any more. It reports by JSON lines to the file descriptor FD::
+the job should stop. It reports by JSON lines to the file descriptor FD::
 
     {"event": "ready"}
     {"event": "commit", "rows": 20, "version": 17, "transaction_id": "..", "repeated": false, "ms": 41.3}
@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification
+from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 
 __all__ = ["FINISH", "GO", "Assignment", "Input", "Job", "run"]
@@ -32,12 +32,12 @@ GO = "go"
 FINISH = "finish"
 
 _MESSAGE_MAX = 2000
-"""Characters; so that a report fits into the buffer of a pipe as a whole."""
+"""Characters, so that a complete report fits into a pipe's buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """CSV files to be loaded by one append, and how many rows they have."""
+    """CSV files to load with one append, and how many rows they have."""
 
     paths: Sequence[str]
     rows: int
@@ -45,7 +45,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a job is to do: to which table, under which name, with which data."""
+    """A job's table, name and data."""
 
     name: str
     location: str
@@ -67,32 +67,32 @@ class Assignment:
 
 
 class Job:
-    """A job at work."""
+    """A running job."""
 
     def __init__(self, assignment: Assignment, reports: int) -> None:
         self.assignment = assignment
         self.finish = threading.Event()
-        """Set when the jobs that bring new rows are done."""
+        """Set when the jobs that add rows are done."""
         self._go = threading.Event()
         self._reports = reports
         threading.Thread(target=self._listen, name="demo-listener", daemon=True).start()
 
     def open(self) -> Table:
-        """The table this job works on."""
+        """The table of this job."""
         to = self.assignment
         return Table.open(to.location, coordinator=to.coordinator, storage_options=to.storage_options, application=to.name)
 
     def await_start(self) -> None:
-        """Say that this job is ready to write, and wait for the others: Spark takes longer to start than a script."""
+        """Report that this job is ready to write, and wait for the others: Spark takes longer to start than a script."""
         self.report("ready")
         self._go.wait()
 
     def report(self, event: str, **facts: object) -> None:
-        """Tell the demo; a line is written at once and as a whole."""
+        """Report to the demo; a line is written at once and completely."""
         os.write(self._reports, orjson.dumps({"event": event, **facts}) + b"\n")
 
     def commit(self, operation: Callable[[], Commit | None], rows: int = 0) -> Commit | None:
-        """Run an operation, and again as often as somebody else's commit comes in its way; None: there was nothing to do."""
+        """Run an operation, and repeat it whenever another commit conflicts; None: there was nothing to do."""
         while True:
             began = time.monotonic()
             try:
@@ -105,14 +105,14 @@ class Job:
             return commit
 
     def committed(self, rows: int, began: float, commit: Commit | None = None) -> None:
-        """Report a commit of `rows` rows whose operation began at `began` (monotonic seconds); Spark does not tell which one."""
+        """Report a commit of `rows` rows whose operation began at `began` (monotonic seconds); Spark does not name the commit."""
         told = {} if commit is None else {"version": commit.version, "transaction_id": commit.transaction_id, "repeated": commit.repeated}
         self.report("commit", rows=rows, ms=round(1000 * (time.monotonic() - began), 1), **told)
 
     def _listen(self) -> None:
         for line in sys.stdin:
             {GO: self._go, FINISH: self.finish}[line.strip()].set()
-        os._exit(1)  # the demo is gone; whatever was under way is committed as a whole or not at all
+        os._exit(1)  # the demo is gone; an operation in progress is committed completely or not at all
 
 
 def run(work: Callable[[Job], None]) -> None:

@@ -1,4 +1,4 @@
-"""The demo's side of its jobs: starts them, hears them, and sees them end."""
+"""The demo's side of its jobs: starts them, receives their reports, and ends them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG_TAIL_LINES = 15
 
 
 class JobFailed(Exception):
-    """Raised when a job did not do its work; one line says which one and why, `details` is what it said last."""
+    """Raised when a job failed; one line says which one and why, `details` is the end of its output."""
 
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Something a job told; `event` as in `job.py`, or "ended" when its process is gone."""
+    """A job's report; `event` as in `job.py`, or "ended" when its process is gone."""
 
     name: str
     event: str
@@ -42,7 +42,7 @@ class Report:
 
 
 class JobProcess:
-    """One job in a process (and a process group) of its own, which Ctrl-C in a terminal does not reach."""
+    """One job in a process (and process group) of its own, which Ctrl-C in a terminal does not reach."""
 
     def __init__(
         self, program: str, assignment: Assignment, *, log: Path, env: Mapping[str, str], reports: queue.SimpleQueue[Report]
@@ -69,15 +69,15 @@ class JobProcess:
         self._listener.start()
 
     def go(self) -> None:
-        """Say that all jobs are ready."""
+        """Signal that all jobs are ready."""
         self._tell(f"{GO}\n".encode())
 
     def finish(self) -> None:
-        """Say that the jobs before it are done."""
+        """Signal that the jobs before it are done."""
         self._tell(f"{FINISH}\n".encode())
 
     def succeeded(self) -> None:
-        """Raise JobFailed unless the process ended as it should."""
+        """Raise JobFailed unless the process ended with success."""
         status = self._process.wait(_END_LIMIT_S)
         if status:
             raise JobFailed(f"{self.name} ended with status {status}", self.last_words())
@@ -87,7 +87,7 @@ class JobProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
     def end(self) -> None:
-        """End it and all it started, in whatever state it is."""
+        """End it and everything it started, whatever its state."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -101,7 +101,7 @@ class JobProcess:
 
     def _tell(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended; its listener reports that
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which its listener reports
             self._process.stdin.write(line)
             self._process.stdin.flush()
 

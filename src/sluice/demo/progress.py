@@ -1,4 +1,4 @@
-"""Live progress of the jobs: a table that changes in a terminal, a line now and then elsewhere."""
+"""Live progress of the jobs: a table in a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFRESHES_PER_S = 5
 
 @dataclass(slots=True)
 class Progress:
-    """What one job has done: counts, its last version, and how long its last commit took (`last_ms`)."""
+    """One job's progress: counts, its last version, and how long its last commit took (`last_ms`)."""
 
     name: str
     task: str
@@ -34,10 +34,10 @@ class Progress:
     version: int | None = None
     last_ms: float = 0.0
     transactions: list[str] = field(default_factory=list)
-    """The ids of the transactions that it was told are committed."""
+    """The ids of its acknowledged transactions."""
 
     def take(self, report: Report) -> None:
-        """Count what the job told."""
+        """Count a report."""
         facts = report.facts
         if report.event == "ready":
             self.state = "ready"
@@ -66,7 +66,7 @@ class Progress:
 
 
 class Board:
-    """The progress of all jobs, shown while the context lasts."""
+    """The progress of all jobs, shown during the context."""
 
     def __init__(self, console: Console, jobs: Sequence[Progress]) -> None:
         self.jobs = {job.name: job for job in jobs}
@@ -78,12 +78,12 @@ class Board:
         self._drawn_at = 0.0
 
     def take(self, report: Report) -> None:
-        """Note a report, and show it soon."""
+        """Record a report, and show it soon."""
         self.jobs[report.name].take(report)
         self._changed.add(report.name)
 
     def show(self, *, at_once: bool = False) -> None:
-        """Bring the display up to date, if it is time."""
+        """Update the display if it is due."""
         now = time.monotonic()
         if self._live is not None:
             if at_once or now - self._drawn_at >= 1 / _REFRESHES_PER_S:

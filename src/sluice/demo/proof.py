@@ -1,4 +1,4 @@
-"""The proof: what must hold when all jobs are done, each stated and checked by itself."""
+"""The proof: what must hold when all jobs are done, each statement checked by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .flights import KEY, WITHDRAWN, expected
 __all__ = ["Evidence", "Finding", "difference", "log_faults", "prove"]
 
 _UNITED = "deletion vector of "
-"""How the history begins to tell that the vectors of two transactions became one."""
+"""How the history describes deletion vectors of two transactions that were united."""
 _COMMIT_NAME = re.compile(r"_delta_log/(\d{20})\.json")
 
 
@@ -40,11 +40,10 @@ class Finding:
 
 
 class Evidence:
-    """What the checks look at: the table, the flights of the CSV file, and what the jobs were told.
+    """The input of the checks: the table, the flights of the CSV file, and the jobs' acknowledgements.
 
-    `acknowledged` are the transactions that Python jobs were told are committed, `repeats` how many of them were sent
-    again; `withdrawals` are those that deleted at once; `appends` is how many appends each Spark application made without
-    an error.
+    `acknowledged` are the transactions acknowledged to Python jobs, `repeats` how many of them were sent again;
+    `withdrawals` are those that deleted at once; `appends` is how many appends each Spark application made without an error.
     """
 
     def __init__(
@@ -78,9 +77,9 @@ def _sorted(rows: pa.Table) -> pa.Table:
 
 
 def difference(actual: pa.Table, wanted: pa.Table) -> str | None:
-    """How `actual` differs from `wanted` (sorted by KEY, each key once) as a multiset of rows; None when it does not.
+    """How `actual` differs from `wanted` (sorted by KEY, each key once) as a multiset of rows; None if it does not.
 
-    Sorting by the key alone suffices: where every key is there once the order is one, and where it is not they differ.
+    Sorting by the key is enough: with unique keys the order is unique, and otherwise the tables differ.
     """
     if set(actual.schema.names) != set(wanted.schema.names):
         return f"the columns are {', '.join(actual.schema.names)}"
@@ -108,12 +107,12 @@ def _example(flights: pa.Table) -> str:
 
 
 def log_faults(commits: Sequence[tuple[int, bytes]], version: int) -> list[str]:
-    """What is wrong with a log: versions dense from 0 to `version`, commitInfo first, its timestamps strictly increasing."""
+    """The faults of a log: versions must be dense from 0 to `version`, commitInfo first, and its timestamps strictly increasing."""
     faults = []
     numbers = [number for number, _ in commits]
     if numbers != list(range(version + 1)):
         missing = sorted(set(range(version + 1)) - set(numbers))[:3]
-        faults.append(f"it holds {len(numbers)} versions, the latest is {version}; missing: {missing}")
+        faults.append(f"it has {len(numbers)} versions, the latest is {version}; missing: {missing}")
     before = 0
     for number, content in commits:
         first: dict[str, Any] = orjson.loads(content.split(b"\n", 1)[0])
@@ -140,7 +139,7 @@ def _log_in_order(evidence: Evidence) -> str:
 def _acknowledged_once(evidence: Evidence) -> str:
     logged = Counter(entry.transaction_id for entry in evidence.history)
     wrong = [name for name, times in logged.items() if times > 1] + [name for name in evidence.acknowledged if name not in logged]
-    _raise_if(f"{len(wrong)} transactions are missing or there twice, such as {wrong[0]}" if wrong else None)
+    _raise_if(f"{len(wrong)} transactions are missing or duplicate, such as {wrong[0]}" if wrong else None)
     appended = Counter(entry.application for entry in evidence.history)
     counts = evidence.appends.items()
     _raise_if("; ".join(f"{name} made {made} appends, {appended[name]} are in the log" for name, made in counts if appended[name] != made))
@@ -185,15 +184,15 @@ def _raise_if(fault: str | None) -> None:
 _CHECKS: Mapping[str, Callable[[Evidence], str]] = {
     "every surviving flight is there exactly once": _flights_once,
     "the log is dense from version 0, its in-commit timestamps strictly increase": _log_in_order,
-    "every commit that a writer was told of is in the log exactly once": _acknowledged_once,
-    "deletes write no data file again: rows are listed in deletion vectors": _deleted_by_vectors,
+    "every acknowledged commit is in the log exactly once": _acknowledged_once,
+    "deletes rewrite no data file: rows are listed in deletion vectors": _deleted_by_vectors,
     "two transactions that delete different rows of one file at once both succeed": _deleted_at_once,
     **{f"{name} reads the same rows": partial(_read_by, name) for name in ENGINES},
 }
 
 
 def prove(evidence: Evidence, only: Collection[str] = _CHECKS) -> Iterator[Finding]:
-    """Check each statement in turn; one that fails does not keep the others from being checked."""
+    """Check each statement in turn; a failed check does not stop the others."""
     for statement in only:
         try:
             detail = _CHECKS[statement](evidence)

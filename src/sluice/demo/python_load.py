@@ -1,4 +1,4 @@
-"""Loads one airport as `spark_load` does, without Spark: for machines that are short of memory, and for quick tests."""
+"""Loads one airport like `spark_load`, but without Spark: for machines with little memory, and for quick tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history told: who did what, and how long each waited."""
+"""Prints the history: each application's transactions and waiting times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["history_grid"]
 def history_grid(history: Iterable[HistoryEntry], conflicts: Mapping[str, int]) -> Grid:
     """One line for each application.
 
-    "rebased" are transactions that were adapted to what others had committed meanwhile; `conflicts` counts what each had to
-    repeat: refused transactions leave no trace in the log.
+    "rebased" are transactions that were adapted to concurrent commits; `conflicts` counts those each had to repeat: refused
+    transactions leave no trace in the log.
     """
     by_application: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
     for entry in history:

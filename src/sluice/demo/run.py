@@ -7,11 +7,11 @@
     corrections                    re-reads and overwrites single partitions                          --> finish: cancellations
     cancellations                  deletes cancelled flights
 
-All six write at the same time, each in a process of its own, from the moment that all are ready. When nobody brings new
-rows any more, the corrections job ends its last round, then the cancelled flights that are left are deleted. At last two
-transactions at once delete an airline's flights, one half each, of the same files; and what the table holds is compared with
-the file. Beside it, seats become bookings: transactions over two tables, with somebody who counts both; and somebody takes stock
-of the seats under a lease, while bookings wait.
+All six write at the same time, each in a process of its own, once all are ready. When no more rows come, the corrections job
+ends its last round, then the remaining cancelled flights are deleted. Finally two concurrent transactions each delete one
+half of an airline's flights, in the same files; and the table is compared with the CSV file. In addition, seats become
+bookings in transactions over two tables, while a reader counts both; and the seats are counted under a lease while bookings
+wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from rich.console import Console
 
-from ..coordinator.commit.outcomes import Commit
+from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 from .bookings import book
 from .engines import require_engines
@@ -52,7 +52,7 @@ _POLL_S = 0.1
 
 
 def run_demo(options: DemoOptions, console: Console) -> bool:
-    """Run it, telling `console` what happens; whether everything was proved. The last line begins "demo: ok" or "demo: FAILED"."""
+    """Run it, reporting to `console`; returns whether everything was proved. The last line begins "demo: ok" or "demo: FAILED"."""
     began = time.monotonic()
     require_engines()
     with _ended_in_order():
@@ -117,7 +117,7 @@ def _create(place: Workspace) -> Table:
 
 
 def _assignments(options: DemoOptions, place: Workspace) -> list[tuple[str, Assignment]]:
-    """The jobs: the program of each, and what it is to do."""
+    """The jobs: each one's program and assignment."""
     files = list(split(read_flights(options.rows, seed=options.seed, typed=False), place.folder))
 
     def assignment(name: str, inputs: Sequence[Input] = ()) -> Assignment:
@@ -148,7 +148,7 @@ def _rows(assignment: Assignment, options: DemoOptions) -> int:
 
 
 def _work(jobs: Sequence[tuple[str, Assignment]], place: Workspace, board: Board, *, time_limit_s: float) -> None:
-    """Start all jobs, and hear them until the last has ended. Raises JobFailed."""
+    """Start all jobs, and receive reports until the last has ended. Raises JobFailed."""
     reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
     deadline = time.monotonic() + time_limit_s
     running: dict[str, JobProcess] = {}
@@ -197,7 +197,7 @@ def _ended_in_order() -> Iterator[None]:
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
 
-    pa.enable_signal_handlers(False)  # while Arrow reads CSV, its own ones lose a signal now and then
+    pa.enable_signal_handlers(False)  # while Arrow reads CSV, its own handlers may lose a signal
     former = signal.signal(signal.SIGTERM, leave)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:

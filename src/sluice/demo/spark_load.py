@@ -1,6 +1,6 @@
-"""The Spark application that loads one airport: a driver of its own, which reads the CSV files of some months, and appends.
+"""The Spark application that loads one airport: a separate driver that reads CSV files of some months, and appends them.
 
-Written as a user's program is: `configure` for the session, `format("sluice")` for the table.
+It is written like a user's program: `configure` for the session, `format("sluice")` for the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["load_months"]
 
 _SETTINGS = {
     "spark.driver.memory": "1g",
-    # Three Spark applications start on what may be two cores, and live for a minute: the quick compiler halves what they take.
+    # Three Spark applications start on perhaps two cores and run for a minute: the quick compiler halves their time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -29,7 +29,7 @@ _SETTINGS = {
 
 
 def _flights(spark: SparkSession, paths: Sequence[str], schema: StructType, loaded_by: str) -> DataFrame:
-    """The rows of CSV files as a table of this schema has them."""
+    """The rows of CSV files in a table's schema."""
     texts = spark.read.csv(list(paths), header=True, nullValue=NO_VALUE)
     added = {"route": f.concat_ws("-", "origin", "dest"), "loaded_by": f.lit(loaded_by), "speed_mph": f.lit(None)}
     return texts.withColumns(added).select(*(f.col(field.name).cast(field.dataType) for field in schema))
@@ -40,7 +40,7 @@ def _append(flights: DataFrame, location: str) -> None:
 
 
 def load_months(job: Job) -> None:
-    """One append for each group of files, after one without rows: it makes no version, but Spark is warm then."""
+    """One append for each group of files, after one without rows: it makes no version, but warms up Spark."""
     to = job.assignment
     builder = SparkSession.builder.appName(to.name).master("local[1]")
     for key, value in _SETTINGS.items():

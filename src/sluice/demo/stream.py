@@ -1,7 +1,7 @@
-"""The stream: flights of small airlines, appended a few at a time as they left.
+"""The stream: flights of small airlines, appended a few at a time in order of departure.
 
-Each batch carries the application transaction ("stream", number), and every tenth is sent twice, as by a program that was
-restarted and does not know whether its last batch arrived: the table takes it once.
+Each batch carries the application transaction ("stream", number), and every tenth is sent twice, like a restarted program
+that does not know whether its last batch arrived: the table takes it once.
 """
 
 from __future__ import annotations

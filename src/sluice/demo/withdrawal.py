@@ -1,11 +1,11 @@
-"""An airline is withdrawn by two transactions at once: they delete different rows of the same files, and both succeed."""
+"""Two concurrent transactions withdraw an airline: they delete different rows of the same files, and both succeed."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from ..coordinator.commit.outcomes import Commit
+from ..coordinator.facade.values import Commit
 from ..tables.table import Table
 from .flights import WITHDRAWN
 from .workspace import Workspace
@@ -16,7 +16,7 @@ APPLICATION = "withdrawals"
 
 
 def withdraw(place: Workspace) -> list[Commit]:
-    """Begin both transactions on one version, let each delete its rows, and commit them at once."""
+    """Begin both transactions on one version, let each delete its rows, and commit them concurrently."""
     with ExitStack() as opened:
         tables = [opened.enter_context(_open(place)) for _ in WITHDRAWN]
         version = tables[0].version

@@ -1,4 +1,4 @@
-"""What a run of the demo stands on: a folder, an object store, a coordinator; and leaves as it found them."""
+"""The surroundings of a demo run: a folder, an object store, a coordinator; all cleaned up afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from ..coordinator.service.connect import release
+from ..coordinator.facade.administration import release
 from ..dev.moto_server import S3DevServer
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise, open_store
@@ -27,7 +27,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of `sluice demo`. `rows` None: all flights; `location` is the folder below which the table is made."""
+    """The options of `sluice demo`. `rows` None: all flights; `location` is the table's parent folder."""
 
     store: str = "local"
     location: str | None = None
@@ -42,7 +42,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where the table goes, how it is reached, a folder for files, and the environment the jobs need."""
+    """The table's location, its access, a folder for files, and the jobs' environment."""
 
     location: str
     coordinator: str
@@ -52,16 +52,16 @@ class Workspace:
 
     @property
     def beside(self) -> tuple[str, str]:
-        """Where two more tables go, which change together."""
+        """The locations of two more tables, which change together."""
         return f"{self.location}-seats", f"{self.location}-bookings"
 
 
 @contextmanager
 def workspace(options: DemoOptions) -> Iterator[Workspace]:
-    """Make a place for one run, and clear it away. Raises InvalidRequest for options that contradict each other.
+    """Make a place for one run, and remove it afterwards. Raises InvalidRequest for options that contradict each other.
 
-    The table lies below `location` when one is given, else in a temporary folder, or on an S3 server started for it.
-    Without a coordinator, in the options or the environment, an embedded one of its own is used.
+    The table is below `location` if given, else in a temporary folder, or on an S3 server started for it. Without a
+    coordinator in the options or the environment, an embedded one of its own is used.
     """
     own_server = options.store == "s3" and options.location is None and not _endpoint(options)
     _check(options, own_server=own_server)
@@ -108,7 +108,7 @@ def _remove_table(location: str, storage_options: Mapping[str, str]) -> None:
 
 
 def _await_end(servers: Path) -> None:
-    """Wait until the embedded ZooKeeper in this folder, which its last client has left, has stopped: it writes there."""
+    """Wait until the embedded ZooKeeper in this folder has stopped after its last client left: until then it writes there."""
     deadline = time.monotonic() + _SERVERS_END_LIMIT_S
     lock = servers / "supervisor.lock"
     while lock.exists() and time.monotonic() < deadline:

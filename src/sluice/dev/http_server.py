@@ -1,8 +1,8 @@
 """A small threaded HTTP/1.1 server with keep-alive, for test doubles of web services.
 
-The servers that come with Python's web frameworks close the connection after every request (Werkzeug's adds 10 ms on top),
-which would make any measurement of a client one of the server. This one keeps connections, reads a whole request before
-it calls the application, and answers with one write.
+The servers of Python's web frameworks close the connection after every request (Werkzeug's also adds 10 ms), so that
+measuring a client would measure the server. This one keeps connections, reads a whole request before it calls the
+application, and answers with one write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reply = tuple[int, Mapping[str, str], bytes]
 """Status, headers, body."""
 
 Application = Callable[[dict[str, Any]], Reply]
-"""Gets a WSGI environment whose input holds the whole body; must be safe to call from several threads."""
+"""Gets a WSGI environment whose input has the whole body; must be thread-safe."""
 
 _MAX_HEADER_LINE = 65536
 _BODYLESS = frozenset({204, 304})
@@ -31,7 +31,7 @@ _BODYLESS = frozenset({204, 304})
 class HttpServer(socketserver.ThreadingTCPServer):
     """Serves `application` on `host:port` (port 0: a free one, see `port`), one thread per connection.
 
-    `latency_s` is slept in the connection's own thread after a request has arrived and before it is handled.
+    `latency_s` is slept in the connection's thread between receiving and handling a request.
     """
 
     daemon_threads = True
@@ -47,7 +47,7 @@ class HttpServer(socketserver.ThreadingTCPServer):
         self.latency_s = latency_s
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Stay quiet about clients that hang up; the application answers its own failures."""
+        """Ignore clients that hang up; the application answers its own failures."""
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -66,7 +66,7 @@ class _Connection(socketserver.StreamRequestHandler):
                 return
 
     def _read_request(self) -> dict[str, Any] | None:
-        """The next request of this connection as a WSGI environment; None when the client is done."""
+        """The next request of this connection as a WSGI environment; None if the client is done."""
         line = self.rfile.readline(_MAX_HEADER_LINE)
         if not line.strip():
             return None

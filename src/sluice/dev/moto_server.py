@@ -6,11 +6,11 @@ From Python::
     with S3DevServer(latency_ms=30) as server:
         store = open_store("s3://sluice/table", server.options)
 
-moto is not made for threads (two conditional PUTs of one key may both succeed), so requests are handled one at a time, under
-a lock; the added latency is slept outside of it, in each connection's own thread. moto is called directly: going through
-its Flask application would cost as much again as the work itself.
+moto is not thread-safe (two conditional PUTs of one key may both succeed), so requests are handled one at a time, under a
+lock; the added latency is slept outside it, in each connection's thread. moto is called directly: its Flask application
+would double the cost.
 
-Only the server's own access key is let in, so that wrong credentials look as they do in earnest; signatures are not checked.
+Only the server's own access key is accepted, so that wrong credentials fail as in production; signatures are not checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ConditionalPut", "S3DevServer", "main", "moto_application"]
 
 ConditionalPut = Literal["honoured", "ignored", "refused"]
-"""What the server does with `If-None-Match` of a PUT: as S3 does; overwrites all the same; answers 501 NotImplemented."""
+"""The reaction to `If-None-Match` in a PUT: like S3; overwrite all the same; answer 501 NotImplemented."""
 
 ACCESS_KEY_ID = "sluice-dev"
 SECRET_ACCESS_KEY = "sluice-dev-secret"  # noqa: S105 (guards nothing)
@@ -52,9 +52,9 @@ _ERROR = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Mes
 
 
 class S3DevServer:
-    """Runs the S3 server from `start` (or the entry of the context) until `stop`, at the latest until this process ends.
+    """Runs the S3 server from `start` (or entering the context) until `stop`, at the latest until this process ends.
 
-    `latency_ms` is added to every request; `bucket` is made at the start (None: none is).
+    `latency_ms` is added to every request; `bucket` is made at the start (None: none).
     """
 
     def __init__(self, latency_ms: float = 0, bucket: str | None = "sluice", *, conditional_put: ConditionalPut = "honoured") -> None:
@@ -84,7 +84,7 @@ class S3DevServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """The same as environment variables, for child processes and for other engines."""
+        """The options as environment variables, for child processes and other engines."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_REGION": REGION,
@@ -96,7 +96,7 @@ class S3DevServer:
         }
 
     def start(self) -> S3DevServer:
-        """Start the process and wait until it answers. Raises InvalidRequest without moto, StorageUnavailable when it fails."""
+        """Start the process and wait until it answers. Raises InvalidRequest without moto, StorageUnavailable if it fails."""
         _require_moto()
         command = [sys.executable, "-m", _MODULE, "--port", "0", "--latency-ms", str(self.latency_ms), "--watch-parent"]
         command += ["--conditional-put", self.conditional_put, *(["--bucket", self.bucket] if self.bucket else ["--no-bucket"])]
@@ -120,7 +120,7 @@ class S3DevServer:
         return line
 
     def stop(self) -> None:
-        """End the process, and everything it holds; stopping twice is harmless."""
+        """End the process and its contents; stopping twice is harmless."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -147,9 +147,9 @@ def _require_moto() -> None:
 
 
 def moto_application(conditional_put: ConditionalPut = "honoured") -> Application:
-    """moto's S3 as an application for `HttpServer`: one request at a time, errors as S3 reports them."""
+    """moto's S3 as an application for `HttpServer`: one request at a time, with S3's errors."""
     _require_moto()
-    # imported by name: moto is optional, and its annotations say little
+    # imported by name: moto is optional and hardly annotated
     Request = import_module("moto.core.request").Request  # noqa: N806
     S3Response = import_module("moto.s3.responses").S3Response  # noqa: N806
 
@@ -192,7 +192,7 @@ def _make_bucket(bucket: str) -> None:
 
 
 def _exit_with_parent(stdin: IO[str]) -> None:
-    """Leave when the parent closes its end of our standard input, or is gone (a fork of it may hold the pipe open)."""
+    """Exit when the parent closes its end of our standard input, or is gone (a fork of it may hold the pipe open)."""
     parent = os.getppid()
     while os.getppid() == parent:
         ready, _, _ = select.select([stdin], [], [], _PARENT_CHECK_S)
@@ -202,7 +202,7 @@ def _exit_with_parent(stdin: IO[str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Serve until interrupted; see the module's text for what is printed."""
+    """Serve until interrupted; the module's docstring says what is printed."""
     parser = argparse.ArgumentParser(prog="python -m sluice.dev.moto_server", description="moto's S3 server, for development")
     parser.add_argument("--host", default="127.0.0.1", help="interface to listen on (default: loopback only)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")

@@ -1,7 +1,6 @@
-"""PySpark on top of the tables: the data source `format("sluice")`, reading with Spark's own scan, session settings.
+"""PySpark integration: the data source `format("sluice")`, reading with Spark's own scan, session settings.
 
-Spark runs each phase of a job in a Python process of its own, and each of them imports this package: so names are imported at
-their first use.
+Spark runs each phase of a job in its own Python process, and each imports this package: so names are imported on first use.
 """
 
 from __future__ import annotations

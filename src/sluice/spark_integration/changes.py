@@ -1,4 +1,4 @@
-"""Reading the changes of a table through the data source: what a range of versions inserted and deleted."""
+"""Reads a table's changes through the data source: what a range of versions inserted and deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ChangesPartition", "ChangesReader", "changes_for"]
 
 
 def changes_for(options: ReadOptions) -> list[ChangesPart]:
-    """The changes that the options name, in parts. Raises VersionNotFound when some of the versions are not there (any more)."""
+    """The changes selected by the options, in parts. Raises VersionNotFound if some of the versions do not exist (any more)."""
     asked = options.changes
     if asked is None:
         raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
@@ -38,7 +38,7 @@ class ChangesPartition(InputPartition):
 
 
 class ChangesReader(DataSourceReader):
-    """Reads the changes of some versions, fixed when the scan is planned. Travels to the tasks, which only reach the object store."""
+    """Reads the changes of some versions, fixed when the scan is planned. Is sent to the tasks, which only use the object store."""
 
     def __init__(self, options: ReadOptions, schema: SparkStruct) -> None:
         self._parts = changes_for(options)
@@ -51,7 +51,7 @@ class ChangesReader(DataSourceReader):
         return [ChangesPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Spark's Arrow schema has them."""
+        """The rows of one task, in Spark's Arrow schema."""
         part = cast("ChangesPartition", partition).part
         for batch in part.batches(self._schema.names, self._predicate):
             yield from adapt(batch, self._schema).to_batches()

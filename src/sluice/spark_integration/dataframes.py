@@ -1,8 +1,8 @@
-"""DataFrames handed to something that is committed in the user's own process, such as a transaction over several tables.
+"""DataFrames whose rows are committed in the user's own process, such as by a transaction over several tables.
 
-Spark runs what a data source does in processes of its own, so a source beside `format("sluice")` has the executors write the
-files by a plan that is there already, and leaves the list of them in the table's folder for the driver: no row passes
-through it. Of a task that ran twice one attempt is listed; the files of the other one nobody refers to.
+Spark runs data sources in processes of its own. So a second source beside `format("sluice")` has the executors write the
+files by an existing plan, and leaves their list in the table's folder for the driver: no row passes through the driver. If a
+task ran twice, one attempt is listed, and nothing refers to the other's files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STORAGE_PREFIX: Final = "s3."
 
 
 def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """The schema of a DataFrame, and what has its rows written by a plan; None for anything else. Raises SchemaMismatch."""
+    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch."""
     if not isinstance(rows, DataFrame):
         return None
     schema = to_arrow(from_spark(rows.schema))
@@ -50,12 +50,12 @@ def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str
 
 
 def _key(plan: WritePlan, label: str) -> str:
-    """Where the list of files is left."""
+    """The key of the list of files."""
     return staged_path(f"{plan.transaction_id}-files{label}")
 
 
 def _options(plan: WritePlan, label: str) -> dict[str, str]:
-    """A plan as texts; options of the store by the names under which Spark hides secrets."""
+    """A plan as texts; storage options get names under which Spark hides secrets."""
     told = {
         "transaction_id": plan.transaction_id,
         "metadata": encode_all((plan.metadata,)).decode(),
@@ -67,7 +67,7 @@ def _options(plan: WritePlan, label: str) -> dict[str, str]:
 
 
 def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
-    """The plan again, and its label."""
+    """The plan and its label, from these texts."""
     told = json.loads(options["plan"])
     storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
     [metadata] = [each for each in decode_commit(told["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
@@ -81,11 +81,11 @@ class FilesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name for `format(...)`."""
         return _NAME
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> FilesWriter:
-        """A writer by the plan in the options."""
+        """A writer for the plan in the options."""
         return FilesWriter(self.options)
 
 
@@ -96,17 +96,17 @@ class FilesWriter(DataSourceArrowWriter):
         self._options = dict(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        """In a task: the rows as data files, named after the task's attempt, so that attempts never meet."""
+        """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
         plan, label = _plan(self._options)
         context = TaskContext.get()
         attempt = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
         return FilesWritten(plan.write(iterator, label=f"{label}-{attempt}" if label else attempt))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave the list of what the tasks wrote where the driver looks for it."""
+        """Leave the list of the tasks' files for the driver."""
         plan, label = _plan(self._options)
         files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
         plan.address.store().put(_key(plan, label), encode_all(files))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is to be done: nobody refers to the files."""
+        """Nothing to do: nothing refers to the files."""

@@ -1,7 +1,7 @@
-"""Rows that deletion vectors delete, for Spark's own scan: as bitmaps it looks rows up in by file and position.
+"""Rows deleted by deletion vectors, for Spark's own scan: bitmaps in which it looks up rows by file and position.
 
-Spark's scan tells of each row which file it is from and where it stands there, still reading in vectors and skipping row groups. The
-bitmaps, one bit for each row of a file, are broadcast: the cost of a row does not depend on how many are deleted.
+Spark's scan knows each row's file and its position in it, while it still reads in batches and skips row groups. The bitmaps,
+with one bit per row of a file, are broadcast: the cost per row does not depend on how many are deleted.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ..storage.stores.objects import ObjectStore
 __all__ = ["BITMAPS_BYTES_MAX", "deleted_rows", "without_deleted"]
 
 BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
-"""More than this is not broadcast: enough for a thousand million rows in files with vectors."""
+"""Larger bitmaps are not broadcast; enough for a thousand million rows in files with vectors."""
 
 _THREADS: Final = 16
-# Names that are the same text in Spark's column of file names, whatever is escaped there.
+# File names without escapes in Spark's column of file names.
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
 _WORD_BITS: Final = 64
 _WORD_SHIFT: Final = 6
 
 
 def deleted_rows(store: ObjectStore, files: pa.Table) -> pa.Table | str:
-    """Of the files that have a deletion vector, the name and the deleted rows: `file`, `words` of 64 rows each.
+    """For the files with a deletion vector: `file`, and the deleted rows in `words` of 64 rows each.
 
-    A text is the reason why Spark's scan cannot leave such rows out. Raises what `read_vector` raises.
+    A text is the reason why Spark's scan cannot omit the rows. Raises the errors of `read_vector`.
     """
     files = files.select(["path", "deletion_vector"]).filter(pc.is_valid(files["deletion_vector"]))
     names = [uri_to_path(uri).rpartition("/")[2] for uri in files["path"].to_pylist()]
@@ -61,17 +61,17 @@ def deleted_rows(store: ObjectStore, files: pa.Table) -> pa.Table | str:
 
 
 def _words(rows: Rows) -> pa.Array:
-    """The bits of all positions up to the last one that is deleted."""
+    """The bits of all positions up to the last deleted one."""
     count = (rows.max() // _WORD_BITS + 1 if rows else 0) * _WORD_BITS
     everything = Rows()
     everything.add_range(0, count)
-    # booleans of Arrow are packed, the first in the lowest bit
+    # Arrow packs booleans, the first in the lowest bit
     bits = pc.is_in(positions_of(everything), value_set=positions_of(rows))
     return pa.Array.from_buffers(pa.int64(), count // _WORD_BITS, [None, bits.buffers()[1]])
 
 
 def without_deleted(spark: SparkSession, frame: DataFrame, deleted: pa.Table, columns: Mapping[str, Column]) -> DataFrame:
-    """`columns` of a scan by Spark of the files in `deleted`, without the rows deleted there."""
+    """`columns` of Spark's scan of the files in `deleted`, without the deleted rows."""
     prefix = "sluice_"
     while any(name.lower().startswith(prefix) for name in columns):
         prefix += "_"
@@ -81,6 +81,6 @@ def without_deleted(spark: SparkSession, frame: DataFrame, deleted: pa.Table, co
     bitmaps = spark.createDataFrame(deleted.rename_columns([file, words]))
     joined = located.join(F.broadcast(bitmaps), F.col(name) == F.col(file), "left")
     word = F.get(F.col(words), F.shiftright(F.col(row), _WORD_SHIFT).cast("int"))
-    # no word: all rows from there on are live
+    # beyond the last word all rows are live
     is_deleted = F.coalesce(F.getbit(word, F.col(row).bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte"))
     return joined.where(is_deleted == 0).select(*[F.col("`" + each.replace("`", "``") + "`") for each in columns])

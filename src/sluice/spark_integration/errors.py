@@ -1,4 +1,4 @@
-"""Sluice's errors behind Spark's: Spark passes on what a Python process raised as text only."""
+"""Recovers sluice's errors from Spark's, which pass on an exception of a Python process only as text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..storage.errors import SluiceError
 
 __all__ = ["in_options", "original"]
 
-# What Python calls by a parameter and Spark by an option.
+# Parameters of the Python API and the corresponding Spark options.
 _OPTIONS: Final = {"merge_schema=True": "the option mergeSchema", "merge_schema": "mergeSchema"}
-# The last line of a traceback, and the lines that a long message goes on with, up to what Spark adds.
+# The last line of a traceback and the following lines of a long message, up to Spark's additions.
 _RAISED: Final = re.compile(r"^sluice\.(?:storage|coordinator)\.errors\.(\w+): (.*(?:\n(?! SQLSTATE|\tat |Traceback|$).*)*)", re.MULTILINE)
 
 
 def original(error: BaseException) -> SluiceError | None:
-    """The error of sluice that a Spark job failed with, by class and message; None when the job failed of something else.
+    """The sluice error that failed a Spark job, by class and message; None if the job failed for another reason.
 
-    `error` is what PySpark raised. Details (`error.version` and the like) do not travel through Spark; `retryable` does::
+    `error` is what PySpark raised. Details (`error.version` and the like) are lost in Spark; `retryable` is not::
 
         try:
             df.write.format("sluice").mode("append").save(location)
@@ -38,7 +38,7 @@ def original(error: BaseException) -> SluiceError | None:
 
 
 def in_options(error: SluiceError) -> SluiceError:
-    """The error with the names of options in its message where the Python API has parameters."""
+    """The error with options in its message instead of the Python API's parameters."""
     message = error.message
     for parameter, option in _OPTIONS.items():
         message = message.replace(parameter, option)

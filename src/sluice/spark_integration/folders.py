@@ -1,7 +1,7 @@
-"""Which files Spark's own scan reads right: those whose folders say what the log says of their partition.
+"""Which files Spark's own scan reads correctly: those whose folders agree with the log about their partition.
 
-Spark takes partition values from folder names. It is told to take them as text, and here that text is computed as Spark
-does it and compared with the log, the only one to be believed.
+Spark takes partition values from folder names. It is configured to read them as text; this module computes that text like
+Spark and compares it with the log, which alone is authoritative.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..storage.schema.schema import PrimitiveType, StructType
 __all__ = ["spelled_paths"]
 
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
-# SparkHadoopUtil.isGlobPath. Switching patterns off does not help: then each such path stands for all the others too.
+# SparkHadoopUtil.isGlobPath. Disabling patterns does not help: then each such path stands for all the others, too.
 _GLOB: Final = frozenset("{}[]*?\\")
 _ZONED: Final = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 
 def spelled_paths(root: str, location: str, files: pa.Table, schema: StructType, partition_columns: Sequence[str]) -> list[str] | str:
-    """The files' paths, when Spark's own scan can read all of them; else the reason why not.
+    """The files' paths if Spark's own scan can read all of them; otherwise the reason.
 
-    `root` is how Spark calls the table's `location`.
+    `root` is Spark's spelling of the table's `location`.
     """
     timestamps = [each for each in partition_columns if (field := schema.get(each)) and field.type == PrimitiveType("timestamp")]
     known: dict[str, dict[str, str | None] | None] = {}
@@ -46,13 +46,13 @@ def spelled_paths(root: str, location: str, files: pa.Table, schema: StructType,
             known[folder] = _spelled(folder, partition_columns)
         told = {column: value or None for column, value in values}
         if known[folder] != told or any(_depends_on_session(told, each) for each in timestamps):
-            return f"the folder of {key} does not say that its partition is {told}"
+            return f"the folder of {key} does not match its partition, {told}"
         paths.append(path)
     return paths
 
 
 def _spelled(folder: str, partition_columns: Sequence[str]) -> dict[str, str | None] | None:
-    """The partition values that Spark reads from a folder's name; None when it is not that of a partition."""
+    """The partition values that Spark reads from a folder's name; None if it is not a partition's folder."""
     parts = folder.split("/") if folder else []
     if len(parts) != len(partition_columns):
         return None
@@ -66,11 +66,11 @@ def _spelled(folder: str, partition_columns: Sequence[str]) -> dict[str, str | N
 
 
 def _unescaped(text: str) -> str:
-    """As ExternalCatalogUtils.unescapePathName: one character for each escape, whatever its encoding was."""
+    """Like ExternalCatalogUtils.unescapePathName: one character per escape, whatever its encoding."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _depends_on_session(values: Mapping[str, str | None], column: str) -> bool:
-    """Whether a timestamp is written without its zone: UTC for us, the session's zone for Spark."""
+    """Whether a timestamp is written without its zone: UTC for sluice, the session's zone for Spark."""
     value = values.get(column)
     return value is not None and _ZONED.search(value) is None

@@ -1,46 +1,45 @@
-"""The options of `format("sluice")`, read from texts.
+"""The options of `format("sluice")`, parsed from texts.
 
 ==============================  ============================================================================================
 both ways
-``path``                        the table's location; what `load` and `save` are given
-``coordinator``                 `zk://...` or `embedded://`; without it SLUICE_COORDINATOR, then `embedded://`
-``application``                 how the job is called in the table's history; without it SLUICE_APPLICATION, then `pyspark`
-``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.stores.s3_options`); what is not
-                                given comes from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
+``path``                        the table's location; the argument of `load` and `save`
+``coordinator``                 `zk://...` or `embedded://`; defaults to SLUICE_COORDINATOR, then `embedded://`
+``application``                 the job's name in the table's history; defaults to SLUICE_APPLICATION, then `pyspark`
+``s3.<name>`` or ``<name>``     an option of the object store, such as `s3.endpoint_url` (see `storage.stores.s3_options`);
+                                defaults come from SLUICE_STORAGE_OPTIONS, a JSON object that `sluice.configure` sets
 reading
-``versionAsOf``                 read the version of that number
+``versionAsOf``                 read the version with this number
 ``timestampAsOf``               read the version that was current then: milliseconds since the epoch, or `2026-01-31`,
-                                `2026-01-31 13:00:00`, `2026-01-31T13:00:00.5Z`; UTC where no zone is written
-``consistency``                 "latest" (default): never older than what anybody was told is committed; "serial": moreover after
-                                what is queued; "session": without the round trip that "latest" costs; "published": any Delta
-                                table, without asking the coordinator
+                                `2026-01-31 13:00:00`, `2026-01-31T13:00:00.5Z`; UTC unless a zone is given
+``consistency``                 "latest" (default): includes every commit acknowledged to anybody; "serial": also everything
+                                queued; "session": without the round trip of "latest"; "published": any Delta table,
+                                without the coordinator
 ``readChangeFeed``              "true" reads what versions inserted and deleted, with `_change_type`, `_commit_version` and
-                                `_commit_timestamp`; needs one of the two that follow
-``startingVersion``,            the first version whose changes are read, by number or time; everything written from then on
+                                `_commit_timestamp`; needs one of the next two options
+``startingVersion``,            the first version whose changes are read, by number or time; includes all later ones
 ``startingTimestamp``
-``endingVersion``,              the last one, likewise; the latest version when neither is given
+``endingVersion``,              the last one, likewise; the latest version by default
 ``endingTimestamp``
-``where``                       a condition in SQL; unlike filters of the DataFrame it may hold OR and skip files by it
+``where``                       a condition in SQL; unlike filters of the DataFrame it may contain OR and still skip files
 writing
-``partitionBy``                 columns of a table that is created: `a,b`, or a JSON list; an existing table must have the same
-``properties``                  properties of a table that is created, a JSON object; an existing table must have the same
-``allowNonEmpty``               "true" creates a table in a folder that holds other files
+``partitionBy``                 columns of a new table: `a,b`, or a JSON list; an existing table must have the same
+``properties``                  properties of a new table, a JSON object; an existing table must have the same
+``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
-``replaceWhere``                with mode overwrite: the rows that are replaced, a condition in SQL
-``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions that the rows lie in; "static" is usual
-``readVersion``                 the version the rows were computed from. With mode overwrite, rows that others added later stay;
-                                an append is refused when others changed what that version held
-``readWhere``                   with mode append and readVersion: only the rows that satisfy this condition were read
-``isolation``                   "Serializable", or another level that is stricter than the table's, for this write
+``replaceWhere``                with mode overwrite: the rows to replace, a condition in SQL
+``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions of the new rows; "static" is usual
+``readVersion``                 the version the rows were computed from. With mode overwrite, rows added by others later stay;
+                                an append is refused if others changed the rows of that version
+``readWhere``                   with mode append and readVersion: only rows that satisfy this condition were read
+``isolation``                   "Serializable", or another level stricter than the table's, for this write
 ``lease``                       the `reference` of a lease that the driver holds: the write is committed only while it is held
-``idempotencyKey``              write once: a text that tells this write from all others; a job that is restarted gives the same one
-``txnAppId``, ``txnVersion``    write once: a number that this application id has written already (or a higher one) is not again
+``idempotencyKey``              write once: a text that identifies this write; a restarted job passes the same one
+``txnAppId``, ``txnVersion``    write once: skipped if this application id has already written this number or a higher one
 ``ack``                         "published" (default) or "ratified": when the write returns
-``commitTimeout``               seconds that the commit may take
+``commitTimeout``               maximum seconds for the commit
 ==============================  ============================================================================================
 
-Names are compared without case, for Spark loses it. Conditions are SQL as `storage.pruning.predicate` understands it, with UTC as
-the time zone.
+Names ignore case, since Spark loses it. Conditions are SQL as in `storage.pruning.predicate`, with UTC as the time zone.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ..coordinator.limits import DEFAULT_TIMEOUT_S
 from ..coordinator.nodes.lease_places import Place
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.expressions.values import parse_text
@@ -96,7 +95,7 @@ def _nothing() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read is asked for."""
+    """The options of a read."""
 
     address: TableAddress
     version: int | None = None
@@ -107,7 +106,7 @@ class ReadOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> ReadOptions:
-        """From the texts Spark passes on. Raises InvalidRequest, naming the option and what it may be."""
+        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
         texts = _Texts(options, _READING, "reading", _WRITING)
         if "versionAsOf" in texts and "timestampAsOf" in texts:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
@@ -123,7 +122,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChangesOptions:
-    """Which changes are read: those of (after, up_to], versions or, `by` "timestamp", ms since the epoch; None: up to the latest."""
+    """The changes to read: those of (after, up_to], versions or, `by` "timestamp", ms since the epoch; None: up to the latest."""
 
     after: int
     up_to: int | None
@@ -131,7 +130,7 @@ class ChangesOptions:
 
     @staticmethod
     def parse(texts: _Texts) -> ChangesOptions | None:
-        """From the options, whose bounds are versions that are read too; None when no changes are asked for."""
+        """From the options, whose bounds are inclusive; None if no changes are requested."""
         given = [name for name in _CHANGES if name in texts]
         if texts.choice("readChangeFeed", "false", "true") == "false":
             if given:
@@ -150,7 +149,7 @@ class ChangesOptions:
         start, end = (texts.moment(f"{edge}{unit}") for edge in ("starting", "ending"))
         if start is None:
             raise InvalidRequest(
-                "readChangeFeed=true was given without where to start; give startingVersion (0 for everything) or startingTimestamp",
+                "readChangeFeed=true was given without a start; give startingVersion (0 for everything) or startingTimestamp",
                 option="startingVersion",
             )
         return ChangesOptions(start - 1, end, unit.lower())
@@ -158,7 +157,7 @@ class ChangesOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write is asked for. `partition_by` and `properties` are None when nothing was said about them."""
+    """The options of a write. `partition_by` and `properties` are None if they were not given."""
 
     address: TableAddress
     partition_by: tuple[str, ...] | None = None
@@ -177,7 +176,7 @@ class WriteOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-        """From the texts Spark passes on. Raises InvalidRequest, naming the option and what it may be."""
+        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
         texts = _Texts(options, _WRITING, "writing", _READING)
         dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
         where = texts.get("replaceWhere")
@@ -187,7 +186,7 @@ class WriteOptions:
             )
         if "readWhere" in texts and (overwrite or "readVersion" not in texts):
             raise InvalidRequest(
-                "readWhere tells what an append read of readVersion; give both with mode('append'), or leave it out", option="readWhere"
+                "readWhere says what an append read of readVersion; give both with mode('append'), or leave it out", option="readWhere"
             )
         if dynamic and where is not None:
             raise InvalidRequest("replaceWhere and partitionOverwriteMode=dynamic were given; give one of them")
@@ -233,7 +232,7 @@ def parse_timestamp(text: str, name: str = "timestampAsOf") -> int:
 
 
 class _Texts:
-    """Options by their proper names; unknown ones and those of the other direction are refused."""
+    """Options by their proper names; refuses unknown ones and those of the other direction."""
 
     def __init__(self, options: Mapping[str, str], own: tuple[str, ...], doing: str, others: tuple[str, ...]) -> None:
         spelled = {name.lower(): name for name in (*_COMMON, *own)}
@@ -275,15 +274,15 @@ class _Texts:
         if not path:
             raise InvalidRequest(
                 "no path was given: name the table's location in load(...), save(...) or OPTIONS (path '...'); "
-                "a table of Spark's own catalog does not tell it to a Python data source",
+                "Spark does not pass the path of a table in its own catalog to a Python data source",
                 option="path",
             )
-        # the program's name, which it would be otherwise, is that of Spark's worker processes here
+        # otherwise this would be the name of Spark's worker processes
         application = self.get("application") or os.environ.get("SLUICE_APPLICATION") or "pyspark"
         return TableAddress.of(path, self.get("coordinator"), self.storage, application)
 
     def moment(self, name: str) -> int | None:
-        """A version's number, or for an option that is named after it a timestamp in ms since the epoch."""
+        """A version's number, or a timestamp in ms since the epoch for an option named after it."""
         if not name.endswith("Timestamp"):
             return self.number(name)
         text = self.get(name)
@@ -321,7 +320,7 @@ class _Texts:
             parsed = _json(name, text, "a JSON list of column names")
             if all(isinstance(each, str) for each in parsed):
                 return tuple(parsed)
-            raise InvalidRequest(f"the option {name} is {text!r}; its JSON list must hold texts only", option=name)
+            raise InvalidRequest(f"the option {name} is {text!r}; its JSON list must consist of texts", option=name)
         return tuple(each.strip() for each in text.split(",") if each.strip())
 
     def texts(self, name: str) -> dict[str, str]:
@@ -341,7 +340,7 @@ class _Texts:
 
 
 def default_storage_options() -> dict[str, str]:
-    """The options of the object store that hold where a read or write names none: those that `configure` was given."""
+    """The default options of the object store: those given to `configure`."""
     text = os.environ.get(STORAGE_OPTIONS_VARIABLE)
     return _texts(STORAGE_OPTIONS_VARIABLE, text) if text else {}
 
@@ -357,5 +356,5 @@ def _json(name: str, text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as cause:
-        # not repeated: storage options may hold secrets
+        # not shown: storage options may contain secrets
         raise InvalidRequest(f"{name} must be {what}: {cause}", option=name) from None

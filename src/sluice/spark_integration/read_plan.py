@@ -1,4 +1,4 @@
-"""Planning a read through the data source: which version is read, and which of its files each task reads."""
+"""Plans a read through the data source: the version, and which of its files each task reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S
+from ..coordinator.limits import DEFAULT_TIMEOUT_S
 from ..storage.log.timetravel import version_at
 from ..tables.client.access import Access
 from ..tables.read.table_snapshot import TableSnapshot
@@ -16,25 +16,25 @@ from .options import ReadOptions
 
 __all__ = ["access_for", "balanced", "snapshot_for"]
 
-# What a task should read, and what opening a file costs, in bytes.
+# Target size of a task, and the cost of opening a file, in bytes.
 _TASK_BYTES: Final = 64 * 1024 * 1024
 _OPENING_BYTES: Final = 2 * 1024 * 1024
 
 
 def access_for(options: ReadOptions) -> Access:
-    """The table that the options name, without what writes. Raises TableNotFound and the like."""
+    """The table in the options, for reading only. Raises TableNotFound and the like."""
     return Access.opened(options.address, consistency=options.consistency)
 
 
 def snapshot_for(options: ReadOptions) -> TableSnapshot:
-    """The version that the options name, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
+    """The version in the options, the latest by default. Raises TableNotFound, VersionNotFound and the like."""
     access = access_for(options)
     version = options.version if options.timestamp_ms is None else version_at(access.store, options.timestamp_ms)
     return TableSnapshot(access.store, access.read(version, timeout_s=DEFAULT_TIMEOUT_S))
 
 
 def balanced(files: pa.Table) -> list[pa.Table]:
-    """The rows of a file table in parts of about equal bytes, largest files dealt out first; at least one part."""
+    """The rows of a file table in at least one part, of about equal bytes each, largest files first."""
     costs = [size + _OPENING_BYTES for size in files.column("size").to_pylist()]
     wanted = max(-(-sum(costs) // _TASK_BYTES), os.cpu_count() or 1)
     count = max(1, min(len(costs), wanted))

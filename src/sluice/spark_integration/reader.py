@@ -1,9 +1,9 @@
-"""Reading through the data source: one version, its files spread over tasks, the option `where` evaluated next to the data.
+"""Reads one version through the data source: its files are spread over tasks, which also evaluate the option `where`.
 
-Filters of DataFrames are left to Spark. It would hand them to a reader that takes them, and then go on using that reader for
-the DataFrame they were put on: `frame.where(...).count()` first, `frame.count()` then counted the filtered rows.
+Filters of DataFrames are left to Spark. If the reader took them, Spark would go on using the same reader for the unfiltered
+DataFrame: after `frame.where(...).count()`, `frame.count()` would count the filtered rows.
 
-Tasks load this module, so it imports what they need; what opens tables is imported in the process that plans.
+Tasks load this module, so it imports only what they need; the planning process imports what opens tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FilesPartition", "SluiceReader"]
 
-# Of the columns of a snapshot's file table those that tasks need.
+# The columns of a snapshot's file table that tasks need.
 _NEEDED: Final = ("path", "partition_values", "size", "deletion_vector")
 
 
@@ -38,7 +38,7 @@ class FilesPartition(InputPartition):
 
 
 class SluiceReader(DataSourceReader):
-    """Reads one version of a table, fixed when the scan is planned. Travels to the tasks, which only reach the object store."""
+    """Reads one version of a table, fixed when the scan is planned. Is sent to the tasks, which only use the object store."""
 
     def __init__(self, options: ReadOptions, schema: SparkStruct) -> None:
         from .read_plan import snapshot_for
@@ -56,17 +56,17 @@ class SluiceReader(DataSourceReader):
         return self.__dict__ | {"_snapshot": None}
 
     def partitions(self) -> list[InputPartition]:
-        """The files that may hold rows of the answer, in tasks of about equal size."""
+        """The files that may have rows of the result, in tasks of about equal size."""
         from .read_plan import balanced
 
         assert self._snapshot is not None
         files = self._snapshot.files(self._predicate).select(_NEEDED)
-        # statistics have done their part: what they exclude is not here any more
+        # tasks do not need statistics: files that they exclude are already gone
         files = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
         return [FilesPartition(part) for part in balanced(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Spark's Arrow schema has them."""
+        """The rows of one task, in Spark's Arrow schema."""
         batches = iter_files(
             self._address.store(),
             cast("FilesPartition", partition).files,

@@ -1,8 +1,8 @@
-"""`sluice.read`: a version of a table as a DataFrame, by Spark's own Parquet scan wherever it can.
+"""`sluice.read`: a version of a table as a DataFrame, through Spark's own Parquet scan if possible.
 
-Spark's scan reads faster than any Python data source, prunes columns, and pushes every filter into the files. It is given
-the files of the snapshot, nothing is listed. Where the JVM does not reach the object store, or Spark would read something
-else than the log says, the data source reads instead; the rows are the same.
+Spark's scan is faster than any Python data source, prunes columns, and pushes every filter into the files. It gets the files
+of the snapshot, and lists nothing. If the JVM cannot reach the object store, or Spark's result would differ from the log,
+the data source reads instead; the rows are the same.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 _UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-# Dates are those of the calendar the files are written in.
+# Dates are in the calendar of the files.
 _SCAN: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-# From so many paths on, Spark looks at files by a job with one task for each.
+# From this number of paths on, Spark examines files in a job with one task for each.
 _LISTING_BY_JOB: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
@@ -60,11 +60,11 @@ def read(
     storage_options: Mapping[str, str] | None = None,
     consistency: str = "latest",
 ) -> DataFrame:
-    """One version of a table: the latest when this is called, or that of a number, or of a time (ms since the epoch, or UTC text).
+    """One version of a table: the latest at the time of the call, or that of a number or time (ms since the epoch, or UTC text).
 
-    The DataFrame stays with that version, whatever is committed later. `where` is a condition in SQL with UTC as its time
-    zone; files that cannot satisfy it are left out at once. `storage_options` default to those given to `configure`.
-    Raises what `Table.open` and `Table.snapshot` raise, PredicateError, MissingObject.
+    The DataFrame keeps that version, whatever is committed later. `where` is a condition in SQL with UTC as its time zone;
+    files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. Raises the
+    errors of `Table.open` and `Table.snapshot`, PredicateError, MissingObject.
     """
     use_session(spark)
     options = default_storage_options() if storage_options is None else dict(storage_options)
@@ -72,7 +72,7 @@ def read(
     snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
     wanted = _wanted(snapshot.struct, columns)
     predicate = snapshot.predicate(where)
-    # The list of files may be long: it is not read here when the data source is going to read it.
+    # The list of files may be long: if the data source will read it, it is not read here.
     frame: DataFrame | str | None = _why_not_by_spark(spark, table.location, options, snapshot.struct, predicate)
     if frame is None:
         files = snapshot.files(predicate)
@@ -108,7 +108,7 @@ def _by_spark(
     snapshot: TableSnapshot,
     files: pa.Table,
 ) -> DataFrame | str:
-    """The rows of these files by Spark's own scan, or the reason why it cannot read them."""
+    """The rows of these files through Spark's own scan, or the reason why it cannot read them."""
     root = _hadoop_uri(location)
     paths = spelled_paths(root, location, files, snapshot.struct, snapshot.partition_columns)
     if isinstance(paths, str):
@@ -129,15 +129,15 @@ def _by_spark(
 def _why_not_by_spark(
     spark: SparkSession, location: str, options: Mapping[str, str], schema: StructType, predicate: Predicate | None
 ) -> str | None:
-    """The reason why Spark's own scan cannot be used, as far as it does not lie in the files; None when it can."""
+    """The reason why Spark's own scan cannot be used, apart from the files; None if it can."""
     if any(void_columns(schema)):
-        return "it has a column of type void, which Parquet has not"
+        return "it has a column of type void, which Parquet lacks"
     if not hasattr(spark, "_jsparkSession"):
         return "this is Spark Connect, which does not take the files of a snapshot"
     if predicate is not None and _depends_on_zone(predicate):
         zone = str(spark.conf.get("spark.sql.session.timeZone"))
         if zone.upper() not in _UTC:
-            return f"the condition speaks of times in UTC, the session of those in {zone}"
+            return f"the condition's times are in UTC, the session's in {zone}"
     if location.startswith("file://"):
         return None
     jvm: Any = spark._jvm
@@ -165,7 +165,7 @@ def _hadoop_uri(location: str) -> str:
 
 
 def _hadoop_options(location: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The store's options in the words of hadoop-aws; what is not given stays as Spark has it."""
+    """The store's options under hadoop-aws's names; options not given keep Spark's values."""
     if not location.startswith("s3://"):
         return {}
     given = S3Options.parse(options)
@@ -189,9 +189,9 @@ def _scan(
     snapshot: TableSnapshot,
     deleted: pa.Table | None = None,
 ) -> DataFrame:
-    """Spark's scan of these files with the table's columns, in its types and under its names, without the rows that are `deleted`."""
+    """Spark's scan of these files with the table's columns, types and names, without the `deleted` rows."""
     schema, partitions = snapshot.struct, frozenset(snapshot.partition_columns)
-    # partition columns as the text of the log: Spark's own reading of folder names would depend on its settings
+    # partition columns as the log's text: Spark's own parsing of folder names depends on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
     reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **options)
     with _listing_here(spark, only=root.startswith("file:")):
@@ -208,7 +208,7 @@ def _scan(
 
 @contextmanager
 def _listing_here(spark: SparkSession, *, only: bool) -> Iterator[None]:
-    """On the local disk a look at a file is far cheaper than a task."""
+    """On the local disk, examining a file is far cheaper than a task."""
     before = spark.conf.get(_LISTING_BY_JOB)
     if only:
         spark.conf.set(_LISTING_BY_JOB, str(2**31 - 1))
@@ -219,7 +219,7 @@ def _listing_here(spark: SparkSession, *, only: bool) -> Iterator[None]:
 
 
 def _parquet(spark: SparkSession, reader: Any, paths: Sequence[str], snapshot: TableSnapshot) -> DataFrame:
-    # as one text, for a Python list would cross to the JVM element by element; no path holds a NUL
+    # as one text, since a Python list would cross to the JVM element by element; paths contain no NUL
     jvm: Any = spark._jvm
     array = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
     try:

@@ -1,4 +1,4 @@
-"""Schemas between Spark and Delta. Both write their types in the same JSON, which the translation goes through."""
+"""Converts schemas between Spark and Delta, through the JSON form of types that both share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, S
 
 __all__ = ["for_new_table", "from_spark", "requested", "to_spark"]
 
-# What other engines keep in the metadata of fields steers those engines; only this is for people.
+# Metadata of fields that other engines keep steer those engines; only comments are for people.
 _METADATA_KEPT = ("comment",)
 
 
@@ -23,7 +23,7 @@ def to_spark(schema: StructType) -> SparkStruct:
 
 
 def from_spark(schema: SparkStruct) -> StructType:
-    """The Delta schema of a DataFrame. Raises SchemaMismatch for a type that Delta (or sluice) has no place for."""
+    """The Delta schema of a DataFrame. Raises SchemaMismatch for a type that Delta (or sluice) lacks."""
     try:
         struct = _plain_struct(parse_schema(schema.json()))
     except Corrupt as cause:
@@ -33,14 +33,14 @@ def from_spark(schema: SparkStruct) -> StructType:
 
 
 def for_new_table(schema: StructType) -> StructType:
-    """The schema of a table made from data: every column nullable, as with Delta, for nullability of data is an accident."""
+    """The schema of a table made from data: like in Delta, every column is nullable, since nullability of data is accidental."""
     return StructType(as_nullable(each) for each in schema.fields)
 
 
 def requested(schema: SparkStruct, table: StructType) -> StructType:
-    """The part of a table's schema that a reader asked for, with its spelling and its nullability.
+    """The part of a table's schema that a reader requested, with its spelling and nullability.
 
-    Raises SchemaMismatch for a column the table lacks, and for one that is of another type there.
+    Raises SchemaMismatch for a column the table lacks, and for one of another type.
     """
     wanted = from_spark(schema)
     for each in wanted.fields:
@@ -58,7 +58,7 @@ def requested(schema: SparkStruct, table: StructType) -> StructType:
 
 
 def _fits(stored: DataType, wanted: DataType) -> bool:
-    """Whether values of one type are values of the other as they are: equal but for nulls that `wanted` allows needlessly."""
+    """Whether values of one type are unchanged values of the other: equal types, except that `wanted` may allow nulls."""
     match stored, wanted:
         case StructType(), StructType():
             return len(stored.fields) == len(wanted.fields) and all(

@@ -1,9 +1,8 @@
 """The settings Spark needs for `format("sluice")`, and sessions in threads.
 
-Where these settings reach: Spark runs the phases of a job in Python processes that the JVM starts with the JVM's own
-environment. So `configure` writes environment variables, and has to come before the JVM starts. Under `spark-submit` the JVM
-is there first: export PYSPARK_PYTHON and SLUICE_COORDINATOR before it, or give `coordinator` as an option of each read
-and write.
+Spark runs the phases of a job in Python processes that the JVM starts with the JVM's own environment. So `configure` writes
+environment variables, and must be called before the JVM starts. Under `spark-submit` the JVM is already running: export
+PYSPARK_PYTHON and SLUICE_COORDINATOR before it, or give `coordinator` as an option of each read and write.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ..coordinator.service.address import Address
-from ..coordinator.service.connect import start_embedded
+from ..coordinator.facade.administration import Address, start_embedded
 from ..storage.errors import InvalidRequest
 from ..storage.stores.redacting import redact_logs
 from ..storage.stores.s3_options import S3Options
@@ -29,7 +27,7 @@ from .options import STORAGE_OPTIONS_VARIABLE
 __all__ = ["configure", "use_session"]
 
 _CONFIGURATION: Final = {
-    # Larger batches on the way from the JVM to Python (the default is 10,000 rows); Spark bounds their bytes by itself.
+    # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
@@ -43,10 +41,10 @@ def configure(
 ) -> SparkSession.Builder:
     """Prepare a session for sluice: `sluice.configure(SparkSession.builder, coordinator="zk://...").getOrCreate()`.
 
-    `coordinator` and `storage_options` become what reads and writes use unless their own options say otherwise, in Spark
-    and in this process; `application` is how the job is called in the table's history (the script's name by default).
-    An embedded coordinator starts in the background, beside Spark, and runs as long as this program.
-    Raises InvalidRequest when the JVM runs already with other settings, which it would go on using.
+    `coordinator` and `storage_options` become the defaults of reads and writes, in Spark and in this process; `application`
+    is the job's name in the table's history (the script's name by default). An embedded coordinator starts in the
+    background, beside Spark, and runs as long as this program. Raises InvalidRequest if the JVM is already running with
+    other settings, which it would keep.
     """
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
     if coordinator is not None:
@@ -64,12 +62,12 @@ def configure(
     for key, value in _CONFIGURATION.items():
         builder = builder.config(key, value)
     start_embedded(coordinator)
-    redact_logs()  # an option of a read or write may be a secret, and py4j logs them
+    redact_logs()  # options of reads and writes may be secrets, and py4j logs them
     return builder
 
 
 def _python_path() -> str:
-    """PYTHONPATH with the folder that sluice was imported from, unless every Python finds it anyway."""
+    """PYTHONPATH with sluice's folder, unless every Python finds it anyway."""
     root = str(Path(__file__).resolve().parents[2])
     known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
@@ -84,7 +82,7 @@ def _check_jvm(environment: Mapping[str, str], told: list[str]) -> None:
         has = gateway.jvm.System.getenv(name)
         if has != environment[name]:
             raise InvalidRequest(
-                f"the JVM was started without {name} as it is given now, and its processes keep the environment of its start; "
+                f"the JVM was started with another value of {name}, and its processes keep the environment of its start; "
                 "call sluice.configure before the first session is made (under spark-submit export the variable), "
                 "or give options to each read and write",
                 variable=name,
@@ -92,9 +90,9 @@ def _check_jvm(environment: Mapping[str, str], told: list[str]) -> None:
 
 
 def use_session(spark: SparkSession) -> None:
-    """Make this the session of the calling thread. Needed in threads other than the one that made it, before the first use.
+    """Make this the calling thread's session. Call it before the first use in any thread other than the one that made the session.
 
-    Without it Spark says DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
+    Otherwise Spark reports DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
     nothing for Spark Connect, which has no such threads.
     """
     jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None

@@ -1,7 +1,7 @@
-"""`format("sluice")`: what Spark makes in its planning processes, from nothing but options.
+"""`format("sluice")`: the entry point that Spark's planning processes make from the options.
 
-Every phase of a job (schema, planning, tasks, commit) runs in a process of its own, none of them the user's driver process. Each
-imports this module, also the process that only looks for data sources: so it imports what it needs when it needs it.
+Every phase of a job (schema, planning, tasks, commit) runs in its own process, never in the user's driver process. Each
+imports this module, even the process that only looks for data sources: so it imports other modules on use.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["SluiceDataSource"]
 
 
 class SluiceDataSource(DataSource):
-    """Reads and writes tables; see `options` for what may be given."""
+    """Reads and writes tables; see `options` for the options."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name for `format(...)`."""
         return "sluice"
 
     def schema(self) -> SparkStruct:
-        """The schema of the version that is read, or of its changes."""
+        """The schema of the version to read, or of its changes."""
         from .options import ReadOptions
         from .read_plan import snapshot_for
         from .schemas import to_spark
@@ -41,7 +41,7 @@ class SluiceDataSource(DataSource):
         return to_spark(changes_for(options)[0].schema)
 
     def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
-        """A reader of the version that is current now, or of the one that is asked for."""
+        """A reader of the current version, or of the requested one."""
         from .options import ReadOptions
 
         options = ReadOptions.parse(self.options)

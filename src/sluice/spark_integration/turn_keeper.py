@@ -1,4 +1,4 @@
-"""A process that keeps the turn of one Spark write; started by `turns`, told on its standard input what to ask for."""
+"""A process that keeps the turn of one Spark write; `turns` starts it and passes the request on its standard input."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Final
 
 from ..coordinator.errors import SessionLost
-from ..coordinator.service.clock import Deadline
+from ..coordinator.facade.plans import keep_turn, turns_stand
+from ..coordinator.facade.values import Deadline
 from ..storage.errors import SluiceError, Unavailable
 from ..tables.client.access import Access
-from ..tables.client.leasing import reserve
 from .turns import Asked
 
 __all__: list[str] = []
@@ -23,19 +23,19 @@ _LOOK_S: Final = 1.0
 
 def _keep(asked: Asked) -> None:
     access = Access.coordinated(asked.address)
-    turn = reserve([(access, asked.where)], asked.name, asked.leases, lasts_s=asked.lasts_s, wait=Deadline.after(asked.wait_s))
+    turn = keep_turn(access.ours, asked.where, access.current(), asked.name, asked.leases, asked.lasts_s, asked.wait_s)
     if turn is None:
         return
     print(json.dumps(turn.paths), flush=True)  # noqa: T201 - the answer
-    session, ends = access.ours.context.coordination, Deadline.after(asked.lasts_s)
+    ends = Deadline.after(asked.lasts_s)
     try:
         while not ends.over and _is_there(asked.until_gone):
             time.sleep(_LOOK_S)
             try:
-                if any(session.read(path) is None for path in turn.paths):
-                    return  # it was released, or broken
+                if not turns_stand(access.ours, turn.paths):
+                    return  # released or broken
             except SessionLost:
-                return  # and the turn with it
+                return  # and so does the turn
             except Unavailable:
                 continue
     finally:

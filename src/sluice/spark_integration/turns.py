@@ -1,8 +1,8 @@
-"""The turn of a Spark write that lost before: kept by a process of its own while the tasks run.
+"""The turn of a Spark write that lost before, held by a process of its own while the tasks run.
 
-A write is planned in one process and committed in another; neither lives while the tasks write. So the plan of a repeated write
-starts a keeper, which holds the turn until the commit releases it, the turn's time is over, or the process is gone
-for which the plan was made. Only a write that lost before has one.
+A write is planned in one process and committed in another; neither lives while the tasks write. So the plan of a repeated
+write starts a keeper, which holds the turn until the commit releases it, the turn's time is over, or the process that the
+plan was made for is gone. Only a write that lost before has one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import threading
 from dataclasses import asdict
 from typing import Final
 
-from ..coordinator.leases.tickets import take_ticket
+from ..coordinator.facade.plans import lasting_s, named_after, ticket_for
 from ..storage.dataclass import dataclass
 from ..tables.client.address import TableAddress
 from ..tables.table import Table
 from ..tables.write.data_writing import work_of
-from ..tables.write.turn_after_loss import lasting_s, named_after
 from .options import WriteOptions
 
 __all__ = ["Asked", "Waited", "kept", "turn_after_loss"]
@@ -33,7 +32,7 @@ _KEEPER: Final = "sluice.spark_integration.turn_keeper"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a keeper is to ask for, how long it waits and lasts, and whose end is its own (a process id).
+    """A keeper's request, how long it waits and holds the turn, and the process (id) with which it ends.
 
     `leases` are those that the write depends on: its turn is reserved beside them.
     """
@@ -55,18 +54,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The turns a write has, and after how many losses in a row."""
+    """The turns of a write, and after how many losses in a row."""
 
     turns: tuple[str, ...] = ()
     losses: int = 0
 
 
 def turn_after_loss(table: Table, options: WriteOptions) -> Waited:
-    """Wait for the turn of a write that lost before; no turn for one that did not, or where it is not to be had in time."""
+    """Wait for the turn of a write that lost before; no turn if it did not lose, or does not get one in time."""
     if options.mode == "append" and options.read_version is None:
         return Waited()
-    context = table.access.ours.context
-    ticket = take_ticket(context, context.client.application, work_of(options.mode, options.where, options.read_where))
+    ticket = ticket_for(table.access.ours, work_of(options.mode, options.where, options.read_where))
     if ticket is None:
         return Waited()
     name, parent = named_after(ticket.losses), os.getppid()
@@ -78,11 +76,11 @@ def turn_after_loss(table: Table, options: WriteOptions) -> Waited:
 
 
 def kept(asked: Asked) -> tuple[str, ...]:
-    """The turns that a keeper, started for it, holds from now on."""
+    """The turns that a newly started keeper holds from now on."""
     keeper = subprocess.Popen(
         [sys.executable, "-m", _KEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    # It may outlive this process. Its end is waited for all the same, for as long as there is somebody to be told.
+    # It may outlive this process. A thread still waits for its end, in case this process lives to see it.
     threading.Thread(target=keeper.wait, name="sluice-keeper", daemon=True).start()
     assert keeper.stdin is not None
     assert keeper.stdout is not None

@@ -1,11 +1,11 @@
-"""Committing a write through the data source, next to the driver: once, however often Spark asks for it."""
+"""Commits a write through the data source, beside the driver: once, however often Spark calls it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
-from ..coordinator.commit.outcomes import Commit
+from ..coordinator.facade.values import Commit
 from ..storage.actions import AddFile
 from ..storage.errors import TableNotFound
 from ..tables.planned_writes import abandon_plan, commit_creation
@@ -17,13 +17,13 @@ __all__ = ["abort", "commit", "open_table"]
 
 _log = logging.getLogger(__name__)
 
-# What became of the transactions that this process has begun to commit; absent while that is not known.
+# The results of transactions that this process began to commit; missing while unknown.
 _begun: set[str] = set()
 _done: dict[str, Commit | None] = {}
 
 
 def open_table(options: WriteOptions) -> Table:
-    """The table that the options name. Raises TableNotFound and the like."""
+    """The table in the options. Raises TableNotFound and the like."""
     address = options.address
     return Table.open(
         address.location,
@@ -36,7 +36,7 @@ def open_table(options: WriteOptions) -> Table:
 
 
 def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> None:
-    """Commit what the tasks wrote. Raises what `Table.append` raises."""
+    """Commit what the tasks wrote. Raises the errors of `Table.append`."""
     transaction_id = plan.transaction_id
     if transaction_id not in _done:
         _done[transaction_id] = _committed_before(plan, options) or _commit(plan, options, files)
@@ -46,13 +46,13 @@ def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> 
 
 
 def abort(plan: WritePlan, options: WriteOptions) -> None:
-    """Note it, and leave the files to garbage collection: Spark also says this of a commit that succeeded."""
+    """Log it, and leave the files to garbage collection: Spark also calls this after a commit that succeeded."""
     _log.warning("the write of transaction %s to %s was aborted", plan.transaction_id, options.address.location)
     abandon_plan(plan)
 
 
 def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
-    """The commit of this transaction, if this process tried before and it succeeded. Raises the refusal it met."""
+    """The commit of this transaction, if this process already made it. Raises its refusal if it was refused."""
     transaction_id = plan.transaction_id
     if transaction_id not in _begun:
         _begun.add(transaction_id)
@@ -69,5 +69,5 @@ def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
 def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> Commit | None:
     if plan.read_version < 0:
         return commit_creation(plan, files, ack=options.ack, timeout_s=options.timeout_s)[1]
-    with open_table(options) as table:  # this process ends with the job: nobody else writes a checkpoint that is due by now
+    with open_table(options) as table:  # this process ends with the job, and nobody else writes a checkpoint that is due now
         return table.commit_write(plan, files)

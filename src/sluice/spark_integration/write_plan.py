@@ -1,4 +1,4 @@
-"""Planning a write through the data source: everything that can be refused without the rows is refused here."""
+"""Plans a write through the data source: everything that can be refused without the rows is refused here."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["plan_for"]
 
 
 def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
-    """The plan of a write, of the table's creation where there is none; and whether its application has written it before.
+    """The plan of a write, or of creating the table if it does not exist; and whether its application has written it before.
 
-    Raises SchemaMismatch when the columns do not fit, InvalidRequest when the table is not what the options say of it, and the
-    conflict when what it replaces was changed already since the version it is made on.
+    Raises SchemaMismatch if the columns do not fit, InvalidRequest if the table differs from the options, and the conflict
+    if rows to replace have changed since the version that the write is based on.
     """
     data = from_spark(schema)
     try:
@@ -64,11 +64,11 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
         raise InvalidRequest(f"readVersion is {options.read_version}, but there is no table at {options.address.location}")
     columns = options.partition_by or ()
     if options.mode == "dynamic" and not columns:
-        raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the one that is created")
+        raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the new one")
     properties, allowed = dict(options.properties), options.allow_nonempty
     plan = plan_creation(options.address, schema, columns, properties, options.transaction, allow_nonempty=allowed)
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
-    # If somebody else creates it first, this is what happens to that one.
+    # If another client creates it first, this applies to that table.
     return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation, leases=options.leases)
 
 
@@ -81,7 +81,7 @@ def _is_repeated(table: Table, options: WriteOptions) -> bool:
 
 
 def _check_as_told(table: Table, options: WriteOptions) -> None:
-    """What is said about a table that exists must be true of it: options do not change it."""
+    """Check that the options agree with an existing table: they do not change it."""
     told = options.partition_by
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
         is_partitioned = f"by {', '.join(table.partition_columns)}" if table.partition_columns else "not at all"

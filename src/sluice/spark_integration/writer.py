@@ -1,9 +1,9 @@
-"""Writing through the data source: planned and committed next to the driver, files written by tasks.
+"""Writes through the data source: planned and committed beside the driver, files written by tasks.
 
-What is durable when: tasks upload files that nobody refers to; `commit` makes one transaction of them. Whoever dies before
-that leaves only such files. `abort` deletes nothing: Spark also calls it after a commit whose outcome it did not hear.
+Tasks upload files that nothing refers to; `commit` makes one transaction of them. A failure before that leaves only such
+files. `abort` deletes nothing: Spark also calls it after a commit whose reply it did not receive.
 
-Tasks load this module, so it imports what they need; what plans and commits is imported in the processes that do.
+Tasks load this module, so it imports only what they need; other processes import what plans and commits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FilesWritten", "SluiceWriter"]
 
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):
-    """What a task tells the commit: the data files it wrote."""
+    """A task's message to the commit: the data files it wrote."""
 
     files: tuple[AddFile, ...]
 
@@ -39,7 +39,7 @@ class SluiceWriter(DataSourceArrowWriter):
         self._plan, self._is_repeated = plan_for(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        """In a task: the rows as data files, named after the task's attempt, so that attempts never meet."""
+        """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
         if self._is_repeated:
             return FilesWritten(())
         context = TaskContext.get()
@@ -47,13 +47,13 @@ class SluiceWriter(DataSourceArrowWriter):
         return FilesWritten(self._plan.write(iterator, label=label))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks wrote, once however often it is called. Raises what `Table.append` raises."""
+        """Commit what the tasks wrote, once however often it is called. Raises the errors of `Table.append`."""
         from .write_commit import commit
 
         commit(self._plan, self._options, [each for message in messages if isinstance(message, FilesWritten) for each in message.files])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Note it, and leave the files to garbage collection: Spark also says this of a commit that succeeded."""
+        """Log it, and leave the files to garbage collection: Spark also calls this after a commit that succeeded."""
         from .write_commit import abort
 
         abort(self._plan, self._options)

@@ -2,10 +2,10 @@
 
 Rooms, each of which imports only those after it:
 
-- `data`: data files and deletion vectors, written and read
+- `data`: data files and deletion vectors
 - `log` and `pruning`: the transaction log and its snapshots; what statistics prove about files
 - `actions` and `expressions`: the actions of the log; conditions and expressions of Spark SQL
-- `schema` and `stores`: Delta's types and Arrow's; objects on disk, in S3 and in memory
+- `schema` and `stores`: the types of Delta and Arrow; objects on disk, in S3 and in memory
 
-`errors.py` has the root of all errors. Imports nothing of the other floors.
+`errors.py` has the root of all errors. Imports no other floor.
 """

@@ -1,4 +1,4 @@
-"""What a client keeps of what it read or parsed, bounded by bytes."""
+"""Caches bounded by bytes, for what a client has read or parsed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BytesBounded(Generic[K, V]):
-    """The values that were used last, as far as they have room in `bytes_max`. Safe for several threads.
+    """An LRU cache of up to `bytes_max` bytes. Thread-safe.
 
-    A value that alone is larger is not kept. What a value takes is what its keeper says, and a little for the entry.
+    A value larger than that is not kept. The caller gives each value's size; the cache adds a little per entry.
     """
 
     _ENTRY_BYTES = 256
@@ -32,11 +32,11 @@ class BytesBounded(Generic[K, V]):
 
     @property
     def bytes(self) -> int:
-        """What all values take."""
+        """The size of all values."""
         return self._bytes
 
     def get(self, key: K) -> V | None:
-        """A value that is kept."""
+        """The value of a key, or None."""
         with self._lock:
             found = self._values.get(key)
             if found is None:
@@ -49,7 +49,7 @@ class BytesBounded(Generic[K, V]):
             return key in self._values
 
     def keep(self, key: K, value: V, size: int) -> None:
-        """Keep a value of so many bytes, in place of what was kept under the key; those used longest ago go."""
+        """Keep a value of this size, replacing the key's former one; the least recently used values go."""
         size += self._ENTRY_BYTES
         with self._lock:
             self._drop(key)
@@ -67,7 +67,7 @@ class BytesBounded(Generic[K, V]):
 
 
 def cached_by_size(bytes_max: int, *, per_character: int) -> Callable[[F], F]:
-    """Cache a function of hashable positional arguments; a result takes so many bytes for each character of the texts among them."""
+    """Cache a function of hashable positional arguments; a result counts this many bytes per character of the texts in the arguments."""
 
     def decorated(function: F) -> F:
         results: BytesBounded[tuple[Any, ...], tuple[Any]] = BytesBounded(bytes_max)

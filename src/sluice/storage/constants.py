@@ -1,4 +1,4 @@
-"""The names and widths of the Delta protocol that more than one file needs (PROTOCOL.md; section names in the comments)."""
+"""Names and widths of the Delta protocol needed in several files (PROTOCOL.md; section names in the comments)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = [
     "VERSION_MAX",
 ]
 
-# "File Types": everything about a table's history is below one folder.
+# "File Types": a table's whole history is below one folder.
 LOG_FOLDER: Final = "_delta_log/"
 SIDECAR_FOLDER: Final = LOG_FOLDER + "_sidecars/"
-# Throw-away objects that try what a store does; every Delta reader skips the name.
+# Throw-away objects that probe a store's abilities; every Delta reader skips the name.
 PROBE_PREFIX: Final = LOG_FOLDER + "_sluice_probe-"
 STAGED_FOLDER: Final = LOG_FOLDER + "_staged_commits/"
 LAST_CHECKPOINT: Final = LOG_FOLDER + "_last_checkpoint"
 
 # "Change Data Files"
 CHANGE_DATA_FOLDER: Final = "_change_data/"
-# What readers of changes find beside the table's own columns.
+# Columns that readers of changes get beside the table's own.
 CHANGE_COLUMN_NAMES: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
-# Versions are zero-padded so that the order of names is the order of versions.
+# Versions are zero-padded, so that names sort like versions.
 VERSION_DIGITS: Final = 20
 CHECKPOINT_PART_DIGITS: Final = 10
 
@@ -55,13 +55,13 @@ ICT_ENABLED_KEY: Final = "delta.enableInCommitTimestamps"
 ICT_ENABLEMENT_VERSION_KEY: Final = "delta.inCommitTimestampEnablementVersion"
 ICT_ENABLEMENT_TIMESTAMP_KEY: Final = "delta.inCommitTimestampEnablementTimestamp"
 
-# How long a tombstone outlives the removal of its file; one week where the table does not say.
+# How long a tombstone outlives the removal of its file; one week by default.
 DELETED_FILE_RETENTION_KEY: Final = "delta.deletedFileRetentionDuration"
 DELETED_FILE_RETENTION_DEFAULT_MS: Final = 7 * 24 * 3600 * 1000
 
 # "Deletion Vectors": whether new ones may be written.
 DELETION_VECTORS_KEY: Final = "delta.enableDeletionVectors"
 
-# Which coordinator a table belongs to, and where that one was when it took the table on.
+# The table's coordinator, and its address when it took the table on.
 COORDINATOR_KEY: Final = "sluice.coordinator"
 ADDRESS_KEY: Final = "sluice.coordinatorAddress"

@@ -1,8 +1,8 @@
-"""`dataclass`, as the standard library's, at a third of its price where a class is made.
+"""`dataclass`, like the standard library's, at a third of the cost of making a class.
 
-Each process of a Spark job imports most of sluice, with some 180 small classes, for which `dataclasses` compiles six methods each: two
-fifths of the time of the import. Here only `__init__` is compiled; the other methods are functions that all classes share. What a class
-does is the same, `fields`, `replace`, `asdict` and pickling included. Type checkers see the standard decorator.
+Each process of a Spark job imports most of sluice, with some 180 small classes, for which `dataclasses` compiles six methods
+each: two fifths of the import's time. Here only `__init__` is compiled; all classes share the other methods. Classes behave
+the same, including `fields`, `replace`, `asdict` and pickling. Type checkers see the standard decorator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORDERS: Final = {f"__{each.__name__}__": each for each in (operator.lt, operato
 
 
 def _dataclass(*, frozen: bool = False, slots: bool = False, order: bool = False) -> Callable[[type[_T]], type[_T]]:
-    """The class with the methods of a dataclass. Raises TypeError for a field that only the standard decorator knows."""
+    """The class with the methods of a dataclass. Raises TypeError for a field that needs the standard decorator."""
 
     def made(cls: type[_T]) -> type[_T]:
         new: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
@@ -38,7 +38,7 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, order: bool = False
         elif slots:
             methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
         for name, method in methods.items():
-            if new.__dict__.get(name) is None:  # what the class defines itself stays
+            if new.__dict__.get(name) is None:  # the class's own definitions stay
                 setattr(new, name, method)
         if frozen:
             new.__setattr__, new.__delattr__ = _refuse_set, _refuse_delete
@@ -48,7 +48,7 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, order: bool = False
 
 
 def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Any:
-    """`__init__`, compiled, for it runs whenever an object is made."""
+    """`__init__`, compiled, since it runs for every object."""
     told: dict[str, Any] = {"_set": object.__setattr__, "_not_given": _NOT_GIVEN}
     parameters, body = ["self"], []
     for each in fields:
@@ -78,7 +78,7 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool)
 
 
 def _comparing(fields: tuple[dataclasses.Field[Any], ...], *, order: bool) -> dict[str, Any]:
-    """Equality and the hash by the fields, and the order where it is asked for."""
+    """Equality and hash by the fields, and the order if requested."""
     values = _values([each.name for each in fields if each.compare])
     hashed = values if all(each.hash is None for each in fields) else _values([each.name for each in fields if _is_hashed(each)])
 
@@ -94,7 +94,7 @@ def _is_hashed(field: dataclasses.Field[Any]) -> bool:
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What tells the values of these attributes; a tuple of one, too, for tuples compare what they hold by identity first."""
+    """Returns the values of these attributes, always as a tuple: tuples compare their elements by identity first."""
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda one: tuple(getattr(one, name) for name in names)

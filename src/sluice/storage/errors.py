@@ -1,6 +1,6 @@
-"""The root of sluice's errors, and the branches the storage floor raises.
+"""The root of sluice's errors, and the branches raised by the storage floor.
 
-The tree says what the caller does next; every class pickles, and carries its facts as attributes, not only as text::
+The tree says what the caller does next; every class can be pickled, and has its facts as attributes, not only as text::
 
     SluiceError
       InvalidRequest            fix the call: nothing was written
@@ -56,8 +56,8 @@ __all__ = [
 class SluiceError(Exception):
     """The root of everything sluice raises on purpose.
 
-    `details` holds the facts by name; each is readable as an attribute too (`error.version`). `retryable` says whether
-    the same call may succeed later without being changed.
+    `details` has the facts by name; each can also be read as an attribute (`error.version`). `retryable` says whether the
+    same call may succeed later, unchanged.
     """
 
     retryable: bool = False
@@ -68,7 +68,7 @@ class SluiceError(Exception):
         self.details = details
 
     def tell(self, more: str, **details: Any) -> None:
-        """Add to the message and to the facts of an error that is on its way; what the message says already is not repeated."""
+        """Add to the message and the facts of an error that is being raised; nothing is added twice."""
         self.message += "" if more in self.message else more
         self.args = (self.message,)
         self.details.update(details)
@@ -100,7 +100,7 @@ class NoSuchBucket(InvalidRequest):
 
 
 class AccessDenied(InvalidRequest):
-    """Raised when the object store or the coordinator refuses the credentials, or there are none."""
+    """Raised when the object store or the coordinator refuses the credentials, or none were found."""
 
 
 class TableNotFound(InvalidRequest):
@@ -112,7 +112,7 @@ class TableDropped(TableNotFound):
 
 
 class NotATable(InvalidRequest):
-    """Raised when a location holds something, but no Delta table (or not one that sluice manages)."""
+    """Raised when a location has files, but no Delta table (or not one that sluice manages)."""
 
 
 class TableExists(InvalidRequest):
@@ -136,7 +136,7 @@ class UnsupportedFeature(InvalidRequest):
 
 
 class VersionNotFound(InvalidRequest):
-    """Raised when a version or timestamp lies beyond the latest one, or was cleaned up."""
+    """Raised when a version or timestamp is beyond the latest one, or was cleaned up."""
 
 
 class Unavailable(SluiceError):
@@ -166,11 +166,11 @@ class CorruptLogFile(Corrupt):
 
 
 class BadChecksum(Corrupt):
-    """Raised when content does not have the digest that was recorded for it."""
+    """Raised when content does not match its recorded digest."""
 
 
 class MissingObject(Corrupt):
-    """Raised when a file that the log refers to is not there."""
+    """Raised when a file that the log refers to is missing."""
 
 
 class ForeignCommit(Corrupt):
@@ -182,13 +182,13 @@ class InvariantBroken(SluiceError):
 
 
 class ObjectNotFound(SluiceError):
-    """Raised by an object store when a key does not exist; callers turn it into what it means to them."""
+    """Raised by an object store when a key does not exist; callers convert it into an error of their own."""
 
 
 def invariant(name: str, holds: bool, explain: str = "") -> None:
     """Raise InvariantBroken unless `holds`; `name` is the invariant's number in the protocol (I1 to I12).
 
-    A function and not an `assert`: it must survive `python -O`.
+    A function, not an `assert`, so that it also works under `python -O`.
     """
     if not holds:
         raise InvariantBroken(f"invariant {name} does not hold: {explain}; this is a bug of sluice, please report it", invariant=name)

@@ -1,4 +1,4 @@
-"""Durations as Delta's table properties write them: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
+"""Durations in Delta's table properties: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _INTERVAL: Final = re.compile(rf"\s*(?:interval\s+)?({_TERM}(?:\s+{_TERM})*)\s*"
 def interval_ms(text: str, *, name: str) -> int:
     """The milliseconds of a duration; `name` is the property, for the error. Raises InvalidRequest.
 
-    Months and years are no durations, for they have no fixed length.
+    Months and years are not durations, since their length varies.
     """
     match = _INTERVAL.fullmatch(text)
     if match is None:
         raise InvalidRequest(
-            f"{name} is {text!r}, which is no duration; write it like 'interval 7 days', with units from weeks to nanoseconds",
+            f"{name} is {text!r}, which is not a duration; write it like 'interval 7 days', with units from weeks to nanoseconds",
             property=name,
             value=text,
         )

@@ -1,7 +1,7 @@
-"""JSON that loses nothing and breaks loudly: orjson, and the standard library where orjson would round.
+"""Lossless and strict JSON: orjson, or the standard library where orjson would round.
 
-orjson reads integers beyond 64 bits as floats and writes infinities as null, both without a word. Here such integers stay
-exact, and a number that is not finite is refused.
+orjson silently reads integers beyond 64 bits as floats and writes infinities as null. Here such integers stay exact, and
+numbers that are not finite are refused.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .errors import InvalidRequest
 
 __all__ = ["dumps", "loads", "require_json"]
 
-# Every integer that orjson cannot hold has at least this many digits; that a string or a fraction has them costs only time.
-# Digits in a row are found fastest where all of them are the same one.
+# Every integer too large for orjson has at least this many digits; false matches in strings or fractions only cost time.
+# Runs of digits are found fastest if all of them are replaced by the same one.
 _LONG_NUMBER = b"0" * 19
 _DIGITS_ALIKE = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
 
 
 def loads(text: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is no JSON, and for numbers that are not finite."""
+    """The value of a JSON text. Raises ValueError if it is not JSON or has numbers that are not finite."""
     if _LONG_NUMBER not in text.translate(_DIGITS_ALIKE):
         return orjson.loads(text)
-    # Same strictness as above: orjson is the one that checks UTF-8, surrogates and overflowing floats.
+    # As strict as above: orjson checks UTF-8, surrogates and overflowing floats.
     orjson.loads(text)
     return json.loads(text, parse_constant=_refuse)
 
 
 def dumps(value: Any) -> bytes:
-    """The JSON text of a value, compact, in UTF-8. Raises InvalidRequest for what JSON cannot hold."""
+    """The JSON text of a value, compact, in UTF-8. Raises InvalidRequest for values that JSON cannot represent."""
     try:
         return orjson.dumps(value, default=_plain)
     except TypeError:
-        # Beyond 64 bits, or no JSON at all: the check below tells which.
+        # Beyond 64 bits, or not JSON at all: the check below decides.
         require_json(value)
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
@@ -46,7 +46,7 @@ def dumps(value: Any) -> bytes:
 
 
 def require_json(value: Any) -> None:
-    """Raise InvalidRequest unless `value` consists of what JSON has: objects with text keys, arrays, text, finite numbers."""
+    """Raise InvalidRequest unless `value` consists of JSON values: objects with text keys, arrays, text, finite numbers."""
     if value is None or isinstance(value, (str, bool, int)):
         return
     if isinstance(value, float):
@@ -72,4 +72,4 @@ def _plain(value: Any) -> Any:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

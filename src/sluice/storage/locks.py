@@ -1,4 +1,4 @@
-"""A lock that outlives a fork: a child process finds it free, though a thread of its parent, which the child lacks, held it."""
+"""A lock that survives a fork: it is free in a child process, even if a thread of the parent held it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ForkSafeLock:
         self._all.add(self)
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock; False when it is taken and this does not block."""
+        """Take the lock; returns False if it is taken and `blocking` is false."""
         return self._lock.acquire(blocking=blocking)
 
     def release(self) -> None:
-        """Give it back; any thread may."""
+        """Release the lock; any thread may."""
         self._lock.release()
 
     def __enter__(self) -> None:

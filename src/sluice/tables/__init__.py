@@ -1,10 +1,10 @@
-"""Tables as programs use them: `sluice.Table`, transactions over one table and over several.
+"""The table API: `sluice.Table`, and transactions over one table and over several.
 
-The modules at the root are the face. Below it are rooms, each of which imports only those after it:
+The modules at the root are the public face. Below it are rooms, each of which imports only those after it:
 
 - `manage` and `read`: tables as a whole; versions, changes and history
 - `maintain`: compaction, vacuum, checkpoints
-- `write`: from what an operation wants to a commit
+- `write`: turns an operation into the change to commit
 - `client`: this process as a client of a table
 
 Imports `coordinator` and `storage`.

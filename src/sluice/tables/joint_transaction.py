@@ -1,4 +1,4 @@
-"""Transactions over several tables, and reads of several tables as of one moment."""
+"""Transactions over several tables, and reads of several tables at one moment."""
 
 from __future__ import annotations
 
@@ -11,28 +11,37 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.commit.consistent_cut import version_beside, versions_together
-from ..coordinator.commit.joint import naming
-from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.rules.refusal import Refusal
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
+from ..coordinator.facade.leasing import LeaseOn
+from ..coordinator.facade.several import (
+    commit_together,
+    naming,
+    require_coordinator,
+    require_one_coordinator,
+    version_beside,
+    versions_together,
+)
+from ..coordinator.facade.values import (
+    DEFAULT_TIMEOUT_S,
+    Chance,
+    Change,
+    Commit,
+    Deadline,
+    SystemClock,
+    Timeout,
+    bounding,
+    touched_by_reads,
+)
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.stores.location import normalise
 from .client.access import Access
-from .client.leasing import LeaseOn
 from .read.table_snapshot import TableSnapshot
 from .table import Table
 from .transaction import Transaction
-from .write.change import Change
-from .write.commit_change import commit_change
 from .write.data_writing import Rows, WritePlan
-from .write.joint_commit import commit_together, require_coordinator, require_one_coordinator
 from .write.repeated_writes import done_in_all
-from .write.scopes import scope_of_reads
 from .write.transaction_end import OpenTransaction
-from .write.turn_after_loss import Chance
 from .write.write_once import application_transaction
 
 __all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "read_together"]
@@ -47,7 +56,7 @@ Named: TypeAlias = "Table | str | os.PathLike[str]"
 """A table, or its location."""
 
 Elsewhere: TypeAlias = "Callable[[Any], tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None]"
-"""Tells of rows that are no Arrow data their schema and what writes them by a plan; None for rows it does not know."""
+"""For rows that are not Arrow data: their schema, and a function that writes them by a plan; None for unknown rows."""
 
 
 def _location(table: Named) -> str:
@@ -55,7 +64,7 @@ def _location(table: Named) -> str:
 
 
 class CommitInfo(Mapping[str, Commit]):
-    """What became of each table that was written: asked for by its location in any spelling, or by the Table."""
+    """The commit in each table that was written. Its keys are locations in any spelling, or the `Table`."""
 
     def __init__(self, commits: Mapping[str, Commit]) -> None:
         self._commits = dict(commits)
@@ -74,11 +83,11 @@ class CommitInfo(Mapping[str, Commit]):
 
 
 class JointTransaction(OpenTransaction[CommitInfo]):
-    """Operations on several tables that become one commit, or nothing. Made by `sluice.transaction`; not for several threads.
+    """Operations on several tables that become one commit, or nothing. `sluice.transaction` makes one; use it in one thread.
 
     Each operation sees what the ones before it did, and nobody else sees anything before `commit`. All tables are read as of one
-    moment: that of the first use of one, or of the beginning for those that were named then. As a context manager it commits
-    when the block ends, and aborts when the block raises.
+    moment: the first use of one of them, or the beginning if `tables` names them. As a context manager it commits when the block
+    ends, and aborts when the block raises.
     """
 
     def __init__(
@@ -116,28 +125,29 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     @property
     def id(self) -> str:
-        """The transaction's GUID in all its tables, by which `sluice.outcome` finds it; "" before the first use of a table."""
+        """The transaction's GUID in all its tables, for `sluice.outcome`; "" before the first use of a table."""
         return self._id
 
     @property
     def read_versions(self) -> Mapping[str, int]:
-        """The versions the operations see, by location; with what this transaction did since."""
+        """The versions on which the operations are made, by location."""
         return {location: part.read_version for location, part in self._parts.items()}
 
     def leases_on_reads(self, name: str, whole: bool) -> list[LeaseOn]:
-        """The exclusive leases over what was read so far, or over the `whole` of those tables, to be asked for in one request."""
+        """The exclusive leases over what was read so far, or over the `whole` of those tables, to take in one request."""
         read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]
-        return [table.lease_on(where=None if whole else scope_of_reads(*basis), name=name) for table, basis in read]
+        covered = [(table, None if whole else touched_by_reads(*basis)) for table, basis in read]
+        return [table.lease_on(where=None if scope is None else scope.sql, name=name) for table, scope in covered]
 
     @property
     def commit_info(self) -> CommitInfo:
-        """The commit in each table that was written; empty before `commit`, and when nothing was changed."""
+        """The commit in each table that was written; empty before `commit`, and if nothing was changed."""
         return self._info
 
     # -- reading and changing ----------------------------------------------------------------------------------------
 
     def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
-        """The rows of a table that satisfy `where`, as the operations so far left them; see `Transaction.scan`."""
+        """The rows of a table that satisfy `where`, including this transaction's effects; see `Transaction.scan`."""
         return self._do(table, lambda part: part.scan(columns, where, for_update=for_update))
 
     def append(self, table: Named, rows: Any, *, merge_schema: bool = False) -> None:
@@ -145,7 +155,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._write(table, rows, "append", None, merge_schema)
 
     def overwrite(self, table: Named, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in."""
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
         self._write(table, rows, "dynamic" if dynamic else "overwrite", where, merge_schema)
@@ -155,11 +165,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._do(table, lambda part: part.delete(where))
 
     def update(self, table: Named, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
-        """Give the columns in `set` the values of Spark SQL expressions over the old row, in the rows that satisfy `where`."""
+        """Set the columns in `set` to Spark SQL expressions over the old row, in the rows that satisfy `where`."""
         self._do(table, lambda part: part.update(set, where))
 
     def upsert(self, table: Named, rows: Rows, on: str | Sequence[str] | None = None) -> None:
-        """Replace the rows that have the key of one of `rows`, and add the others. See `Transaction.upsert`."""
+        """Replace the rows with the key of one of `rows`, and add the others. See `Transaction.upsert`."""
         self._do(table, lambda part: part.upsert(rows, on))
 
     def truncate(self, table: Named, where: str | None = None) -> None:
@@ -175,25 +185,25 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
     ) -> None:
-        """Write a table's files again as fewer, larger ones; the last operation on that table. See `Transaction.compact`."""
+        """Rewrite a table's files as fewer, larger ones; it must be the last operation on that table. See `Transaction.compact`."""
         self._do(table, lambda part: part.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by))
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def commit(self, *, timeout_s: Timeout | None = None) -> CommitInfo:
-        """Commit what was done, in all tables or in none. Called again it gives the same answer.
+        """Commit the operations, in all tables or in none. Called again it gives the same answer.
 
         Raises the conflict, which names its table (`error.facts["table"]`), LeaseHeld, LeaseLost, OutcomeUnknown and Unavailable; after
-        the latter two it may be called again. Raises HalfCommitted where it repeats what was lost in some of the tables.
+        the last two it may be called again. Raises HalfCommitted if it repeats a transaction of which some tables lost their part.
         """
         with self._bounding(timeout_s) as limit:
             return self._end(limit)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> CommitInfo | None:
-        """Take it back in all tables. None: it is in none of them and never will be, and `commit` raises Withdrawn.
+        """Take the transaction back in all tables. Returns None if no table has it or ever will: `commit` then raises Withdrawn.
 
-        The commits, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
-        yet, and it may be called again.
+        Returns the commits if it is too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable
+        if neither is certain yet; then it may be called again.
         """
         with self._bounding(timeout_s) as limit:
             return self._take_back(limit)
@@ -233,18 +243,18 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _open(self, table: Named) -> Table:
         if isinstance(table, Table):
             if self._coordinator is not None:
-                require_coordinator(table.access, self._coordinator)
+                require_coordinator(table.access.ours, self._coordinator)
             return table
         return Table.open(table, coordinator=self._coordinator, storage_options=self._storage_options)
 
     def _begin(self, tables: Sequence[Table]) -> None:
-        """Take tables in, as of the moment of those that are there already."""
+        """Add tables, as of the moment of the tables that take part already."""
         fresh = {each.location: each for each in tables}
-        require_one_coordinator([each.access for each in (*self._tables.values(), *fresh.values())])
-        first = next(iter(fresh.values())).access.ours.context
-        self._chance = chance = self._chance or Chance(first.clock)
-        with bounding(self._timeout_s, first.clock) as deadline:
-            chance.take([table.access for table in fresh.values()], deadline)
+        require_one_coordinator([each.access.ours for each in (*self._tables.values(), *fresh.values())])
+        first = next(iter(fresh.values())).access.ours
+        self._chance = chance = self._chance or first.chance()
+        with first.bounding(self._timeout_s) as deadline:
+            chance.take([table.access.ours.leases for table in fresh.values()], deadline)
             versions = self._versions(fresh, deadline)
             transaction_id = self._id or first.new_transaction_id()
             parts = {
@@ -263,25 +273,24 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._id = transaction_id
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
-        """One time for all that is asked of the coordinator in the block, for every table."""
+        """Bounds the requests to the coordinator within the block, for all tables together."""
         first = next(iter(self._tables.values()), None)
-        return bounding(self._limit(timeout_s), SystemClock() if first is None else first.access.ours.context.clock)
+        return bounding(self._limit(timeout_s), SystemClock()) if first is None else first.access.ours.bounding(self._limit(timeout_s))
 
     def _versions(self, fresh: Mapping[str, Table], deadline: Deadline) -> dict[str, int]:
-        """The version to begin each new table on: what stood when the others stood as they were read."""
-        contexts = {location: table.access.ours.context for location, table in (*self._tables.items(), *fresh.items())}
-        latest = dict(zip(contexts, versions_together(list(contexts.values()), deadline), strict=True))
-        known = [(contexts[location], part.read_version) for location, part in self._parts.items()]
-        gone_on = [(context, version) for context, version in known if latest[context.tree.location] != version]
+        """The version to begin each new table on: its latest at the moment of which the others were read."""
+        ours = {location: table.access.ours for location, table in (*self._tables.items(), *fresh.items())}
+        latest = dict(zip(ours, versions_together(list(ours.values()), deadline), strict=True))
+        gone_on = [(ours[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version]
         if not gone_on:
             return {location: latest[location] for location in fresh}
         found: dict[str, int] = {}
         for location in fresh:
-            version = version_beside(gone_on, contexts[location])
+            version = version_beside(gone_on, ours[location])
             if version is None:
                 raise ConcurrentModification(
-                    f"{location}: how it stood when transaction {self._id} read its first table is not known any more; begin another one, "
-                    "and name all its tables at the beginning (tables=[...])",
+                    f"{location}: its version at the moment when transaction {self._id} read its first table is not known any more; begin "
+                    "another one, and name all its tables at the beginning (tables=[...])",
                     rule="moment-forgotten",
                     transaction_id=self._id,
                     facts={"table": location},
@@ -301,12 +310,13 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             return CommitInfo({})
         self._filing()
         changes = [(access, self._to_file(access, change)) for access, change in self._changes]
-        if len(changes) == 1:
-            access, change = changes[0]
-            with naming(_at(access)):
-                commit = commit_change(access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
-            return CommitInfo({_at(access): commit})
-        commits = commit_together(changes, ack=self._ack, timeout_s=limit, filing=self._filed_under)
+        commits = commit_together(
+            [(access.ours, change) for access, change in changes],
+            ack=self._ack,
+            timeout_s=limit,
+            filing=self._filed_under,
+            done_before=self._done_before,
+        )
         return CommitInfo({location: commits[location] for location in written if location in commits})
 
     def _to_file(self, access: Access, change: Change) -> Change:
@@ -318,7 +328,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             if part is not None:
                 part.tell_loss(lost)
             read = {location: part.basis for location, part in self._parts.items() if part.basis[1] is not None}
-            lost.tell(self._chance.lost({self._tables[location].access: scope_of_reads(*basis) for location, basis in read.items()}))
+            lost.tell(self._chance.lost((self._tables[at].access.ours.leases, touched_by_reads(*basis)) for at, basis in read.items()))
 
     def _ended(self, *, won: bool) -> None:
         if self._chance is not None:
@@ -338,12 +348,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 changes.append((self._tables[location].access, change))
         return changes
 
-    def _heard(self, limit: Timeout, against: Refusal | None = None) -> CommitInfo | None:
+    def _heard(self, limit: Timeout, *, withdraw: bool) -> CommitInfo | None:
         found: dict[str, Commit] = {}
         for access, change in self._changes or ():
-            committer = access.ours
-            with bounding(limit, committer.context.clock) as deadline:
-                outcome = committer.outcome(self._id, deadline, after=self._read_version(access), against=against)
+            ask = access.ours.withdraw if withdraw else access.ours.outcome
+            outcome = ask(self._id, limit, after=self._read_version(access))
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
@@ -354,37 +363,39 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return self._parts[_at(access)].read_version
 
     def _repeated(self, limit: Timeout) -> CommitInfo | None:
-        """The commits that wrote the application's transaction, in those tables that it wrote then. Raises HalfCommitted."""
-        if self._application is None or not self._parts:
-            return None
-        accesses = {location: self._tables[location].access for location in self._parts}
-        with bounding(limit, next(iter(accesses.values())).ours.context.clock):
-            since = {location: part.read_version for location, part in self._parts.items()}
-            found = done_in_all(accesses, self._application, self._ack, since)
+        """The commits that wrote the application's transaction, in the tables that it wrote. Raises HalfCommitted."""
+        with self._bounding(limit):
+            found = self._done_before()
         return CommitInfo(found) if found else None
+
+    def _done_before(self) -> Mapping[str, Commit]:
+        if self._application is None or not self._parts:
+            return {}
+        accesses = {location: self._tables[location].access for location in self._parts}
+        return done_in_all(accesses, self._application, self._ack, {location: part.read_version for location, part in self._parts.items()})
 
     def _filed_under(self, transaction_id: str) -> None:
         self._id = transaction_id
 
 
 def _at(access: Access) -> str:
-    """Where a table is."""
+    """The table's location."""
     return access.address.location
 
 
 def read_together(
     tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> list[TableSnapshot]:
-    """Snapshots of several tables as of one moment, never older than what was acknowledged to anybody before the call.
+    """Snapshots of several tables at one moment, including everything acknowledged to anybody before the call.
 
-    A transaction over several of them is in all of these snapshots or in none. Tables may be given by location; then they
-    are opened at `coordinator`. Raises InvalidRequest for tables of different coordinators.
+    A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
+    `coordinator`. Raises InvalidRequest for tables of different coordinators.
     """
     if isinstance(tables, (str, os.PathLike, Table)) or not tables:
         raise InvalidRequest(f"tables={tables!r}: give a list of at least one table or location")
     opened = [each if isinstance(each, Table) else Table.open(each, coordinator=coordinator) for each in tables]
-    require_one_coordinator([table.access for table in opened])
-    contexts = [table.access.ours.context for table in opened]
-    with bounding(timeout_s, contexts[0].clock) as deadline:
-        versions = versions_together(contexts, deadline)
+    ours = [table.access.ours for table in opened]
+    require_one_coordinator(ours)
+    with ours[0].bounding(timeout_s) as deadline:
+        versions = versions_together(ours, deadline)
     return [table.snapshot(version) for table, version in zip(opened, versions, strict=True)]

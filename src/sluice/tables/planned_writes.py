@@ -1,4 +1,4 @@
-"""Writes whose rows are written elsewhere: planned here, committed here, by whoever holds the plan."""
+"""Writes whose rows are written elsewhere: planned and committed here, from a plan."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
-from ..coordinator.leases.reserved_turns import release_nodes
-from ..coordinator.leases.tickets import Ticket, leave_ticket
-from ..coordinator.nodes.identity import another_id
-from ..coordinator.nodes.plans import close_plan, open_plan
-from ..coordinator.service.clock import InParts, Timeout, bounding
+from ..coordinator.facade import plans, registry
+from ..coordinator.facade.values import Change, Commit, InParts, Reads, Timeout, touched_by_reads
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
@@ -24,18 +20,13 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, parse_schema
 from .client.access import Access
 from .client.address import TableAddress
-from .client.leasing import lease_paths
 from .client.property_rules import primary_key_of
-from .manage.creation import access_for_creation, first_actions, named_after_coordinator, new_table, require_empty
+from .manage.creation import access_for_creation, first_actions, new_table, require_empty
 from .transaction import Transaction
-from .write.change import Change, Reads
-from .write.commit_change import commit_change
 from .write.data_writing import WritePlan
 from .write.early_refusal import check_plan
 from .write.operation_records import written
 from .write.requirements import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
-from .write.scopes import scope_of_reads
-from .write.turn_after_loss import Chance, advice
 from .write.write_once import check_application_transaction
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
@@ -54,10 +45,10 @@ def plan_write(
     read_version: int | None = None,
     read_where: str | None = None,
 ) -> WritePlan:
-    """Check what can be checked before any row is there. Raises InvalidRequest and its kinds.
+    """Plan a write, checking what can be checked without rows. Raises InvalidRequest and its kinds.
 
-    What replaces rows is made on `read_version` (the latest one when None): rows that others append meanwhile stay. An append with a
-    `read_version` depends on what that version held, all of it or the rows that satisfy `read_where`.
+    A replacement is based on `read_version` (None: the latest one): rows appended by others meanwhile stay. An append with a
+    `read_version` depends on the contents of that version, all of it or the rows that satisfy `read_where`.
     """
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
@@ -78,15 +69,15 @@ def plan_write(
         access.address,
         snapshot.metadata,
         schema,
-        transaction_id=open_plan(access.ours.context),
+        transaction_id=plans.open_plan(access.ours),
         read_version=snapshot.version,
         mode=mode,
         where=where,
         merge_schema=merge_schema,
         transaction=transaction,
     )
-    now = access.ours.context.clock.now_ms()
-    return replace(plan, depends=depends, read_where=read_where, leases=lease_paths(access), planned_ms=now)
+    now = access.ours.now_ms()
+    return replace(plan, depends=depends, read_where=read_where, leases=access.ours.leases.of_this_thread(), planned_ms=now)
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -111,27 +102,27 @@ def plan_creation(
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows.
 
-    Raises InvalidRequest where other files lie, unless they are allowed.
+    Raises InvalidRequest if there are other files, unless they are allowed.
     """
     check_application_transaction(transaction)
     metadata = new_table(schema, partition_by, properties)
     _require_no_key(address, metadata)
     if not allow_nonempty:
+        # check: a-creating-write-looks-for-files
         require_empty(address.store())
-    context = address.context()
-    return WritePlan(address, open_plan(context), metadata, transaction=transaction, planned_ms=context.clock.now_ms())
+    table = address.coordinated()
+    return WritePlan(address, plans.open_plan(table), metadata, transaction=transaction, planned_ms=table.now_ms())
 
 
 def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
     """Create the table with its first rows, in version 0.
 
-    When somebody else created it since the plan was made, with the same schema, partitioning and constraints, the rows go
-    to that one as the plan's mode says.
+    If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
+    written to that table, by the plan's mode.
     """
     try:
-        access = access_for_creation(plan.address, allow_nonempty=True)  # it was looked when the write was planned
-        context = access.ours.context
-        first = first_actions(named_after_coordinator(context, plan.address.coordinator, plan.metadata), context.clock.now_ms())
+        access = access_for_creation(plan.address, allow_nonempty=True)  # checked when the write was planned
+        first = first_actions(registry.named_after_coordinator(access.ours, plan.metadata), access.ours.now_ms())
         change = Change(
             plan.transaction_id,
             "CREATE TABLE AS SELECT",
@@ -144,14 +135,13 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             table_id=plan.metadata.id,
             leases=plan.leases,
         )
-        commit = commit_change(access, change, ack=ack, timeout_s=timeout_s)
-        close_plan(access.ours.context, plan.transaction_id)
+        commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
+        plans.close_plan(access.ours, plan.transaction_id)
         return access, commit
     except (TableExists, ProtocolChangedException):
         _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
     existing = Access.coordinated(plan.address)
-    with bounding(timeout_s, existing.ours.context.clock) as deadline:
-        mine = existing.ours.outcome(plan.transaction_id, deadline)
+    mine = existing.ours.outcome(plan.transaction_id, timeout_s)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
     snapshot = existing.latest()
@@ -161,12 +151,12 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             "write to it again",
             location=plan.address.location,
         )
-    again = replace(plan, transaction_id=another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
+    again = replace(plan, transaction_id=plans.another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
     return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:
-    """What data files were written to obey."""
+    """The rules that data files were written under."""
     constraints = {key: text for key, text in metadata.configuration.items() if key.startswith("delta.constraints.")}
     return metadata.schema_string, metadata.partition_columns, constraints
 
@@ -174,15 +164,14 @@ def _rules(metadata: Metadata) -> tuple[object, ...]:
 def commit_write_once(
     access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, after: int | None = None
 ) -> Commit | None:
-    """The same for a plan that may have been committed before, by whomever: then that commit is the answer.
+    """Like `commit_write`, for a plan that may already have been committed by any process: then that commit is the answer.
 
-    It is looked for in versions higher than `after` (None: the one that it was planned on).
+    It is looked for in versions higher than `after` (None: the plan's own).
     """
-    committer = access.ours
-    time = InParts(timeout_s, committer.context.clock)
+    time = InParts(timeout_s, access.ours.clock)
     with time.part() as deadline:
-        before = access.head().version  # whoever commits it after it was asked for makes a later version
-        outcome = committer.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
+        before = access.ours.head().version  # a concurrent commit of the plan makes a later version
+        outcome = access.ours.outcome(plan.transaction_id, deadline, after=plan.read_version if after is None else after)
     if outcome.error is not None:
         raise outcome.error
     if outcome.commit is not None:
@@ -192,65 +181,66 @@ def commit_write_once(
 
 
 def abandon_plan(plan: WritePlan) -> None:
-    """Give a plan up: it cannot be committed any more, and what was written for it is garbage. Nothing happens to a committed one.
+    """Give a plan up: it cannot be committed any more, and its files are garbage. Does nothing to a committed one.
 
-    What goes wrong here is left to garbage collection.
+    A failure is left to garbage collection.
     """
     try:
-        context = plan.address.context()
+        table = plan.address.coordinated()
         if plan.turns:
-            release_nodes(context.coordination, plan.turns)
-        close_plan(context, plan.transaction_id)
+            plans.release_turns(table, plan.turns)
+        plans.close_plan(table, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
 
 @contextmanager
 def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
-    """Close the plan when it was committed, and when it never can be."""
+    """Close the plan if it was committed, or never can be."""
     try:
         yield
     except (ConcurrentModification, Refused, TransactionExpired) as lost:
         if isinstance(lost, ConcurrentModification):
             note_loss(access, plan, lost)
         _release_turns(access, plan)
-        close_plan(access.ours.context, plan.transaction_id)
+        plans.close_plan(access.ours, plan.transaction_id)
         raise
     _release_turns(access, plan)
-    access.ours.background.submit(partial(close_plan, access.ours.context, plan.transaction_id))
+    plans.close_plan_aside(access.ours, plan.transaction_id)
 
 
 def _release_turns(access: Access, plan: WritePlan) -> None:
-    """Let others go on who wait for the plan's turns. The verdict stays what it is: what goes wrong here ends with the turns' time."""
+    """End the plan's turns. The verdict stands: a failure here only lasts until the turns' time is over."""
     if not plan.turns:
         return
     try:
-        release_nodes(access.ours.context.coordination, plan.turns)
+        plans.release_turns(access.ours, plan.turns)
     except SluiceError as trouble:
         _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
 
 
 def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> None:
-    """Leave a ticket for the next attempt at a plan that lost, which may be another process's, and let the refusal say so."""
+    """Leave a ticket for the next attempt at a plan that lost, perhaps in another process, and say so in the refusal."""
     if plan.mode == "append" and not plan.depends:
         return
-    context, where = access.ours.context, None
+    where = None
     if not plan.losses and plan.mode != "dynamic":
         condition = plan.where if plan.mode == "overwrite" else plan.read_where
         try:
-            where = scope_of_reads(access.at(plan.read_version), Reads(predicates=(condition or "",)))
+            where = touched_by_reads(access.at(plan.read_version), Reads(predicates=(condition or "",)))
         except SluiceError as trouble:
-            _log.info("the whole of %s is taken for what transaction %s read: %s", access.address.location, plan.transaction_id, trouble)
-    took_s = max(0.0, (context.clock.now_ms() - plan.planned_ms) / 1000)
-    application = context.client.application
-    leave_ticket(context, Ticket(application, plan.work, where, took_s, plan.losses + 1))
-    lost.tell(advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
+            _log.info("the whole of %s counts as read by transaction %s: %s", access.address.location, plan.transaction_id, trouble)
+    took_s = max(0.0, (access.ours.now_ms() - plan.planned_ms) / 1000)
+    application = access.ours.application
+    covered = None if where is None else where.sql
+    plans.note_loss(access.ours, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
+    lost.tell(plans.advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 
 def commit_write(
     access: Access, plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, filed_after: int | None = None
 ) -> Commit | None:
-    """Commit the files of a plan according to its mode; None when nothing would change."""
+    """Commit the files of a plan by its mode; None if nothing would change."""
     if plan.mode != "append" or plan.depends:
         check_plan(access, plan, files)  # before files are read for what is replaced
     transaction = Transaction(
@@ -260,7 +250,7 @@ def commit_write(
         isolation=plan.isolation,
         leases=plan.leases,
         turns=plan.turns,
-        chance=Chance(access.ours.context.clock, tells=False),
+        chance=access.ours.chance(tells=False),
         transaction=plan.transaction,
         ack=ack,
         timeout_s=timeout_s,
@@ -275,7 +265,7 @@ def commit_write(
 
 
 def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
-    """The snapshot a plan speaks of: its own version for what replaces, for an append any later one with the same metadata."""
+    """The snapshot a plan is based on: its own version for a replacement, for an append any later one with the same metadata."""
     if plan.mode == "append" and not plan.depends:
         snapshot = access.current() if access.current().version >= plan.read_version else access.latest()
         if snapshot.metadata == plan.metadata:
@@ -287,4 +277,4 @@ def _txn(plan: WritePlan, access: Access) -> tuple[Txn, ...]:
     if plan.transaction is None:
         return ()
     app, number = plan.transaction
-    return (Txn(app_id=app, version=number, last_updated=access.ours.context.clock.now_ms()),)
+    return (Txn(app_id=app, version=number, last_updated=access.ours.now_ms()),)

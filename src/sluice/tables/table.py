@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
 import pyarrow as pa
 
-from ..coordinator.commit.outcomes import Commit, Outcome
-from ..coordinator.leases.lease import Lease
+from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.log.timetravel import version_at
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
-from .client.leasing import LeaseOn, leases, pin_version, table_lease
 from .maintain.compaction import compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
@@ -40,11 +37,11 @@ T = TypeVar("T")
 
 
 class Table(TableWrites):
-    """A Delta table under sluice. Made by `create`, `open` or `attach`; safe for several threads.
+    """A Delta table under sluice. `create`, `open` and `attach` make one; it is safe for several threads.
 
-    Every write is one transaction: it is committed as a whole or not at all, after everything that claimed its place
-    before. Writes raise NotCommitted (ConcurrentModification: repeat the operation), OutcomeUnknown (ask `outcome`) or
-    Unavailable (nothing is lost, repeat later), and InvalidRequest before anything is written.
+    Every write is one transaction, which commits as a whole or not at all, after all that were filed before it. Writes raise
+    NotCommitted (ConcurrentModification: repeat the operation), OutcomeUnknown (ask `outcome`) or Unavailable (nothing is lost,
+    repeat later), and InvalidRequest before they write anything.
     """
 
     # -- making and opening ------------------------------------------------------------------------------------------
@@ -64,12 +61,12 @@ class Table(TableWrites):
         ack: str = "published",
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Table:
-        """Create a table: its version 0. Raises TableExists, also for the slower of two who create it at once.
+        """Create a table: its version 0. Raises TableExists, also for the slower of two clients that create it at once.
 
-        A folder with other files in it is refused (InvalidRequest) without `allow_nonempty`.
+        Raises InvalidRequest for a folder that holds other files, unless `allow_nonempty` is True.
 
-        `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or
-        `embedded://` (the default, or what SLUICE_COORDINATOR says). `timeout_s` bounds this commit and later ones, as for `open`.
+        `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
+        default SLUICE_COORDINATOR, else `embedded://`). `timeout_s` bounds this commit and later ones, as for `open`.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
@@ -92,10 +89,10 @@ class Table(TableWrites):
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
-        `consistency` is what reads see where they do not say it themselves: "latest" (never older than the last commit that anybody
-        was told of), "serial" (what is undecided is decided first) or "session" (at least what was committed through this object).
-        `ack` says when a write returns: "published" (every engine finds it) or "ratified" (decided for good, one
-        object-store write earlier). `timeout_s` bounds each commit. Raises TableNotFound, NotATable, UnsupportedFeature,
+        `consistency` is the level of reads that name none: "latest" (at least every commit that anybody was told of), "serial" (after
+        everything that is queued now) or "session" (at least what was committed through this object). `ack` says when a write
+        returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier). `timeout_s`
+        bounds each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature,
         ForeignCommit, CoordinatorUnavailable.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
@@ -112,22 +109,25 @@ class Table(TableWrites):
         ack: str = "published",
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Table:
-        """Bring an existing Delta table under sluice; see `creation.attach`. An attached one is opened."""
+        """Bring an existing Delta table under sluice: from then on other engines read it and refuse to write it.
+
+        Opens a table that is attached already. Raises WrongCoordinator, TableNotFound, NotATable, UnsupportedFeature.
+        """
         with bounding(timeout_s, SystemClock()) as limit:
             access, _ = creation.attach(TableAddress.of(location, coordinator, storage_options, application), timeout_s=limit)
         return cls(access, ack=ack, timeout_s=timeout_s)
 
     def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
-        """Give the table back to every Delta engine; sluice commits nothing to it from then on."""
+        """Give the table back to other engines, once the commit is published; sluice commits nothing to it until it is attached again."""
         with self._bounding(timeout_s) as limit:
             return creation.detach(self._access, timeout_s=limit)
 
     def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:
         """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
 
-        What was filed before is decided first. Files that nothing says are the table's stay, and are named in the report. Whoever has
-        the table open gets TableDropped; the location is free for another table at once. A drop that was interrupted is finished by
-        `sluice drop`.
+        Transactions that were filed before are decided first. Files that are not provably the table's stay, and the report names them.
+        Clients that have the table open get TableDropped. The location is free for another table at once. `sluice drop` finishes an
+        interrupted drop.
         """
         self.close()
         return drop(self._access.address, keep_data=keep_data, timeout_s=self._limit(timeout_s))
@@ -141,22 +141,22 @@ class Table(TableWrites):
 
     @property
     def version(self) -> int:
-        """The version this object has read, never older than its own commits; `refresh` moves it on."""
+        """The version that this object shows, never older than its own commits; `refresh` moves it on."""
         return self._shown().version
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the version this object has read."""
+        """The Arrow schema of that version."""
         return to_arrow(self.struct)
 
     @property
     def struct(self) -> StructType:
-        """The same as Delta's schema type."""
+        """The schema as Delta's type."""
         return parse_schema(self._shown().metadata.schema_string)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns the table is partitioned by."""
+        """The columns by which the table is partitioned."""
         return self._shown().partition_columns
 
     @property
@@ -166,13 +166,13 @@ class Table(TableWrites):
 
     @property
     def domains(self) -> Mapping[str, str]:
-        """The configurations of the users' metadata domains, by name."""
+        """The texts of the users' own metadata domains, by name."""
         return domains_of(self._shown())
 
     def _shown(self) -> Snapshot:
-        """The snapshot in hand, brought up to what was committed through this object."""
-        shown, committer = self._access.current(), self._access.committer
-        if committer is None or committer.last_committed <= shown.version:
+        """The current snapshot, with all that was committed through this object."""
+        shown, access = self._access.current(), self._access
+        if access.reads_only or access.ours.last_committed <= shown.version:
             return shown
         return self._access.read(None, "session", timeout_s=self._timeout_s)
 
@@ -192,15 +192,15 @@ class Table(TableWrites):
         z_order_by: str | Sequence[str] | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Write files again as fewer, larger ones; no row changes. None, and no version, when there is nothing to do.
+        """Rewrite files as fewer, larger ones; no row changes. Returns None, and makes no version, if there is nothing to do.
 
-        "minor" merges small files; "major" also writes those with deleted rows again, so that these are physically gone.
-        `where` names partition columns only; files get `target_file_size` (bytes, or a text like "128mb"; the property
-        delta.targetFileSize by default). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
+        "minor" merges small files; "major" also rewrites those with deleted rows, so that the new files hold none. `where` names
+        partition columns only. Files get `target_file_size` (bytes, or a text like "128mb"; by default the property
+        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
 
-        One commit replaces up to 50,000 files, or the files of one partition that are z-ordered; for more there are several, each
-        complete in itself, and the answer is the last of them (`Commit.commits`). With `timeout_s` the call ends in that time: with
-        OutcomeUnknown when it was not enough, and whole commits at most. Without it only each commit is bounded, as others are.
+        One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
+        complete in itself; the call returns the last of them (`Commit.commits`). With `timeout_s` the call ends in that time, with
+        OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
         """
         commit = compact(
             self._access,
@@ -215,25 +215,25 @@ class Table(TableWrites):
         return self._note(commit)
 
     def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Set properties, and add the table features they need; None when they are so already.
+        """Set properties, and add the table features they need. Returns None if they have these values already.
 
-        Raises InvalidRequest for what is no property or means nothing, ConstraintViolated when rows break a new constraint.
+        Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
         """
         with self._bounding(timeout_s) as limit:
             return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=limit))
 
     def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Take properties away, constraints too; None when none of them is set."""
+        """Remove properties, also constraints. Returns None if none of them is set."""
         with self._bounding(timeout_s) as limit:
             return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=limit))
 
     def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Keep a text of the users' own with the table; of two who write one domain at once the later is refused."""
+        """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
         with self._bounding(timeout_s) as limit:
             return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=limit))
 
     def remove_domain(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Remove such a text; None when there is none of that name."""
+        """Remove the text of that name. Returns None if there is none."""
         with self._bounding(timeout_s) as limit:
             return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=limit))
 
@@ -242,26 +242,26 @@ class Table(TableWrites):
     def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: Timeout | None = None, name: str | None = None) -> Lease:
         """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
 
-        While an "exclusive" one is held nobody else commits what reads or changes what it covers: such commits wait, each for its own
-        time. While "shared" ones are held only their holders change it. Leases that meet are granted in the order of asking; this
-        one waits for `wait_s` seconds (None: as long as it takes). What this thread commits while it is held is ratified only
-        if it still stands. Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
+        An "exclusive" lease makes commits of others wait that read or change what it covers, each for its own time. "shared" leases
+        leave changes to their holders. Overlapping leases are granted in the order of the requests; this one waits for `wait_s`
+        seconds (None: without limit). What this thread commits while it holds the lease is ratified only if the lease still exists.
+        Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
         """
         return leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)
 
     def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
-        """The same to ask for together with others, by `sluice.leases`."""
-        return table_lease(self._access, mode, where, name)
+        """A lease on the table to request together with others, by `sluice.leases`."""
+        return lease_on_table(self._access.ours.leases, self._access.current(), mode, where, name)
 
     def transact(
         self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, isolation: str | None = None, timeout_s: Timeout | None = None
     ) -> T:
-        """Run `work(transaction)` and commit it; when another commit came first, run it again on the new state, `attempts` times in all.
+        """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
-        After three losses it takes an exclusive lease over what it reads, so that it gets through beside any number of writers.
-        Returns what `work` returned. Raises the last conflict, and what `work` raises, after which nothing is committed.
+        After three losses it takes an exclusive lease over what it reads, so that it gets through against any number of writers.
+        Returns the result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
         """
-        application = self._access.ours.context.client.application
+        application = self._access.ours.application
         limit = self._limit(timeout_s)
         return transact(self, work, attempts=attempts, isolation=isolation, timeout_s=limit, application=application)
 
@@ -275,21 +275,21 @@ class Table(TableWrites):
         consistency: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> TableSnapshot:
-        """The latest version, or that of a number, or the one that was current at a time (ms since the epoch, UTC).
+        """The latest version, the version of a number, or the version that was current at a time (ms since the epoch, UTC).
 
-        What is the latest one is up to `consistency`: "latest", "published", "serial" or "session", as `open` explains them; the
-        table's own when None. Raises VersionNotFound for what is beyond the latest version or was cleaned up.
+        `consistency` says which version is the latest: "latest", "published", "serial" or "session", as `open` explains them; by
+        default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
         """
         if version is not None and timestamp is not None:
             raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
         if timestamp is not None:
             if type(timestamp) is not int:
                 raise InvalidRequest(
-                    f"timestamp {timestamp!r} is no time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
+                    f"timestamp {timestamp!r} is not a time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
                     timestamp=timestamp,
                 )
             version = version_at(self._access.store, timestamp)
-        pin = None if self._access.committer is None else partial(pin_version, self._access)
+        pin = None if self._access.reads_only else self._access.ours.pin
         return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._limit(timeout_s)), pin=pin)
 
     def changes(
@@ -303,12 +303,12 @@ class Table(TableWrites):
         consistency: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> pa.Table:
-        """The rows that versions after `after`, up to `up_to` (the latest when None), inserted and deleted, oldest first.
+        """The rows that the versions after `after`, up to and including `up_to` (None: the latest), inserted and deleted, oldest first.
 
-        `after` = -1 is before the first version; with `by` = "timestamp" both are ms since the epoch. Beside the table's columns (or
-        `columns`) stand `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name them too. Raises VersionNotFound and
-        MissingObject, which say what is still there, for history that was cleaned up. `changes_batches` needs bounded memory only.
-        `timeout_s` bounds what the coordinator is asked, here and in what follows; the store takes what it takes.
+        `after` = -1 is before the first version; with `by` = "timestamp" both are ms since the epoch. The result has the table's columns
+        (or `columns`), `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name these, too. Raises VersionNotFound
+        and MissingObject for history that was cleaned up; both say what still exists. `changes_batches` needs bounded memory only.
+        `timeout_s` bounds the requests to the coordinator, here and in the methods below, not those to the store.
         """
         with self._bounding_reads(timeout_s):
             return changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
@@ -324,7 +324,7 @@ class Table(TableWrites):
         consistency: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Like `changes`, batch by batch. Commits that are missing are told at the call, data files while reading."""
+        """Like `changes`, batch by batch. The call raises for missing commits, the iteration for missing data files."""
         with self._bounding_reads(timeout_s):
             return iter_changes(self._access, after, up_to, by=by, columns=columns, where=where, consistency=consistency)
 
@@ -338,7 +338,7 @@ class Table(TableWrites):
         parts: int = 1,
         timeout_s: Timeout | None = None,
     ) -> list[ChangesPart]:
-        """The same in up to `parts` pieces, at least one, for readers elsewhere, who only need to reach the object store."""
+        """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
         with self._bounding_reads(timeout_s):
             return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
 
@@ -348,9 +348,8 @@ class Table(TableWrites):
             return history(self._access, limit)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
-        """What became of a transaction, whoever ran it; an undecided one is decided now."""
-        with self._bounding(timeout_s) as deadline:
-            return self._access.ours.outcome(transaction_id, deadline)
+        """What became of a transaction, whoever ran it. Decides an undecided one."""
+        return self._access.ours.outcome(transaction_id, self._limit(timeout_s))
 
     def vacuum(
         self,
@@ -363,13 +362,13 @@ class Table(TableWrites):
     ) -> VacuumReport:
         """Delete what no version within retention needs and no transaction can come to need, and the log's expired files.
 
-        `retain_hours` is for how long replaced files are kept for readers of older versions: the table's
-        `delta.deletedFileRetentionDuration` (7 days) when None; a shorter time is refused unless it is forced. Files of writers that
-        are alive stay however old they are; those of dead ones go however young. A dry run tells what would go. Old files that nothing
-        accounts for are reported (`VacuumReport.foreign`), and go with `include_foreign` only.
+        `retain_hours` says how long replaced files are kept for readers of older versions: by default the table's
+        `delta.deletedFileRetentionDuration` (7 days). A shorter time needs `force`. Files of living writers stay however old they
+        are; files of dead ones go however young they are. A dry run only reports. Old files that nothing accounts for are in
+        `VacuumReport.foreign`, and go only with `include_foreign`.
 
-        With `timeout_s` the call ends in that time, with Unavailable when it was not enough: what was not deleted by then is left to the
-        next one. Without it nothing bounds the whole, for it takes as long as there is to list and to delete.
+        With `timeout_s` the call ends in that time, with Unavailable if it was too short; the next vacuum finds the rest. Without it the
+        call takes as long as listing and deleting take.
         """
         return vacuum(
             self._access,
@@ -381,22 +380,22 @@ class Table(TableWrites):
         )
 
     def checkpoint(self, *, timeout_s: Timeout | None = None) -> int:
-        """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds what is asked of ZooKeeper."""
+        """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds the requests to ZooKeeper."""
         with self._bounding_reads(timeout_s):
             return self._checkpointer.now()
 
     def _bounding_reads(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
-        """The same as `_bounding`, where there may be no coordinator."""
-        return bounding(self._limit(timeout_s), SystemClock()) if self._access.committer is None else self._bounding(timeout_s)
+        """Like `_bounding`, also for a table without a coordinator."""
+        return bounding(self._limit(timeout_s), SystemClock()) if self._access.reads_only else self._bounding(timeout_s)
 
     def close(self) -> None:
-        """See what was ratified published, and wait for a checkpoint under way, for up to the table's `timeout_s` together.
+        """Wait until all that was ratified is published, and for a checkpoint under way, for up to the table's `timeout_s` in all.
 
-        The session with the coordinator is the process's and stays.
+        The session with the coordinator belongs to the process and stays.
         """
         limit = Deadline.after(self._timeout_s)
-        if self._access.committer is not None:
-            self._access.committer.background.drain(limit.left_s)
+        if not self._access.reads_only:
+            self._access.ours.close(limit.left_s)
         self._checkpointer.wait(limit.left_s)
 
     def __enter__(self) -> Table:

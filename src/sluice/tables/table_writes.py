@@ -9,8 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.commit.outcomes import Commit
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Deadline, InParts, Timeout, bounding
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Commit, Deadline, InParts, Timeout
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
@@ -22,7 +21,6 @@ from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.early_refusal import check_plan
 from .write.requirements import newest_for_append, snapshot_for_change
-from .write.turn_after_loss import Chance
 from .write.write_once import application_transaction
 
 __all__ = ["TableWrites"]
@@ -31,7 +29,7 @@ _ACKS: Final = ("published", "ratified")
 
 
 class TableWrites:
-    """What `sluice.Table` does with rows."""
+    """The operations of `sluice.Table` on rows."""
 
     def __init__(self, access: Access, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         if ack not in _ACKS:
@@ -52,9 +50,9 @@ class TableWrites:
     ) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
 
-        It sees the latest version, or `read_version`. After a loss the next one of the same thread waits here for its turn; until it
-        ends nobody changes what the lost one read, but for plain appends (docs/locks.md). `isolation` may be stricter than the table's
-        level, never weaker. `transaction` = (application id, number) or a `key` makes it happen once, as with `append`.
+        It sees the latest version, or `read_version`. If this thread's last transaction lost, `begin` waits for its turn: until the new
+        transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). `isolation` may be stricter
+        than the table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
         """
         application = application_transaction(transaction, key)
         snapshot, chance = self._in_turn(read_version, timeout_s, numbered=application is not None)
@@ -62,7 +60,7 @@ class TableWrites:
 
     @property
     def access(self) -> Access:
-        """How this process reaches the table; for what works on several tables."""
+        """How this process reaches the table; for operations on several tables."""
         return self._access
 
     def joined(
@@ -75,7 +73,7 @@ class TableWrites:
         timeout_s: Timeout,
         chance: Chance,
     ) -> Transaction:
-        """An open transaction on a version, under an id that it shares with those of other tables; it is not committed alone."""
+        """An open transaction on a version, under an id that it shares with other tables; it does not commit alone."""
         return Transaction(
             self._access,
             snapshot_for_change(self._access, version),
@@ -87,7 +85,7 @@ class TableWrites:
         )
 
     def noted(self, commit: Commit) -> None:
-        """Somebody committed to this table through `access`."""
+        """Take note of a commit to this table that was made through `access`."""
         self._note(commit)
 
     def append(
@@ -102,15 +100,16 @@ class TableWrites:
         if_version: int | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Add rows; in a table with a primary key they replace those with the same key. None, and no version, when there are none.
+        """Add rows; in a table with a primary key they replace rows with the same key. Returns None, and makes no version, for no rows.
 
-        Nullable columns that the rows lack are null. `merge_schema` adds columns the table lacks. With `transaction` = (application id,
-        number) the append happens once: a number that the table has already (or a higher one) is answered with `Commit.repeated`. So it
-        does with a `key`, any text that tells it from all other writes to the table, such as "nightly-2026-01-01".
+        Nullable columns that the rows lack are null. `merge_schema` adds columns that the table lacks. With `transaction` = (application
+        id, number) the append happens once: if the table has that number, or a higher one, the call returns the existing commit
+        (`Commit.repeated`). A `key` does the same: any text that distinguishes this write from all others to the table, such as
+        "nightly-2026-01-01".
 
-        An append depends on nothing that others do. Rows that were computed from the table say so: with `read_version` the append is
-        refused (ConcurrentModification) when others changed what that version held, all of it or the rows that satisfy `read_where`.
-        With `if_version` it is committed only as the next version: nothing may have come in between, a compaction neither.
+        A plain append depends on nothing that others do. If the rows were computed from the table, give `read_version`: then the append
+        is refused (ConcurrentModification) if others changed what that version held, all of it or the rows that satisfy `read_where`.
+        With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction.
         """
         application = application_transaction(transaction, key)
         if read_where is not None and read_version is None:
@@ -150,10 +149,10 @@ class TableWrites:
         return self._transaction(snapshot, application=application, timeout_s=timeout_s, chance=chance, if_version=if_version)
 
     def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
-        """What a transaction that reads is made on, and its turn where it lost before."""
-        chance = Chance(self._access.ours.context.clock)
+        """The snapshot for a transaction that reads, and its turn if the last one lost."""
+        chance = self._access.ours.chance()
         with self._bounding(timeout_s) as deadline:
-            chance.take([self._access], deadline)
+            chance.take([self._access.ours.leases], deadline)
             return snapshot_for_change(self._access, read_version, numbered=numbered), chance
 
     def overwrite(
@@ -170,10 +169,9 @@ class TableWrites:
     ) -> Commit | None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
 
-        The rows must satisfy `where` (ConstraintViolated). What is replaced is what `read_version` holds (the latest
-        version when None): give the version your rows were computed from, and rows that others appended since then
-        stay, while a change of what you read is told as ConcurrentModification. `transaction` and `key` are those of `append`, here and
-        in what follows.
+        The rows must satisfy `where` (ConstraintViolated). The overwrite replaces what `read_version` holds (None: the latest version).
+        Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
+        raises ConcurrentModification. `transaction` and `key` are those of `append`, here and in the methods below.
         """
         begin = partial(self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s)
         return self._done(begin, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema), timeout_s)
@@ -181,9 +179,9 @@ class TableWrites:
     def delete(
         self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: Timeout | None = None
     ) -> Commit | None:
-        """Delete the rows that satisfy `where`, a Spark SQL condition. None, and no version, when there are none.
+        """Delete the rows that satisfy `where`, a Spark SQL condition. Returns None, and makes no version, if there are none.
 
-        With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are and the rows are listed as deleted; without
+        With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are, and vectors list the deleted rows; without
         them the other rows of these files are written again.
         """
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
@@ -200,8 +198,9 @@ class TableWrites:
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
 
-        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the row as it was. None, and no version,
-        when there are no such rows. Raises PredicateError for what cannot be evaluated, ConstraintViolated, SchemaMismatch.
+        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row. Returns None, and makes no
+        version, if there are no such rows. Raises PredicateError for expressions that sluice cannot evaluate, ConstraintViolated,
+        SchemaMismatch.
         """
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
         return self._done(begin, lambda each: each.update(set, where), timeout_s)
@@ -217,9 +216,9 @@ class TableWrites:
     ) -> Commit | None:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
 
-        `on` is the table's primary key (`sluice.primaryKey`) by default; of several rows with one primary key the last counts, any
-        other key may occur once only (InvalidRequest). A null in a key equals nothing. The rows have every column of the table, for
-        they replace whole rows (SchemaMismatch). They are held in memory.
+        `on` is by default the table's primary key (`sluice.primaryKey`). Of several rows with one primary key the last counts; any
+        other key may occur only once (InvalidRequest). A null in a key equals nothing. The rows must have every column of the table,
+        because they replace whole rows (SchemaMismatch). They are held in memory.
         """
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
         return self._done(begin, lambda each: each.upsert(rows, on), timeout_s)
@@ -232,7 +231,7 @@ class TableWrites:
         key: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Remove all rows, or whole partitions, without reading them; None, and no version, when there are none.
+        """Remove all rows, or whole partitions, without reading them. Returns None, and makes no version, if there are none.
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
@@ -252,9 +251,9 @@ class TableWrites:
         read_where: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> WritePlan:
-        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files it made.
+        """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that were written by it.
 
-        With `read_version` an append depends on what that version held, as that of `append` does.
+        With `read_version` an append depends on what that version held, as for `append`.
         """
         with self._bounding(timeout_s):
             return plan_write(
@@ -269,32 +268,32 @@ class TableWrites:
             )
 
     def check_write(self, plan: WritePlan, *, timeout_s: Timeout | None = None) -> None:
-        """Raise the conflict by which a plan can no longer be committed: now, before its rows are written, which may take long.
+        """Raise the conflict by which a plan can no longer commit, before its rows are written, which may take long.
 
-        Costs one look at the head; what passes may still be refused, for others go on committing.
+        Costs one look at the head. A plan that passes may still be refused, because others go on committing.
         """
         with self._bounding(timeout_s):
             check_plan(self._access, plan)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Commit what a plan's writers wrote; None when there is nothing to change.
+        """Commit the files of a plan. Returns None if there is nothing to change.
 
-        A plan is committed once: called again (after OutcomeUnknown, by a restarted job) this answers with the commit
-        there is, or raises the refusal.
+        A plan commits once: called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the
+        refusal.
         """
         return self._note(commit_write_once(self._access, plan, files, ack=self._ack, timeout_s=self._limit(timeout_s)))
 
     def _limit(self, timeout_s: Timeout | None) -> Timeout:
-        """How long a call may take: as it says, or as the table was opened."""
+        """How long a call may take: its own time, or the table's."""
         return self._timeout_s if timeout_s is None else timeout_s
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
-        """What the call asks of the coordinator in the block takes no longer than that."""
-        return bounding(self._limit(timeout_s), self._access.ours.context.clock)
+        """Bounds the call's requests to the coordinator within the block."""
+        return self._access.ours.bounding(self._limit(timeout_s))
 
     def _done(self, begin: Callable[[], Transaction], change: Callable[[Transaction], None], timeout_s: Timeout | None) -> Commit | None:
-        """One operation, committed; the commit there is when the application did it before. All its waits share one time."""
-        time = InParts(self._limit(timeout_s), self._access.ours.context.clock)
+        """One operation, committed; the existing commit if the application did it before. All its waits share one time."""
+        time = InParts(self._limit(timeout_s), self._access.ours.clock)
         with time.part():
             begun = begin()
         try:
@@ -333,8 +332,8 @@ class TableWrites:
         )
 
     def _note(self, commit: Commit | None) -> Commit | None:
-        if commit is not None:  # also what was heard of later, or was done before: reads of this session show it
-            self._access.ours.last_committed = max(self._access.ours.last_committed, commit.version)
+        if commit is not None:  # also for commits learned of later or made before, so that reads of this session show them
+            self._access.ours.noted(commit.version)
         if commit is not None and not commit.repeated:
             self._checkpointer.committed(commit.version)
         return commit

@@ -1,7 +1,7 @@
-"""Transactions that are repeated when they lose, and that cannot lose for ever.
+"""Transactions that are repeated when they lose, without losing for ever.
 
-One that lost three times takes an exclusive lease over what it reads, in all of its tables at once: from then on nobody commits
-what would be in its way, so that a long job gets through beside any number of short ones.
+After three losses a transaction takes exclusive leases over what it reads, in all of its tables at once: from then on nobody
+commits anything in its way, so that a long job gets through against any number of short ones.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeVar
 
 from ..coordinator.errors import ConcurrentModification, DeadlockDetected
-from ..coordinator.nodes.lease_records import EXCLUSIVE
-from ..coordinator.service.clock import Timeout
+from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn, leases
+from ..coordinator.facade.values import Timeout, touched_by_reads
 from ..storage.errors import InvalidRequest, InvariantBroken
-from .client.leasing import LeaseOn, leases
 from .transaction import Transaction
-from .write.scopes import scope_of_reads
 from .write.transaction_end import OpenTransaction
 
 __all__ = ["ATTEMPTS", "Transactional", "repeated", "transact"]
@@ -39,7 +37,7 @@ class Transactional(Protocol):
         ...
 
     def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
-        """A lease over the table or some of its partitions, to ask for."""
+        """A lease over the table or some of its partitions, to request."""
         ...
 
 
@@ -52,10 +50,11 @@ def transact(
     timeout_s: Timeout,
     application: str,
 ) -> T:
-    """Run `work` in a transaction and commit it; again, on the new state, when others were faster. See `Table.transact`."""
+    """Run `work` in a transaction and commit it; repeat it on the new state when another commit came first. See `Table.transact`."""
 
     def scopes(lost: Transaction, name: str, whole: bool) -> list[LeaseOn]:
-        return [table.lease_on(EXCLUSIVE, None if whole else scope_of_reads(*lost.basis), name=name)]
+        read = None if whole else touched_by_reads(*lost.basis)
+        return [table.lease_on(EXCLUSIVE, None if read is None else read.sql, name=name)]
 
     return repeated(lambda: table.begin(isolation, timeout_s=timeout_s), work, scopes, attempts, timeout_s, application)
 
@@ -68,9 +67,9 @@ def repeated(
     timeout_s: Timeout,
     application: str,
 ) -> T:
-    """The same for any open transaction: `begin` makes one, `scopes(lost, name, whole)` tells which leases to take after losses.
+    """`transact` for any open transaction: `begin` makes one, `scopes(lost, name, whole)` returns the leases to take after losses.
 
-    Those over what it read, or over the whole of its tables, when the former did not help.
+    These cover what it read, or the whole of its tables if the former did not help.
     """
     if type(attempts) is not int or attempts < 1:
         raise InvalidRequest(f"attempts is {attempts!r}; give a whole number, 1 or more", attempts=attempts)
@@ -94,7 +93,7 @@ def repeated(
 
 
 def _escalate(wanted: list[LeaseOn], held: ExitStack, timeout_s: Timeout, name: str) -> None:
-    """Take exclusive leases; where that would be a deadlock, or nothing was read, go on without."""
+    """Take exclusive leases; go on without them if that would be a deadlock, or if nothing was read."""
     try:
         if wanted:
             held.enter_context(leases(wanted, wait_s=timeout_s))

@@ -6,18 +6,15 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..coordinator.commit.outcomes import Commit
 from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Reads, Timeout, touched_by_reads
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
-from ..coordinator.rules.refusal import Refusal
-from ..coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
 from ..storage.actions import Action, AddFile, Txn
 from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
@@ -25,19 +22,14 @@ from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from .client.access import Access
 from .maintain.compaction import stage_compaction
-from .write.change import Change, Reads
 from .write.change_capture import capture_changes
-from .write.commit_change import commit_change, new_transaction_id, require_room, validate
 from .write.data_writing import Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
-from .write.lost_operation import operation_that_lost
 from .write.operation_records import Step, operation_of, reads_of, scope_of, told
 from .write.repeated_writes import done_before
 from .write.requirements import plan_on, require_replaceable
-from .write.row_changes import add_files, delete_rows, require_room_for, truncate_rows, update_rows
-from .write.scopes import scope_of_reads
+from .write.row_operations import add_files, delete_rows, require_room_for, truncate_rows, update_rows
 from .write.transaction_end import OpenTransaction
-from .write.turn_after_loss import Chance
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
 from .write.write_once import check_application_transaction
 
@@ -49,7 +41,7 @@ _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Transaction(OpenTransaction["Commit | None"]):
-    """Operations on one version of a table, which become one commit or nothing. Made by `Table.begin`; not for several threads.
+    """Operations on one version of a table, which become one commit or nothing. `Table.begin` makes one; use it in one thread.
 
     Each operation sees what the ones before it did; nobody else sees anything before `commit`. As a context manager it commits
     when the block ends, and aborts when the block raises.
@@ -81,19 +73,18 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._access = access
         self._application = transaction
         self._ack = ack
-        room = partial(require_room, limits=access.ours.context.limits)
-        self._draft = Draft(access.store, snapshot, transaction_id or new_transaction_id(access), room)
+        self._draft = Draft(access.store, snapshot, transaction_id or access.new_transaction_id(), access.ours.require_room)
         self._filed_id = self._draft.transaction_id
         self._steps: list[Step] = []
         self._operations: list[tuple[str, Reads | None]] = []
-        """What was done, by name as Delta's history has it, and what each read."""
+        """The operations, by the names of Delta's history, and what each read."""
         self._calls = 0
         self._once = once
         self._filed_after = snapshot.version if filed_after is None else filed_after
         self._numbered_since = snapshot.version if numbered_since is None else numbered_since
         self._leases = tuple(leases)
         self._committed = committed
-        self._chance = chance or Chance(access.ours.context.clock)
+        self._chance = chance or access.ours.chance()
         self._turns = tuple(turns)
         self._if_version = if_version
         self._change: Change | None = None
@@ -105,19 +96,19 @@ class Transaction(OpenTransaction["Commit | None"]):
     def id(self) -> str:
         """The transaction's GUID, by which `Table.outcome` finds it.
 
-        It changes when a refusal turned out to be none and the transaction was filed again; `Commit.transaction_id` tells
-        the one that stands in the log.
+        It changes if the owner clears a refusal by looking into files and files the transaction again; `Commit.transaction_id` is
+        the id in the log.
         """
         return self._filed_id
 
     @property
     def read_version(self) -> int:
-        """The version that the operations see, with what this transaction did since."""
+        """The version on which the operations are made."""
         return self._draft.base.version
 
     @property
     def basis(self) -> tuple[Snapshot, Reads | None]:
-        """That version, and what was read of it so far, which the commit depends on; None when nothing was."""
+        """That version, and what was read of it so far, on which the commit depends; None if nothing was read."""
         return self._draft.base, reads_of(self._reads)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -125,9 +116,9 @@ class Transaction(OpenTransaction["Commit | None"]):
     def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones, as the operations so far left them.
 
-        What is read here is depended upon: the commit is refused when others changed or deleted one of these rows meanwhile (without
-        deletion vectors: a row of their files). Rows that others added count as the isolation level says; with `for_update` they count
-        at every level, those of blind appends too. Raises InvalidRequest for `for_update` under a policy that compares no rows.
+        The commit depends on these rows: it is refused if others changed or deleted one of them meanwhile (without deletion vectors: a
+        row of their files). Rows that others added count as the isolation level says; with `for_update` they count at every level,
+        also those of blind appends. Raises InvalidRequest for `for_update` under a policy that compares no rows.
         """
         self._require_open()
         draft = self._draft
@@ -142,14 +133,15 @@ class Transaction(OpenTransaction["Commit | None"]):
             return rows
         rows = draft.read(columns, predicate, files)
         paths = files["path"].to_pylist()
+        # check: scans-are-remembered (tuple(path for path in paths if not draft.is_own(path)) -> ())
         self._operations.append(("SCAN", replace(reads, files=tuple(path for path in paths if not draft.is_own(path)))))
         return rows
 
     def depend_on(self, where: str | None = None) -> None:
-        """Depend on the rows that satisfy `where` (None: the whole table) as if they were scanned here: they were read elsewhere.
+        """Depend on the rows that satisfy `where` (None: the whole table), which were read elsewhere, as if they were scanned here.
 
-        In a table with deletion vectors the rows are looked up, where the files they may lie in have 64 MiB at most; else these files
-        count as a whole.
+        In a table with deletion vectors the rows are looked up if the files that may hold them have 64 MiB at most; otherwise these
+        files count as a whole.
         """
         self._require_open()
         draft = self._draft
@@ -166,11 +158,11 @@ class Transaction(OpenTransaction["Commit | None"]):
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def append(self, rows: Rows, *, merge_schema: bool = False) -> None:
-        """Add rows; in a table with a primary key they replace those with the same key. `merge_schema` adds columns the table lacks."""
+        """Add rows; in a table with a primary key they replace rows with the same key. `merge_schema` adds columns that the table lacks."""
         self._write(rows, "append", None, merge_schema)
 
     def overwrite(self, rows: Rows, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in."""
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
         self._write(rows, "dynamic" if dynamic else "overwrite", where, merge_schema)
@@ -181,18 +173,19 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._did(*delete_rows(self._draft, where), "DELETE")
 
     def update(self, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
-        """Give the columns in `set` the values of Spark SQL expressions over the old row, in the rows that satisfy `where`."""
+        """Set the columns in `set` to Spark SQL expressions over the old row, in the rows that satisfy `where`."""
         with self._operation() as label:
             self._did(*update_rows(self._draft, set, where, label=label), "UPDATE")
 
     def upsert(self, rows: Rows, on: str | Sequence[str] | None = None) -> None:
         """Replace the rows that have the key of one of `rows` (its columns `on`), and add the others.
 
-        `on` is the table's primary key by default; of several rows with one primary key the last counts. A null in a key equals
+        `on` is by default the table's primary key. Of several rows with one primary key the last counts. A null in a key equals
         nothing. The rows are held in memory.
         """
         with self._operation() as label:
             rows = arrow_of(rows)
+            # check: upserts-bring-every-column (without , whole=True)
             data = self._plan(schema_of(rows)).gather(rows, whole=True)
             self._did(*upsert_rows(self._draft, data, on, label=label), "MERGE")
 
@@ -209,10 +202,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
     ) -> None:
-        """Write files again as fewer, larger ones, as `Table.compact` does; it is the last operation of its transaction.
+        """Rewrite files as fewer, larger ones, as `Table.compact` does; it must be the last operation of its transaction.
 
-        It takes the files of the version that was read which the operations before it left as they were. Raises InvalidRequest beside
-        other operations in a table whose conflict policy knows single operations only.
+        It takes those files of the version read that the operations before it left unchanged. Raises InvalidRequest beside other
+        operations in a table whose conflict policy knows single operations only.
         """
         with self._operation() as label:
             self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
@@ -235,7 +228,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._did(change.reads, Step(change.operation, change.kind, parameters=change.parameters, metrics=counts))
 
     def stage(self, plan: WritePlan, files: Sequence[AddFile]) -> None:
-        """Take in what the writers of a plan wrote, as its mode says."""
+        """Add the files of a plan to the transaction, as the plan's mode says."""
         with self._operation(replaces=plan.mode != "append"):
             step = add_files(self._draft, plan, files)
             self._did(step.reads, step)
@@ -249,7 +242,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         where: str | None = None,
         merge_schema: bool = False,
     ) -> None:
-        """Take in rows that `write(plan, label)` has others write as files, such as the executors of a Spark job."""
+        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job."""
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
             if newest_key(plan.metadata, plan.schema):
@@ -257,56 +250,56 @@ class Transaction(OpenTransaction["Commit | None"]):
                     f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
                     "of one another: give the rows as Arrow data"
                 )
-            require_room_for(self._draft, plan, self._access.ours.context.limits)
+            require_room_for(self._draft, plan)
             step = add_files(self._draft, plan, write(plan, label))
             self._did(step.reads, step)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def finish(self) -> Change | None:
-        """What was done, staged for good, to be committed together with other tables; None when nothing was done or read.
+        """The change, fully staged, to commit together with other tables; None if nothing was done or read.
 
-        What was only read comes without actions.
+        If the transaction only read, the change has no actions.
         """
         self._require_open()
         change = self._finished()
         return self._change_of((), {}) if change is None and self.basis[1] is not None else change
 
     def repeated(self) -> Commit | None:
-        """The commit that wrote the application's transaction; version -1 when the log that tells was cleaned up."""
+        """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
         if self._application is None:
             return None
         return done_before(self._access, self._application, self._ack, since=self._numbered_since)
 
     def check(self) -> None:
-        """Raise the conflict now when what was read and changed so far can no longer be committed. Costs one look at the head.
+        """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
 
-        What it asks, and what each operation asks, is bounded by the transaction's `timeout_s`; rows take what they take.
+        The transaction's `timeout_s` bounds its requests to the coordinator, and those of each operation; it does not bound reading rows.
         """
         self._require_open()
-        with bounding(self._limit(None), self._access.ours.context.clock):
-            if self._access.head().version > self.read_version:
+        with self._access.ours.bounding(self._limit(None)):
+            if self._access.ours.head().version > self.read_version:
                 try:
-                    validate(self._access, self._change_of(self._draft.outline(self._now_ms()), {}))
+                    self._access.ours.validate(self._change_of(self._draft.outline(self._now_ms()), {}))
                 except ConcurrentModification as lost:
                     self._note_loss(lost)
                     raise
 
     def commit(self, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Commit what was done; None, and no version, when that changes nothing. Called again it gives the same answer.
+        """Commit the operations. Returns None, and makes no version, if they change nothing. Called again it gives the same answer.
 
-        Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the latter two it may be called again.
+        Raises the conflict (ConcurrentModification), OutcomeUnknown and Unavailable; after the last two it may be called again.
         """
-        with bounding(self._limit(timeout_s), self._access.ours.context.clock) as limit:
+        with self._access.ours.bounding(self._limit(timeout_s)) as limit:
             return self._end(limit)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Take it back. None: it is not committed and never will be, and `commit` raises Withdrawn, or what else refused it.
+        """Take the transaction back. Returns None if it is not committed and never will be: `commit` then raises Withdrawn, or the refusal.
 
-        The commit, when it was too late: somebody decided it already. Raises OutcomeUnknown and Unavailable; then neither is certain
-        yet, and it may be called again.
+        Returns the commit if it is too late, because somebody decided the transaction already. Raises OutcomeUnknown and Unavailable
+        if neither is certain yet; then it may be called again.
         """
-        with bounding(self._limit(timeout_s), self._access.ours.context.clock) as limit:
+        with self._access.ours.bounding(self._limit(timeout_s)) as limit:
             return self._take_back(limit)
 
     def __enter__(self) -> Transaction:
@@ -320,7 +313,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     @contextmanager
     def _operation(self, *, replaces: bool = True) -> Iterator[str]:
-        """One operation: all of it or, when it raises, nothing; gives a label for its files."""
+        """One operation, all of it or, if it raises, nothing; yields a label for its files."""
         self._require_open()
         if self._compacted is not None:
             raise InvalidRequest(
@@ -329,7 +322,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         if replaces:
             require_replaceable(self._access.address.location, self._draft.base)
         if self._if_version is not None or any(part is not None for part in self._reads):
-            self.check()  # nothing large is staged for a transaction that is lost already
+            self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         with self._draft.atomically():
             yield "" if self._calls == 1 else f"o{self._calls}"
@@ -368,7 +361,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                 require_key_scope(plan, key)
                 gathered = plan.gather(rows)
                 rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
-            require_room_for(self._draft, plan, self._access.ours.context.limits)
+            require_room_for(self._draft, plan)
             step = add_files(self._draft, plan, plan.write(rows, label=label))
             self._did(step.reads, step)
 
@@ -385,12 +378,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         )
 
     def _now_ms(self) -> int:
-        return self._access.ours.context.clock.now_ms()
+        return self._access.ours.now_ms()
 
-    def _heard(self, limit: Timeout, against: Refusal | None = None) -> Commit | None:
-        committer = self._access.ours
-        with bounding(limit, committer.context.clock) as deadline:
-            outcome = committer.outcome(self.id, deadline, after=self.read_version, against=against)
+    def _heard(self, limit: Timeout, *, withdraw: bool) -> Commit | None:
+        ask = self._access.ours.withdraw if withdraw else self._access.ours.outcome
+        outcome = ask(self.id, limit, after=self.read_version)
         if outcome.error is not None:
             raise outcome.error
         return outcome.commit
@@ -405,17 +397,17 @@ class Transaction(OpenTransaction["Commit | None"]):
                 return None
         self._filing()
         change = replace(self._change, transaction_id=self.id, filed_after=self._filed_after if self._filed_again else None)
-        return commit_change(self._access, change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
+        return self._access.ours.commit(change, ack=self._ack, timeout_s=limit, filing=self._filed_under)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
             self.tell_loss(lost)
             if self.basis[1] is not None:
-                lost.tell(self._chance.lost({self._access: scope_of_reads(*self.basis)}))
+                lost.tell(self._chance.lost([(self._access.ours.leases, touched_by_reads(*self.basis))]))
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
-        """Let a refusal say which operation lost."""
-        found = operation_that_lost(self._access, self._change_of((), {}), self._operations, lost)
+        """Add to a refusal which operation lost."""
+        found = self._access.ours.operation_that_lost(self._change_of((), {}), self._operations, lost)
         if found is not None:
             number, name = found
             of_several = f"; of this transaction operation {number} ({name}) lost" if len(self._operations) > 1 else ""
@@ -432,7 +424,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._filed_id = transaction_id
 
     def _finished(self) -> Change | None:
-        """The change to commit, staged for good; None when there is none."""
+        """The change to commit, staged for good; None if there is none."""
         draft = self._draft
         if draft.must_copy:
             draft.foresee()

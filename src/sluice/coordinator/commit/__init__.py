@@ -1,3 +1,3 @@
-"""How a transaction is committed: filed, decided, ratified, published, and found again.
+"""How a transaction is committed: filed, decided, ratified, and found again.
 
-Imports all other rooms. Begin with `committer.py`: the life of one transaction."""
+Imports `publication`, `leases` and the rooms below. Begin with `driver.py` and `next_step.py`: the life of one transaction."""

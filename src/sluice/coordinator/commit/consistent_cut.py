@@ -1,4 +1,4 @@
-"""Versions of several tables that stood at one moment: ZooKeeper's order of all changes says which did."""
+"""Versions of several tables at one moment, determined by ZooKeeper's order of all changes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PAUSE_S: Final = 0.001
 
 
 def versions_together(contexts: Sequence[TableContext], deadline: Deadline) -> list[int]:
-    """The versions of tables of one coordinator as of one moment, at which nothing was missing that was acknowledged before this call.
+    """The versions of one coordinator's tables as of one moment, with everything acknowledged before this call.
 
-    Whoever commits meanwhile does not disturb it. Raises NotATable, TableDropped, CoordinatorUnavailable, SessionLost.
+    Concurrent commits do not disturb it. Raises NotATable, TableDropped, CoordinatorUnavailable, SessionLost.
     """
     first = contexts[0]
     while True:
@@ -29,22 +29,22 @@ def versions_together(contexts: Sequence[TableContext], deadline: Deadline) -> l
         try:
             first.coordination.barrier()
             versions = _versions_together(first.coordination, contexts)
-        except SessionLost:  # what is read here hangs on no session
+        except SessionLost:  # a read depends on no particular session
             if deadline.over:
                 raise
         if versions is not None:
             return versions
         if deadline.over:
-            raise CoordinatorUnavailable(f"the verdict records of {len(contexts)} tables went while they were read; try again")
+            raise CoordinatorUnavailable(f"verdict records of {len(contexts)} tables were removed while they were read; try again")
         first.clock.sleep(min(_PAUSE_S, deadline.left_s))
 
 
 def _versions_together(session: CoordinationStore, contexts: Sequence[TableContext]) -> list[int] | None:
-    """The same; None when this client slept for so long that records it needs were pruned.
+    """One try of `versions_together`; None if this client slept so long that records it needs were pruned.
 
-    A record is made in the multi that moves the head, so the zxid that made it is the moment of its versions. The moment chosen is
-    the newest of the heads that were read. The records are listed after all heads, by the same session: so each list has
-    everything up to that moment, and in each table the last record made by then tells its version.
+    A record is made in the multi that moves the head, so its zxid is the moment of its versions. The chosen moment is the
+    newest of the heads read. The records are listed after all heads, by the same session: so each list has everything up to
+    that moment, and in each table the last record made by then names its version.
     """
     nodes, listed = session.look([context.tree.head for context in contexts], [context.tree.verdicts for context in contexts])
     heads: list[Head] = []
@@ -67,15 +67,16 @@ def _versions_together(session: CoordinationStore, contexts: Sequence[TableConte
     moment = max((zxids[0] for zxids in times if zxids), default=0)
     versions: list[int] = []
     for head, history, zxids in zip(heads, histories, times, strict=True):
+        # check: one-moment-of-several-heads (without if zxid <= moment)
         stood = [name.version for name, zxid in zip(history, zxids, strict=True) if zxid <= moment]
         versions.append(stood[-1] if stood else head.version)
     return versions
 
 
 def _since(head: Head, names: Sequence[str]) -> list[VerdictName] | None:
-    """The record that was made with the head, and those after it, in their order; empty for a head that was made without one.
+    """The record that was made with the head, and those after it, in order; empty for a head made without a record.
 
-    None when the head's own is gone: the oldest go first, so that some of those after it may be gone, too.
+    None if the head's own record is gone: the oldest are removed first, so some of those after it may be gone, too.
     """
     position = (head.generation, head.slot, head.version)
     records = sorted(filter(None, map(VerdictName.parse, names)))
@@ -87,14 +88,14 @@ def _since(head: Head, names: Sequence[str]) -> list[VerdictName] | None:
 
 
 def version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
-    """The version `other` had when each of the tables that have gone on since had its version; None when that is not known any more.
+    """The version of `other` while each of the tables that have changed since had its version; None if it is not known any more.
 
-    A verdict record is made in the multi that ratifies, so the zxid that made it is the moment of its versions. Only commits next to
-    each other tell the moment between them: records are pruned, and those of refusals later than others.
+    A verdict record is made in the multi that ratifies, so its zxid is the moment of its versions. Only adjacent commits
+    show the moment between them: records are pruned, and those of refusals later than others.
     """
     try:
         return _version_beside(gone_on, other)
-    except SessionLost:  # what is read here hangs on no session
+    except SessionLost:  # a read depends on no particular session
         return _version_beside(gone_on, other)
 
 
@@ -109,6 +110,7 @@ def _version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableCon
         node = other.coordination.read(other.tree.verdict(name))
         if node is None:
             continue
+        # check: a-moment-before-all-ends (< min(known) -> <= max(known))
         if node.created_zxid < min(known):
             is_next = name.version >= state[0].version if following is None else name.version + 1 == following
             return name.version if is_next else None
@@ -117,14 +119,15 @@ def _version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableCon
 
 
 def _end_of(context: TableContext, version: int) -> int | None:
-    """The zxid at which a table went on from a version; None when that is forgotten."""
+    """The zxid at which a table went on from a version; None if it is not known any more."""
     after = min((name for name in _records(context) if name.version > version), default=None)
     node = None if after is None else context.coordination.read(context.tree.verdict(after))
+    # check: a-moment-that-is-known (without or _first_version(node) != version + 1)
     return None if node is None or _first_version(node) != version + 1 else node.created_zxid
 
 
 def _first_version(record: Node) -> int | None:
-    """The first version of a batch; None when all of it was refused, or only read."""
+    """The first version of a batch; None if all of it was refused, or only read."""
     return min((plan.version for plan in BatchRecord.decode(record.data).versions), default=None)
 
 

@@ -19,6 +19,8 @@ from ...storage.log.paths import staged_path
 from ..leases.guard import NO_LEASES, LeaseView
 from ..limits import Limits
 from ..nodes.records import Head, Rebased, Rendering, Verdict, VersionPlan, digest
+from ..publication.rendering import render
+from ..publication.row_ids import RowCountMissing, rows_to_number
 from ..rules.conflicts import Finding, refusal, version_taken
 from ..rules.intent import Intent
 from ..rules.intent_checks import UNJUDGEABLE, brief
@@ -28,8 +30,6 @@ from ..rules.rebase import Attempt, meet
 from ..rules.refusal import Refusal
 from ..rules.row_changes import VectorLookup
 from ..rules.winner import Member, Winner, winner_of
-from .rendering import render
-from .row_ids import RowCountMissing, rows_to_number
 
 __all__ = ["DETACHED", "Decision", "Queued", "groupable", "resolve", "window_start", "windows_of"]
 
@@ -37,14 +37,14 @@ _log = logging.getLogger(__name__)
 
 
 DETACHED: Final = Refusal("detached", "Refused", "the table was detached from sluice; attach it again, or write it with another engine")
-"""Why nothing is committed to a table that was given back to other engines."""
+"""The refusal for a table that was detached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One undecided slot: its intent with its actions, or the `problem` why it cannot be one.
+    """One undecided slot: its intent with its actions, or the `problem` that makes it invalid.
 
-    `against` is why it is refused whatever it holds, such as that its owner takes it back; unless it is committed already.
+    `against` is a reason to refuse it whatever it contains, such as its owner's withdrawal, unless it is committed already.
     """
 
     slot: int
@@ -55,7 +55,7 @@ class Queued:
 
     @property
     def joint(self) -> Joint | None:
-        """The tables of the transaction, when it is one over several."""
+        """The tables of the transaction, if it is one over several."""
         return None if self.member is None else self.member.intent.joint
 
 
@@ -69,26 +69,28 @@ class Decision:
     members: Mapping[int, tuple[Member, ...]]
     """The members of each new version, by version."""
     objects: Mapping[str, Text] = field(default_factory=dict)
-    """What has to be in the object store before the versions are ratified: deletion vectors that were united."""
+    """Objects to store before the versions are ratified: united deletion vectors."""
 
 
 def groupable(intent: Intent) -> bool:
-    """Whether an intent may share a version: a blind append that changes nothing but data, and that no matrix speaks of."""
+    """Whether an intent may share a version: a blind append that changes only data, and that no matrix applies to."""
     mine = intent.footprint
     special = intent.expected_version is not None or intent.staged or intent.detach
+    # check: only-blind-appends-share-a-version (mine.plain_append -> mine.blind_append)
+    # check: special-commits-stand-alone (without and not special)
     return mine.plain_append and not special and not ConflictPolicy(mine.policy).by_classes
 
 
 def window_start(head: Head, queue: Sequence[Queued]) -> int:
-    """The lowest version whose successors up to the head have to be known to decide this queue.
+    """The lowest version after which versions must be known to decide this queue.
 
-    A blind append only asks whether metadata changed since it was validated, and the head knows that.
+    A blind append only needs to know whether metadata changed since it was validated, which the head says.
     """
     return min(windows_of(head, queue), default=head.version)
 
 
 def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
-    """The same for each slot. What stands behind a change of metadata in the queue has to know as much as if that were decided."""
+    """`window_start` for each slot. A slot after a change of metadata in the queue needs as much as if that were decided."""
     windows: list[int] = []
     metadata_stays = True
     for queued in queue:
@@ -107,6 +109,7 @@ def _window_of(head: Head, queued: Queued, *, metadata_stays: bool) -> int:
     intent = queued.member.intent
     plain = groupable(intent) and not intent.footprint.app_versions and not intent.filed_again
     needless = plain and metadata_stays and head.metadata_version <= intent.validated_through
+    # check: window-reaches-back (-1 -> head.version - 1)
     return head.version if needless else max(min(head.version, intent.validated_through), -1)
 
 
@@ -121,11 +124,11 @@ class _Group:
     first_row_id: int | None = None
 
     def plan(self) -> VersionPlan:
-        """The version as it is recorded, but for its digest and what was rebased."""
+        """The version as it is recorded, without its digest and rebased actions."""
         return VersionPlan(self.version, self.timestamp_ms, tuple(self.slots), first_row_id=self.first_row_id)
 
     def rebased(self, inline_bytes_max: int, room: int, objects: dict[str, Text]) -> tuple[Rebased, ...]:
-        """Actions of members that are not those they filed; large ones, and those beyond `room` bytes, are staged in `objects`."""
+        """Members' actions that differ from those filed; large ones, and those beyond `room` bytes, are staged in `objects`."""
         adapted: list[Rebased] = []
         for slot, member in zip(self.slots, self.members, strict=True):
             if not member.rebased:
@@ -162,10 +165,11 @@ class _Resolution:
     _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
 
     def winner(self, version: int) -> Winner | None:
-        """What a version did; for a version of this run, from its members so far."""
+        """A version as a winner; one of this run from its members so far."""
         first_new = self.groups[0].version if self.groups else self.head.version + 1
         if version < first_new:
             return self.winners.get(version)
+        # check: winners-of-the-same-batch-count (group = self.groups[version - first_new] -> return Winner(version))
         group = self.groups[version - first_new]
         key = version, len(group.members)
         if key not in self._made:
@@ -174,7 +178,8 @@ class _Resolution:
         return self._made[key]
 
     def repetition(self, intent: Intent) -> tuple[int, int] | None:
-        """(version, ordinal) under which this transaction, or its application's one, was committed before."""
+        """(version, ordinal) of an earlier commit of this transaction, or of its application's number."""
+        # check: committed-once-in-a-batch
         if intent.transaction_id in self.placed:
             return self.placed[intent.transaction_id]
         apps = intent.footprint.app_versions
@@ -185,9 +190,11 @@ class _Resolution:
             if winner is None:
                 continue
             ordinal = winner.ordinal_of(intent.transaction_id)
+            # check: committed-once-by-id
             if ordinal is not None:
                 return version, ordinal
             for app, number in apps.items():
+                # check: application-number-once
                 if winner.app_versions.get(app) == number:
                     return version, winner.ordinal_of_app(app)
         return None
@@ -195,8 +202,10 @@ class _Resolution:
     def objection(self, intent: Intent) -> Refusal | None:
         """Why the intent cannot be committed on top of the head, or None."""
         attaches = intent.expected_version is not None and intent.table_id != ""
+        # check: detached-tables-refuse
         if self.head.detached and not attaches:
             return DETACHED
+        # check: expected-version-is-compared
         if intent.expected_version is not None and intent.expected_version != self.head.version + 1:
             taken = None if attaches else self.winner(intent.expected_version)
             if taken is not None:
@@ -209,12 +218,14 @@ class _Resolution:
                 "and look",
                 winning_version=intent.expected_version,
             )
+        # check: known-beyond-the-head-is-refused
         if intent.validated_through > self.head.version:
             return Refusal("validated-through", "Refused", f"the intent claims to know version {intent.validated_through}, beyond the head")
+        # check: others-leases-object
         return self.leases.objection(intent)
 
     def judge(self, member: Member) -> Member | Refusal:
-        """The member as it may be committed on top of the head, its actions adapted if need be; or why it may not."""
+        """The member as it may be committed on top of the head, with adapted actions if necessary; or its refusal."""
         intent = member.intent
         against = self.objection(intent)
         if against is not None:
@@ -222,23 +233,30 @@ class _Resolution:
         try:
             if self.head.row_ids is not None or intent.row_ids is not None:
                 rows_to_number(member.actions)
+            # check: numbered-appends-are-compared (without and not intent.footprint.app_versions)
             plain = groupable(intent) and not intent.footprint.app_versions
+            # check: appends-look-at-the-metadata (without and self.head.metadata_version <= intent.validated_through)
             if plain and self.head.metadata_version <= intent.validated_through:
                 return member
             return self.met(member)
         except (CorruptLogFile, RowCountMissing) as problem:
             return Refusal("malformed", "Refused", f"the actions are not acceptable: {problem}")
-        except (AccessDenied, NoSuchBucket):  # it says something of this client; others may see more
+        # check: no-rights-are-no-verdict
+        except (AccessDenied, NoSuchBucket):  # a problem of this client; others may see more
             raise
-        except UNJUDGEABLE as problem:  # whatever it holds, or a winner: the queue goes on
+        # check: unjudgeable-is-refused
+        except UNJUDGEABLE as problem:  # caused by its contents or a winner's: the queue goes on
             _log.exception("transaction %s could not be judged", intent.transaction_id)
-            return Refusal("malformed", "Refused", f"it cannot be told whether it conflicts: {type(problem).__name__}: {problem}")
+            return Refusal("malformed", "Refused", f"its conflicts could not be determined: {type(problem).__name__}: {problem}")
 
     def met(self, member: Member) -> Member | Refusal:
-        """The member after all versions it was not validated against."""
+        """The member after all versions that it was not validated against."""
         attempt = Attempt.of(member)
+        # check: first-unseen-winner-counts (validated_through + 1 -> validated_through + 2)
         for version in range(member.intent.validated_through + 1, self.head.version + 1):
             winner = self.winner(version)
+            # check: history-is-complete
+            # check: window-reaches-back
             invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
             if winner is None:
                 continue
@@ -248,15 +266,16 @@ class _Resolution:
             attempt = result
         self.objects.update(attempt.objects)
         self.planned.update(attempt.planned)
+        # check: what-was-adapted-is-committed (attempt.member(member.intent) -> member)
         return attempt.member(member.intent)
 
     def rows(self, vector: DeletionVector) -> Rows:
-        """The rows of a vector, those of this run included: they are not in the store yet."""
+        """The rows of a vector, including those of this run, which are not stored yet."""
         planned = self.planned.get(vector.unique_id)
         return self.lookup(vector) if planned is None else planned
 
     def place(self, queued: Queued, member: Member) -> bool:
-        """Give a sound intent its version and ordinal; False when this run may make no further version."""
+        """Give a valid intent its version and ordinal; False if this run may make no more versions."""
         intent = member.intent
         if intent.only_reads:
             self.verdicts.append(Verdict(queued.slot, intent.transaction_id, self.head.version))
@@ -264,14 +283,17 @@ class _Resolution:
         group = self.groups[-1] if self.groups else None
         joins = group is not None and group.open and groupable(intent) and group.size + len(member.actions) <= self.limits.batch_bytes_max
         if not joins or group is None:
+            # check: backlog-is-bounded
             if len(self.groups) >= self.room:
                 return False
             first_row_id = None if self.head.row_ids is None and intent.row_ids is None else self._row_ids(intent) + 1
+            # check: times-increase (self.head.timestamp_ms + 1 -> 0)
             group = _Group(self.head.version + 1, self.head.timestamp_ms + 1, open=groupable(intent), first_row_id=first_row_id)
             self.groups.append(group)
             self.head = replace(
                 self.head,
                 version=group.version,
+                # check: head-knows-the-metadata
                 metadata_version=group.version if _changes_metadata(intent) else self.head.metadata_version,
                 table_id=intent.table_id or self.head.table_id,
                 detached=intent.detach,
@@ -282,6 +304,7 @@ class _Resolution:
         group.timestamp_ms = max(group.timestamp_ms, intent.claimed_ms)
         self.head = replace(self.head, timestamp_ms=group.timestamp_ms)
         if group.first_row_id is not None:
+            # check: row-ids-go-on (without + rows_to_number(member.actions))
             self.head = replace(self.head, row_ids=self._row_ids(intent) + rows_to_number(member.actions))
         place = (group.version, len(group.members) - 1)
         self.placed[intent.transaction_id] = place
@@ -294,12 +317,13 @@ class _Resolution:
         return -1 if known is None else known
 
     def decide(self, queued: Queued) -> bool:
-        """Decide one slot; False when the run has to end before it."""
+        """Decide one slot; False if the run must end before it."""
         if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
             return False
         member = queued.member
+        # check: taken-back-though-committed (member is None -> member is None or queued.against)
         before = None if member is None else self.repetition(member.intent)
-        if before is not None:  # whatever else is against it: it is committed
+        if before is not None:  # committed already, whatever else is against it
             self.verdicts.append(Verdict(queued.slot, queued.transaction_id, *before, repeats=True))
             return True
         if queued.against is not None:
@@ -313,7 +337,7 @@ class _Resolution:
         return self.place(queued, judged)
 
     def refuse(self, queued: Queued, why: Refusal) -> bool:
-        """Refuse one slot, in a few words: what is refused may have chosen them."""
+        """Refuse one slot, with short texts: the refused transaction may have chosen them."""
         told = brief(why)
         self.told += len(told.message)
         self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=told))
@@ -333,19 +357,24 @@ def resolve(
 ) -> Decision:
     """Decide a prefix of `queue` (undecided slots in slot order) on top of `head`.
 
-    `winners` holds what the versions after `window_start(head, queue)` did; `room` is how many versions may be made now;
-    `lookup` gives the rows of deletion vectors, `leases` what is held (its checks belong into the multi). Ends before the
+    `winners` has the versions after `window_start(head, queue)`; `room` is how many versions may be made now; `lookup`
+    returns the rows of deletion vectors, `leases` are those held (the multi must include their checks). Ends before the
     first slot that would need one version more.
     """
     run = _Resolution(head, winners, limits, lookup, room, leases)
     last = head.slot
     for queued in queue:
+        # check: slot-order-is-checked
+        # check: slots-are-sorted
         invariant("I3", queued.slot > last, f"slot {queued.slot} is not after slot {last}")
+        # check: never-with-one-table-alone
         invariant("I11", jointly or queued.joint is None, f"slot {queued.slot} would be decided without the other tables it is about")
         if not run.decide(queued):
             break
+        # check: slots-are-sorted (queued.slot -> max(last, queued.slot))
         last = queued.slot
     after = replace(run.head, slot=last)
+    # check: generations-end
     if last >= limits.generation_slots_max:
         after = replace(after, generation=head.generation + 1, slot=-1)
     # One node records all of them, beside their verdicts.
@@ -355,5 +384,6 @@ def resolve(
         room -= sum(len(each.actions) for each in adapted)
         plans.append(replace(group.plan(), rebased=adapted))
     versions = [p.version for p in plans]
+    # check: versions-are-dense
     invariant("I2", versions == list(range(head.version + 1, after.version + 1)), f"versions {versions} after {head.version}")
     return Decision(after, tuple(run.verdicts), tuple(plans), {g.version: tuple(g.members) for g in run.groups}, run.objects)

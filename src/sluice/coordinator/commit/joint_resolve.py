@@ -1,7 +1,7 @@
-"""Decide a transaction over several tables: all of its versions, or none (I11).
+"""Decides a transaction over several tables: all of its versions, or none (I11).
 
-Pure, as every decision is (I4). In each table it goes by the same function as a transaction of that table alone; what is
-refused in one of them is refused in all, with the reason and the table that gave it.
+Pure, like every decision (I4). In each table the same function decides as for a transaction of that table alone; a refusal
+in one table is a refusal in all, with that table's reason and name.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .decision import Decision, Queued, resolve
 __all__ = ["CLOSED", "SIBLINGS", "Part", "closed", "lacks_siblings", "refused", "resolve_joint"]
 
 CLOSED: Final = "generation-closed"
-"""The rule by which a transaction is refused whose slot in some table came too late there; its owner files it again."""
+"""The rule that refuses a transaction whose slot in some table came too late; its owner files it again."""
 
 SIBLINGS: Final = "joint-slots"
-"""The rule by which a transaction is refused that names tables in which it has no slot, or another one than it says."""
+"""The rule that refuses a transaction that names tables in which it has no slot, or a different one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A transaction's share in one table: the decided state, its slot, and what to decide it by (see `resolve`)."""
+    """A transaction's share in one table: the decided state, its slot, and the other input of `resolve`."""
 
     head: Head
     queued: Queued
@@ -46,6 +46,7 @@ class Part:
 def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
     """The decision in each table, by location, for a transaction that is the first undecided one in all of them."""
     decisions = {location: _alone(part, len(parts)) for location, part in parts.items()}
+    # check: joint-committed-before
     if _was_committed(parts, decisions):
         return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
     against = _objection(decisions)
@@ -59,20 +60,20 @@ def resolve_joint(parts: Mapping[str, Part]) -> Mapping[str, Decision]:
 
 
 def _alone(part: Part, tables: int) -> Decision:
-    """What one table says to it. All records share one request, so that each has a share of the room."""
+    """One table's decision. All records share one request, so each gets a share of the room."""
     room = part.limits.batch_bytes_max // tables
     limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
     return resolve(part.head, [part.queued], part.winners, limits, room=1, lookup=part.lookup, leases=part.leases, jointly=True)
 
 
 def _was_committed(parts: Mapping[str, Part], decisions: Mapping[str, Decision]) -> bool:
-    """Whether every table that it writes has it already. Those that it reads tell nothing of that: no version came of it there."""
+    """Whether every table that it writes already has it. Tables that it only reads have no version of it."""
     writes = [at for at, part in parts.items() if part.queued.member is None or not part.queued.member.intent.only_reads]
     return bool(writes) and all(decisions[at].verdicts[0].repeats for at in writes)
 
 
 def _read_before(part: Part, decision: Decision) -> Decision:
-    """The share of a table that was only read by what is committed: it stands, whatever came to that table since."""
+    """The share of a table that a committed transaction only read: it stays valid, whatever was committed there since."""
     [verdict] = decision.verdicts
     return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
 
@@ -82,8 +83,10 @@ def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
     repeated = {location for location, decision in decisions.items() if decision.verdicts[0].repeats}
     for location, decision in decisions.items():
         refusal = decision.verdicts[0].refusal
+        # check: refused-in-one-refused-in-all
         if refusal is not None:
             return replace(refusal, message=f"{location}: {refusal.message}", facts={**refusal.facts, "table": location})
+    # check: repeated-in-one-is-said
     if repeated and len(repeated) < len(decisions):
         return Refusal(
             "joint-repeated",
@@ -97,7 +100,7 @@ def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:
 def refused(head: Head, queued: Queued, limits: Limits, refusal: Refusal) -> Decision:
     """The decision that refuses a slot."""
     decision = resolve(head, [replace(queued, member=None, against=refusal)], {}, limits, room=0, lookup=_no_rows)
-    return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))  # whole, with the table it names
+    return replace(decision, verdicts=(replace(decision.verdicts[0], refusal=refusal),))  # the full text, with the table it names
 
 
 def _no_rows(vector: DeletionVector) -> Rows:
@@ -105,11 +108,11 @@ def _no_rows(vector: DeletionVector) -> Rows:
 
 
 def closed(location: str) -> Refusal:
-    """Its slot in a table is in a generation that was closed before it was decided."""
+    """The refusal for a slot whose generation was closed before it was decided."""
     message = f"{location}: the slots were renewed while the transaction was filed; file it again"
     return Refusal(CLOSED, "Refused", message, facts={"table": location})
 
 
 def lacks_siblings(location: str, problem: str) -> Refusal:
-    """What it says of one of its tables is not so."""
+    """The refusal of a transaction that names one of its tables wrongly."""
     return Refusal(SIBLINGS, "Refused", f"{location}: {problem}; the transaction is not what its slots say", facts={"table": location})

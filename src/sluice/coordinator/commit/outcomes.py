@@ -1,9 +1,9 @@
-"""The outcome of a transaction: told by its verdict record, and later by the log."""
+"""The outcome of a transaction: in its verdict record, and later in the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final
 
 from ...storage.dataclass import dataclass
@@ -12,11 +12,11 @@ from ..nodes.context import TableContext
 from ..nodes.identity import made_ms
 from ..nodes.layout import VerdictName
 from ..nodes.records import BatchRecord, Published, Verdict
+from ..publication.pruning import find_put_away
+from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
 from .claims import Claim
-from .pruning import find_put_away
-from .ratified_log import RatifiedLog
 
 __all__ = ["Commit", "Outcome", "Verdicts", "settle"]
 
@@ -25,13 +25,12 @@ __all__ = ["Commit", "Outcome", "Verdicts", "settle"]
 class Commit:
     """A committed transaction: `version` and `ordinal` are its place in the log (the ID version).
 
-    `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version), 0 where it was asked for
-    after that version's file was cleaned out of the log. `published` is
-    False while the version is ratified and not yet readable by other engines; `repeated` is True when this very
-    transaction (or its application's one) had been committed before, and nothing was written again. It is about requests: where a
-    reply was lost, the call whose own request had committed it may be told True; and of two calls that commit one plan at once, the one
-    whose request was lost may find the other's, and be told False. The place in the log is the same for all. `commits` is how many
-    commits the call made, where it is a compaction of very many files: this is the last of them.
+    `timestamp` is the version's in-commit timestamp in milliseconds since the epoch (the time version), or 0 if that
+    version's file had already been cleaned up. `published` is False while the version is ratified but other engines cannot
+    read it yet. `repeated` is True if this transaction (or its application's number) had been committed before, so that
+    nothing was written again. After a lost reply it may be True for the call that committed, and if two calls commit one
+    plan at once it may be False for both; the place in the log is the same for all. `commits` is the number of commits made
+    by the call: more than one for a compaction of very many files, of which this is the last.
     """
 
     version: int
@@ -45,10 +44,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a transaction: `state` is "committed" (see `commit`), "refused" (see `error`) or "unknown".
+    """The outcome of a transaction: `state` is "committed" (see `commit`), "refused" (see `error`) or "unknown".
 
-    "unknown": no trace of it. It was never filed, or it was refused longer ago than refusals are kept; in both cases
-    it is not in the table. `commits` has the commit of each of its tables, by location, where all were asked (`sluice.outcome`).
+    "unknown" means that there is no trace: it was never filed, or was refused longer ago than refusals are kept. In both
+    cases it is not in the table. `sluice.outcome` also fills `commits`: the commit in each of its tables, by location.
     """
 
     state: str
@@ -58,35 +57,35 @@ class Outcome:
 
     @staticmethod
     def committed(commit: Commit) -> Outcome:
-        """Committed."""
+        """The outcome of a committed transaction."""
         return Outcome("committed", commit=commit)
 
     @staticmethod
     def refused(error: SluiceError) -> Outcome:
-        """Refused; `error` is what its owner was (or would have been) told."""
+        """The outcome of a refused transaction; `error` is the error that its owner got, or would have got."""
         return Outcome("refused", error=error)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A verdict together with the timestamp of the version it speaks of."""
+    """A verdict, with the timestamp of its version."""
 
     verdict: Verdict
     timestamp_ms: int
 
 
-def settle(told: Told) -> Commit:
+def settle(told: Told, *, published: bool = True) -> Commit:
     """The commit that a verdict grants; raises the refusal."""
     verdict = told.verdict
     if verdict.refusal is not None:
         raise refusal_error(verdict.refusal, verdict.transaction_id)
-    return Commit(verdict.version, verdict.ordinal, told.timestamp_ms, verdict.transaction_id, repeated=verdict.repeats)
+    return Commit(verdict.version, verdict.ordinal, told.timestamp_ms, verdict.transaction_id, published, verdict.repeats)
 
 
 CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
-"""By how much the clock that a transaction's id was made by may be ahead of the one that it was claimed by."""
+"""How far the clock that made a transaction's id may be ahead of the one that claimed it."""
 _LOOKING_S: Final = 10.0
-"""For how long a verdict is looked for when it is only to be known whether there is one."""
+"""How long to look for a verdict if only its existence matters."""
 
 
 class Verdicts:
@@ -96,31 +95,38 @@ class Verdicts:
         self._context = context
         self._log = log
 
-    def published(self, claim: Claim, published: Published) -> Told:
-        """The verdict on a slot that `published` covers: told by that itself where it was committed in the batch published last."""
-        told = published.commit_of(claim.transaction_id)
-        if told is not None and (published.generation, told[0]) == (claim.generation, claim.slot):
-            slot, version, ordinal, timestamp_ms = told
-            return Told(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
-        return self.of(claim, published.record)
+    def find(self, claim: Claim, published: Published | None = None, *, after: int = -1) -> Told | None:
+        """The verdict on a decided slot; None if no record and no version after `after` has it.
 
-    def of(self, claim: Claim, hint: str = "") -> Told:
-        """The verdict on a decided slot; `hint` names the record that most probably holds it."""
-        return self.find(claim, hint) or Told(_forgotten(claim), 0)
-
-    def find(self, claim: Claim, hint: str = "", *, after: int = -1) -> Told | None:
-        """The same, None where no record and no version after `after` tells it: it was refused long ago, or only read this table."""
+        That happens if the transaction was refused long ago, or only read this table. `published` is how far publication is:
+        it repeats the commits of the batch published last.
+        """
+        told = None if published is None else self._in_published(claim, published)
+        if told is not None:
+            return told
+        hint = "" if published is None else published.record
         told = self._look(claim, hint, after)
-        while told is None:  # the session that showed the decision may be over, and the next one's server behind
+        while told is None:  # the session that showed the decision may be over, and the next one's server lag
             session = self._context.coordination.session_id
             self._context.barrier()
+            # check: verdicts-are-looked-for-again
             told = self._look(claim, hint, after)
             if told is None and session == self._context.coordination.session_id:
                 if self._context.read_published() is None:
-                    raise self._context.vanished()  # all of it was lost since the decision was seen: the log may have it
+                    raise self._context.vanished()  # everything was lost since the decision was seen: the log may have it
                 return None
             require_time_left(f"the verdict on transaction {claim.transaction_id} could not be read")
         return told
+
+    @staticmethod
+    def _in_published(claim: Claim, published: Published) -> Told | None:
+        """The verdict on a slot in `published` itself."""
+        told = published.commit_of(claim.transaction_id)
+        # check: published-tells-of-its-own-slots (without or (published.generation, told[0]) != (claim.generation, claim.slot))
+        if told is None or (published.generation, told[0]) != (claim.generation, claim.slot):
+            return None
+        slot, version, ordinal, timestamp_ms = told
+        return Told(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
 
     def _look(self, claim: Claim, hint: str, after: int) -> Told | None:
         probable = VerdictName.parse(hint)
@@ -134,11 +140,11 @@ class Verdicts:
             told = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
         if told is None:
             told = self._put_away(claim.transaction_id)
-        # where its record was pruned, which happens to published batches only, the log tells
+        # if its record was pruned, which happens only to published batches, the log has it
         return told if told is not None else self._in_log(claim.transaction_id, after=after)
 
     def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Told | None:
-        """The latest verdict on a transaction in these records, whatever slot it came from."""
+        """The latest verdict on a transaction in these records, whatever its slot."""
         for name in sorted(names, reverse=True):
             record = self._record(name)
             verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
@@ -147,20 +153,19 @@ class Verdicts:
         return None
 
     def _put_away(self, transaction_id: str) -> Told | None:
-        """The verdict on a transaction that was put away. To be asked after the records, which go there meanwhile."""
+        """The separately stored verdict on a transaction. Look in the records first, from which it is moved here."""
         record = find_put_away(self._context, transaction_id)
         return None if record is None else self._told(record, record.verdicts[0])
 
-    def told_by(self, record: BatchRecord, claim: Claim) -> Told | None:
-        """The verdict on a slot in the record of its batch, or None when that is another batch's."""
+    def told_by(self, record: BatchRecord, claim: Claim | None) -> Told | None:
+        """The verdict on a slot, or on a transaction without one, in its batch's record; None if the record is another batch's."""
+        if claim is None:
+            return self._told(record, record.verdicts[0]) if record.direct else None
         verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
+        # check: made-up-slot-is-not-mine
         if verdict is not None and verdict.transaction_id != claim.transaction_id:
-            return Told(_forgotten(claim), 0)  # somebody made up a slot of this number, and it came first
+            return Told(_forgotten(claim), 0)  # somebody made up a slot with this number, which came first
         return None if verdict is None else self._told(record, verdict)
-
-    def told_directly(self, record: BatchRecord) -> Told:
-        """The one verdict of a batch that was ratified without a slot."""
-        return self._told(record, record.verdicts[0])
 
     def _in_record(self, name: VerdictName, claim: Claim) -> Told | None:
         record = self._record(name)
@@ -169,20 +174,23 @@ class Verdicts:
     def search(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Outcome:
         """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`.
 
-        Raises Unavailable when the deadline passes before the log was searched.
+        Raises Unavailable if the deadline passes before the log was searched.
         """
-        told = self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
+        told = (
+            # check: refusals-are-found (after the next)
+            self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
+        )
         if told is not None and told.verdict.refusal is not None:
             return Outcome.refused(refusal_error(told.verdict.refusal, transaction_id))
         if told is not None:
             state = self._context.read_published()
             published = state is not None and told.verdict.version <= state[0].version
-            return Outcome.committed(replace(settle(told), published=published))
+            return Outcome.committed(settle(told, published=published))
         found = self._in_log(transaction_id, after=after, deadline=deadline)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 
     def knows(self, transaction_id: str) -> bool:
-        """Whether there is a verdict on a transaction, or may be: the coordinator cannot be asked, or not in the time of this call."""
+        """Whether a verdict on a transaction exists, or may exist: the coordinator cannot be asked, or not in the time of this call."""
         limit = Deadline.after(bounded_s(_LOOKING_S), self._context.clock)
         try:
             return self._context.up_to_date(lambda: self.search(transaction_id, deadline=limit)).state != "unknown"
@@ -190,12 +198,13 @@ class Verdicts:
             return True
 
     def refusal_of(self, transaction_id: str) -> Refusal | None:
-        """Why a transaction was refused, where that is still told."""
+        """Why a transaction was refused, if that is still on record."""
+        # check: refusals-stay (without or self._put_away(transaction_id))
         told = self._on_record(transaction_id, (name for name in self._names() if name.refusals)) or self._put_away(transaction_id)
         return None if told is None else told.verdict.refusal
 
     def raise_refusal(self, transaction_id: str) -> None:
-        """Raise what a transaction was refused for, where that is still told."""
+        """Raise the refusal of a transaction, if it is still on record."""
         refusal = self.refusal_of(transaction_id)
         if refusal is not None:
             raise refusal_error(refusal, transaction_id)
@@ -225,7 +234,7 @@ class Verdicts:
         return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
 
     def _in_log(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Told | None:
-        """Search the published log from its end down to `after`, to where the log was cleaned up, or to before the id was made."""
+        """Search the published log from its end down to `after`, the oldest version, or the time when the id was made."""
         state = self._context.read_published()
         version = -1 if state is None else state[0].version
         made = made_ms(transaction_id)
@@ -244,6 +253,8 @@ class Verdicts:
             ordinal = winner.ordinal_of(transaction_id)
             if ordinal is not None:
                 return Told(Verdict(-1, transaction_id, version, ordinal), self._timestamp(version))
+            # check: ids-are-looked-for-before-they-were-made
+            # check: clocks-may-differ (without - CLOCKS_DIFFER_MS)
             if made is not None and winner.timestamp_ms is not None and winner.timestamp_ms < made - CLOCKS_DIFFER_MS:
                 return None  # a version is not older than its transactions, and these were claimed before this one was begun
             version -= 1

@@ -1,3 +1,5 @@
-"""Leases, turns and pins: what a client holds for others to see, and how it is granted in fair order.
+"""Leases, reserved turns and pins: what a client holds for others to see, and how requests are granted in fair order.
 
-Imports `nodes`, `rules` and `service`. Begin with `queue.py`, which grants leases; `guard.py` says whom they stop."""
+Imports `nodes`, `rules` and `service`. Begin with `queue.py`, which grants leases; `guard.py` says which commits a lease
+stops.
+"""

@@ -1,9 +1,9 @@
-"""Circles among those who wait: found when the last of them begins to wait, by that one.
+"""Deadlock detection: the newest request of a wait cycle finds the cycle when it begins to wait.
 
-An edge leads from a request to every request before it that is in its way, from a lease to the request for which its holder
-waits, and from one request of a call to the others of that call. The latter two are published: whoever waits while holding
-something, or for several leases at once, has a node below `waits`, created in the same multi as its requests. So the youngest
-of a circle, when it looks, sees all the others; and as circles are closed by beginning to wait only, one look is enough.
+An edge leads from a request to every earlier request in its way, from a lease to the request that its holder waits for, and
+from one request of a call to the call's other requests. The last two kinds are published: a client that waits while it holds
+something, or waits for several leases at once, has a node below `waits`, created in the same multi as its requests. A cycle
+is closed only by beginning to wait, so the newest request of a cycle sees all the others, and each waiter looks only once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["find_cycle"]
 
 @dataclass(slots=True)
 class _Picture:
-    """Everybody who waits, as of one look; requests are read as they are asked for."""
+    """Everybody who waits, as of one look. Requests are read on demand."""
 
     store: CoordinationStore
     waits: dict[str, tuple[WaitNode, int]] = field(default_factory=dict[str, tuple[WaitNode, int]])
-    """By GUID, with the zxid each came at."""
+    """By GUID, with the zxid of the node's creation."""
     requests: dict[str, dict[LeaseName, LeaseNode]] = field(default_factory=dict[str, dict[LeaseName, LeaseNode]])
 
     def look(self) -> None:
-        """Read who waits."""
+        """Read the waiting clients."""
         paths = [f"{WAITS}/{name}" for name in self.store.children(WAITS) or ()]
         for node in self.store.read_many(paths):
             wait = None if node is None else WaitNode.decode(node.data)
@@ -46,7 +46,7 @@ class _Picture:
         return self.requests[leases]
 
     def blockers(self, path: str) -> Iterator[str]:
-        """The nodes that a request waits for: those before it that are in its way."""
+        """The nodes a request waits for: the earlier ones in its way."""
         place = Place.of_node(path)
         name = LeaseName.parse(path.rpartition("/")[2])
         if place is None or name is None:
@@ -58,7 +58,7 @@ class _Picture:
                 yield place.node(other)
 
     def awaited_by(self, wait: WaitNode) -> Iterator[str]:
-        """The nodes that somebody waits for, directly."""
+        """The nodes that a wait depends on directly."""
         yield from wait.waits_for
         for leases in wait.places:
             for name in self.in_place(leases):
@@ -66,7 +66,7 @@ class _Picture:
                     yield from self.blockers(f"{leases}/{name}")
 
     def waiting_for(self, path: str) -> Iterator[WaitNode]:
-        """Those who would have to go on before a node goes: its holder where that one waits, or the call it is part of."""
+        """The waits that must end before a node goes away: its holder's, and the call's that the node is part of."""
         name = LeaseName.parse(path.rpartition("/")[2])
         for wait, _ in self.waits.values():
             if path in wait.holds or (name is not None and wait.guid == name.guid):
@@ -74,7 +74,7 @@ class _Picture:
 
 
 def find_cycle(store: CoordinationStore, mine: WaitNode) -> tuple[str, ...]:
-    """The circle that `mine` closes, told lease by lease; () when there is none, or when somebody younger is in it."""
+    """The cycle that `mine` closes, one text per lease; () if there is none, or if a younger request is part of it."""
     picture = _Picture(store)
     picture.look()
     if mine.guid not in picture.waits:
@@ -89,6 +89,7 @@ def find_cycle(store: CoordinationStore, mine: WaitNode) -> tuple[str, ...]:
         seen.add(path)
         for wait in picture.waiting_for(path):
             if wait.guid == mine.guid:
+                # check: the-youngest-gives-in (always)
                 if youngest < born:
                     return tuple(_told(picture, each) for each in trail)
                 continue
@@ -103,4 +104,4 @@ def _told(picture: _Picture, path: str) -> str:
     if place is None or name is None:
         return path
     request = picture.in_place(place.leases).get(name)
-    return f"{place}: gone by now" if request is None else f"{place}: {held_in_words(request)}"
+    return f"{place}: already gone" if request is None else f"{place}: {held_in_words(request)}"

@@ -1,8 +1,9 @@
-"""Leases as committing sees them: which are granted on a table, whom they stop, and the checks that hold a batch to that view.
+"""Leases as the commit path sees them: which are granted on a table, which commits they stop, and the checks that tie a batch to that view.
 
-A grant moves the data version of the table's `leases` node, and every ratifying multi checks that version: nobody ratifies
-on a view older than a grant. A client that saw nothing granted at a version knows that nothing is granted while the version
-stands, so the usual commit costs one more check and no read. Releases move nothing: a view that shows leases is read anew.
+A grant changes the data version of the table's `leases` node, and every ratifying multi checks that version, so nothing is
+ratified on a view older than a grant. A client that saw no grants at one data version needs no further read until the
+version changes: the usual commit costs one more check. Releases do not change the version; a view that shows leases is
+always read anew.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ LOST: Final = "lease-lost"
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A lease that is held: its node and what was asked for."""
+    """A granted lease: its node's path and its request."""
 
     path: str
     request: LeaseNode
 
 
 def held_in_words(lease: LeaseNode) -> str:
-    """Who holds what since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
+    """Who holds a lease and since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
     name = f" {lease.name!r}" if lease.name else ""
     scope = f" on {lease.where}" if lease.where else ""
     who = f"{lease.client.application or 'somebody'} on {lease.client.host} (process {lease.client.pid})"
@@ -45,7 +46,7 @@ def held_in_words(lease: LeaseNode) -> str:
 
 
 def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
-    """The same as facts of an error."""
+    """Like `held_in_words`, but as facts of an error."""
     return {
         "lease": path,
         "mode": lease.mode,
@@ -59,7 +60,7 @@ def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
 
 
 def breaker(leases: Node | None, nodes: Collection[str]) -> str:
-    """Name who broke one of the nodes, in words that follow "is gone"; "" when nobody did, or no record says so any more."""
+    """Who broke one of the nodes, in words that follow "is gone"; "" if nobody did or no record says so."""
     grants = None if leases is None else Grants.decode(leases.data)
     names = {path.rpartition("/")[2] for path in nodes}
     found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)
@@ -68,9 +69,9 @@ def breaker(leases: Node | None, nodes: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """What is granted on a table as of one version of its `leases` node, and which nodes that intents name are not (any more).
+    """The leases granted on a table as of one version of its `leases` node, and the nodes named by intents that are not granted.
 
-    `gone` says of each of the latter who broke it, in words that follow "is gone" ("" where nobody did).
+    `gone` maps each of the latter to who broke it, in words that follow "is gone" ("" if nobody did).
     """
 
     path: str = ""
@@ -79,13 +80,13 @@ class LeaseView:
     gone: Mapping[str, str] = field(default_factory=dict)
 
     def objection(self, intent: Intent) -> Refusal | None:
-        """Why an intent cannot be committed for a lease's sake, or None. Pure, as every decision is (I4)."""
+        """The refusal that leases cause for an intent, or None. Pure, like every decision (I4)."""
         lost = next((path for path in intent.leases if path in self.gone), None)
         if lost is not None:
             place = Place.of_node(lost)
             how = self.gone[lost] or ": its session expired, or somebody broke it"
             message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
-            return Refusal(LOST, "LeaseLost", f"{message}; take the lease again, and repeat what was done under it", facts={"lease": lost})
+            return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
         for lease in self.granted:
             if self._stops(intent, lease):
                 message = f"somebody else has {held_in_words(lease.request)}; wait until it is released, or see `sluice leases`"
@@ -97,22 +98,27 @@ class LeaseView:
         if lease.path in intent.leases or lease.path in intent.turns or theirs.mode == PASSING:
             return False
         if theirs.mode == TURN:
+            # check: appends-pass-turns (without not intent.footprint.plain_append and)
+            # check: turns-stop-others (return -> return False and)
             return not intent.footprint.plain_append and writes_in(intent.footprint, theirs)
         if theirs.mode == EXCLUSIVE:
             return writes_in(intent.footprint, theirs) or reads_in(intent.footprint, theirs)
         return writes_in(intent.footprint, theirs) and not any(self._shares(mine, theirs) for mine in intent.leases)
 
     def _shares(self, path: str, theirs: LeaseNode) -> bool:
-        """Whether the node is a lease of this table that meets a shared one, which it then was granted beside it."""
+        """Whether the node is a lease of this table that was granted beside a shared lease that it meets."""
         mine = next((each.request for each in self.granted if each.path == path), None)
         return mine is not None and scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
 
     def checks(self, committed: Iterable[Intent], refused: Iterable[Refusal]) -> list[Check]:
-        """What must still hold when a batch is ratified: the view, each lease relied on (I9), each lease that was in the way."""
+        """What must still hold when a batch is ratified: the view, each lease relied on (I9), and each lease that caused a refusal."""
         if not self.path:
             return []
         relied_on = {path for intent in committed for path in intent.leases}
         in_the_way = {str(each.facts["lease"]) for each in refused if each.rule == HELD}
+        # check: leases-relied-on-are-checked (without relied_on |)
+        # check: leases-in-the-way-are-checked (without | in_the_way)
+        # check: grants-are-compared (without Check(self.path, self.version),)
         return [Check(self.path, self.version), *(Check(path, ANY_VERSION) for path in sorted(relied_on | in_the_way))]
 
 
@@ -120,22 +126,22 @@ NO_LEASES: Final = LeaseView()
 
 
 def granted_names(data: bytes, children: Sequence[str]) -> list[str]:
-    """The names of the nodes that are granted and there; all that are there when what was granted cannot be read."""
+    """The names of existing nodes that are granted; all existing ones if the grants cannot be read."""
     grants = Grants.decode(data)
     return [name for name in children if LeaseName.parse(name) is not None and (grants is None or name in grants.granted)]
 
 
 class LeaseGuard:
-    """Keeps what one client knows of the leases of one table. Safe for several threads."""
+    """One client's knowledge of the leases of one table. Safe for several threads."""
 
     def __init__(self, context: TableContext) -> None:
         self._context = context
         self._place = Place.of_table(context.tree)
         self._free: LeaseView | None = None
-        """The last view, if nothing was granted in it."""
+        """The last view, if it showed no grants."""
 
     def view(self, intents: Iterable[Intent] = ()) -> LeaseView:
-        """The leases to decide these intents by. Reads nothing where nothing was granted and nobody depends on a lease."""
+        """The leases to decide these intents by. Reads nothing if there are no grants and no intent depends on a lease."""
         needed = sorted({path for intent in intents for path in intent.leases})
         if self._free is not None and not needed:
             return self._free
@@ -144,33 +150,35 @@ class LeaseGuard:
         self._free = None if granted else view
         if not needed:
             return view
+        # check: lost-leases-are-found (frozenset(needed) - self._holding(needed, granted) -> frozenset())
         gone = frozenset(needed) - self._holding(needed, granted)
         return replace(view, gone={path: self._why_gone(path) for path in gone})
 
     def require_free(self, intent: Intent) -> None:
-        """Raise LeaseHeld or LeaseLost for a transaction that would be refused now; nothing is filed, its id stays unused.
+        """Raise LeaseHeld or LeaseLost for a transaction that would be refused now. Nothing is filed, and its id stays unused.
 
-        Only a look where a lease was granted when this client looked last: else the ratifying multi tells.
+        Looks only if a lease was granted when this client looked last; otherwise the ratifying multi finds out.
         """
         if intent.filed_again or (self._free is not None and not intent.leases):
             return
         try:
             against = self.view((intent,)).objection(intent)
         except Unavailable:
-            return  # whoever decides it looks again
+            return  # the decision looks again
         if against is not None:
             raise refusal_error(against, intent.transaction_id, filed=False)
 
     def was_outdated(self, refused: ApplyRefused, ops: Sequence[Op]) -> bool:
-        """Whether a ratifying multi failed for a check of the view; the next view is read anew then."""
+        """Whether a ratifying multi failed on a check of the view. If so, the next view is read anew."""
         path = ops[refused.index].path
         outdated = path == self._place.leases or Place.of_node(path) is not None
+        # check: outdated-views-are-forgotten
         if outdated:
             self._free = None
         return outdated
 
     def _look(self, place: Place) -> tuple[int, tuple[Granted, ...]]:
-        """The version of a place's `leases`, and what is granted; in this order, so that nothing granted at it is missed."""
+        """The version of a place's `leases` node, then the granted leases. In this order, no grant of that version is missed."""
         session = self._context.coordination
         node = session.read(place.leases)
         while node is None:
@@ -184,7 +192,7 @@ class LeaseGuard:
         return node.version, tuple(Granted(p, LeaseNode.understood(n.data)) for p, n in zip(paths, nodes, strict=True) if n is not None)
 
     def _make(self, place: Place) -> None:
-        """The node under a table whose tree was made before there were leases."""
+        """Make the `leases` node in a tree made by a release without leases."""
         try:
             self._context.coordination.create(place.leases)
         except NodeExists:
@@ -196,7 +204,7 @@ class LeaseGuard:
             raise NotATable(f"the coordinator's tree of {location} is gone", location=location) from missing
 
     def _holding(self, paths: Sequence[str], granted: Sequence[Granted]) -> frozenset[str]:
-        """Those of the paths that are leases somebody holds now, wherever they are."""
+        """The paths that are leases held now, in any place."""
         mine = {each.path for each in granted}
         places = {place for path in paths if path not in mine and (place := Place.of_node(path)) is not None and place != self._place}
         elsewhere = {each.path for place in places for each in self._elsewhere(place)}

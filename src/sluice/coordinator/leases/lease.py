@@ -1,8 +1,8 @@
-"""Leases: what is held, by whom, and how its loss is noticed.
+"""Leases: how one is held, and how its loss is noticed.
 
-A lease is held while its node stands, and the node stands while its owner's session does. No clock has a say: a process that
-was stopped beyond its session goes on believing, and is told at the next look. What protects a table is therefore not the
-belief but the check of the node in the multi that ratifies (I9).
+A lease is held while its node exists, and the node exists as long as its owner's session. No clock takes part: a process
+that was paused beyond its session goes on believing that it holds the lease, and learns the truth at its next look. So that
+belief does not protect a table; the check of the node in the ratifying multi does (I9).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["Lease", "acquire", "held_by_this_thread", "lent", "paths_of"]
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _LAST_LOOK_S: Final = 2.0
-"""How long the end of a block waits to hear whether its lease stood."""
+"""How long the end of a block waits for the answer whether its lease still exists."""
 
 _of_thread = threading.local()
 
 
 class Lease:
-    """One or more leases that were granted together; made by `acquire`. A context manager that lets go at its end.
+    """One or more leases that were granted together; made by `acquire`. A context manager that releases them at its end.
 
-    `token` only grows from one holder of a place to the next: what is outside of sluice can refuse a smaller one than it has seen.
-    `lost` is set as soon as it is noticed that the lease is gone (its session expired, somebody broke it): that may be late, so it
-    is for ending work early, never for permission. Commits made while it is held, by the thread that took it, are
-    ratified only if it still stands. Safe for several threads.
+    `token` only grows from one holder of a place to the next (a fencing token): a system outside sluice can refuse a token
+    smaller than one it has seen. `lost` is set when the loss of the lease is noticed (its session expired, or somebody broke
+    it). That may be late, so use it to end work early, never as permission. Commits made by the thread that took the lease,
+    while it is held, are ratified only if the lease still exists. Safe for several threads.
     """
 
     def __init__(self, home: LeaseHome, request: LeaseRequest) -> None:
@@ -55,28 +55,28 @@ class Lease:
 
     @property
     def nodes(self) -> dict[str, LeaseNode]:
-        """What was granted, by the paths of the nodes."""
+        """The granted requests, by the paths of their nodes."""
         return dict(self._nodes)
 
     @property
     def reference(self) -> str:
-        """The nodes as one text, for a process that commits for this one: Spark's write option `lease` takes it."""
+        """The nodes as one text, for a process that commits on behalf of this one; Spark's write option `lease` takes it."""
         return ",".join(self._nodes)
 
     @property
     def held(self) -> bool:
-        """Whether it is held as far as is known here without asking: not released, not lost, and the session stands."""
+        """Whether the lease is held as far as this process knows without asking: not released, not lost, and the session is alive."""
         return self.counts and not self.lost.is_set() and self._store.connected
 
     @property
     def counts(self) -> bool:
-        """Whether commits still depend on it: until it is released, lost or not. Not in a process forked from its owner's."""
+        """Whether commits still depend on it: true until it is released, even if lost; false in a process forked from its owner's."""
         return not self._released and self._pid == os.getpid()
 
     def check(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
-        """Ask the coordinator. Raises LeaseLost when it is gone, CoordinatorUnavailable; for work that no commit protects.
+        """Ask the coordinator whether the lease is held, for work that no commit protects. Raises LeaseLost, CoordinatorUnavailable.
 
-        What comes back is true of the moment of the asking: the holder may be stopped right after.
+        The answer holds for the moment of the question only: the holder may be paused right after it.
         """
         if not self.counts:
             raise LeaseLost(f"{self} was released", facts={"lease": list(self._nodes)})
@@ -87,7 +87,7 @@ class Lease:
         raise LeaseLost(f"{self} is gone{self._why or ': its session with the coordinator expired'}", facts={"lease": list(self._nodes)})
 
     def release(self) -> None:
-        """Let go; doing so again does nothing. Never raises: a node that cannot be removed now is removed later."""
+        """Release the lease; doing so again does nothing. Never raises: a node that cannot be removed now is removed later."""
         with self._lock:
             if self._released:
                 return
@@ -100,7 +100,7 @@ class Lease:
 
     @contextmanager
     def bind(self) -> Iterator[Lease]:
-        """Let commits of this thread depend on it too, while the block runs; for threads that work for the one who took it."""
+        """Make this thread's commits depend on the lease, too, while the block runs; for threads that work for its owner."""
         mine = _stack()
         mine.append(self)
         try:
@@ -112,11 +112,12 @@ class Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # check: loss-is-told-at-the-end (self.counts -> False)
         lost = self.counts and (self.lost.is_set() or self._certainly_lost())
         self.release()
         if lost and error is None:
             raise LeaseLost(
-                f"{self} was lost while the block ran{self._why}: what was committed under it is safe, what else it did was not protected",
+                f"{self} was lost while the block ran{self._why}: commits made under it are safe, other work was not protected",
                 facts={"lease": list(self._nodes)},
             )
 
@@ -125,7 +126,7 @@ class Lease:
         return f"Lease({', '.join(parts)}, token={self.token})"
 
     def keep(self) -> None:
-        """Watch the nodes until they are released or lost; runs aside."""
+        """Watch the nodes until they are released or lost; runs in a thread of its own."""
         while not self._released:
             self._wake.clear()
             try:
@@ -152,7 +153,7 @@ class Lease:
         return standing
 
     def _certainly_lost(self) -> bool:
-        """One look at the end of a block; trouble with asking is no loss."""
+        """One look at the end of a block; if the coordinator cannot be asked, the lease does not count as lost."""
         try:
             with bounding(_LAST_LOOK_S, self.home.clock):
                 return not self._look()
@@ -186,14 +187,14 @@ def _stack() -> list[Lease]:
 
 
 def held_by_this_thread(coordinator: str | None = None) -> list[Lease]:
-    """The leases that this thread took and has not released, of one coordinator where that is given."""
+    """The leases that this thread took and has not released; those of one coordinator if it is given."""
     mine = _stack()
     mine[:] = [lease for lease in mine if lease.counts]
     return [lease for lease in mine if coordinator is None or lease.home.coordinator == coordinator]
 
 
 def lent() -> Callable[[], None]:
-    """For another thread to call that works for this one: its commits are made under the leases that this one holds now."""
+    """A function for another thread that works for this one: it makes that thread commit under the leases held here now."""
     held = held_by_this_thread()
 
     def take() -> None:
@@ -208,9 +209,9 @@ def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
 
 
 def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None) -> Lease:
-    """Take leases, all of them or none, and let this thread's commits depend on them until they are released.
+    """Take leases, all of them or none, and make this thread's commits depend on them until they are released.
 
-    Waits for `wait_s` seconds (None: as long as it takes; 0: not at all). Raises LeaseHeld, DeadlockDetected, LeaseLost,
+    Waits for `wait_s` seconds (None: without limit; 0: not at all). Raises LeaseHeld, DeadlockDetected, LeaseLost,
     CoordinatorUnavailable.
     """
     holds = paths_of(held_by_this_thread(home.coordinator))

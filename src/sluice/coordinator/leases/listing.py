@@ -1,4 +1,4 @@
-"""Leases as somebody who looks after a table sees them: who holds, who waits for whom; and taking one away."""
+"""Leases as an operator sees them: who holds, who waits for whom, and how to take one away."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["LeaseEntry", "break_lease", "list_broken", "list_leases"]
 
 @dataclass(frozen=True, slots=True)
 class LeaseEntry:
-    """A request: `held`, or waiting for the one named in `waits_for` (None: its turn has come, its owner is about to see it).
+    """A request: `held`, or waiting for the one named in `waits_for` (None: nothing is in its way, its owner is about to see it).
 
-    `since_ms` is when it was asked for, by its owner's clock; `token` what its holder compares itself with others by.
+    `since_ms` is the time of the request by its owner's clock; `token` is the holder's fencing token.
     """
 
     lease: str
@@ -32,7 +32,7 @@ class LeaseEntry:
 
 
 def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
-    """The requests of a place in the order of asking, as of now."""
+    """The requests of a place as of now, in the order they were made."""
     store.barrier()
     found, granted = _requests(store, place)
     entries: list[LeaseEntry] = []
@@ -59,16 +59,16 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
 
 
 def list_broken(store: CoordinationStore, place: Place) -> list[Broken]:
-    """The last leases that were taken from their holders, oldest first."""
+    """The last leases that were broken, oldest first."""
     node = store.read(place.leases)
     grants = None if node is None else Grants.decode(node.data)
     return [] if grants is None else list(grants.broken)
 
 
 def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, reason: str, at_ms: int) -> Broken:
-    """Take a lease away, or a request that waits; commits that depend on it are refused from then on. It is recorded who did it.
+    """Break a lease or a waiting request, and record who did it. Commits that depend on it are refused from then on.
 
-    Raises InvalidRequest when there is none of that name, so also when its holder let go of it meanwhile.
+    Raises InvalidRequest if no such request exists, also when its holder released it meanwhile.
     """
     if LeaseName.parse(lease) is None:
         raise InvalidRequest(f"{lease!r} is not the name of a lease; `sluice leases` shows them", lease=lease)
@@ -77,9 +77,9 @@ def break_lease(store: CoordinationStore, place: Place, lease: str, *, by: str, 
     while True:
         node, parent = store.read(path), store.read(place.leases)
         if broken is not None and parent is not None and broken in (Grants.decode(parent.data) or Grants()).broken:
-            return broken  # what was sent took effect, though its reply was lost
+            return broken  # the request took effect, though its reply was lost
         if node is None or parent is None:
-            raise InvalidRequest(f"there is no lease {lease} on {place} (any more); `sluice leases` shows those there are", lease=lease)
+            raise InvalidRequest(f"no lease {lease} exists on {place} (any more); `sluice leases` lists those that do", lease=lease)
         request = LeaseNode.understood(node.data)
         who = f"{request.client.application} on {request.client.host} (process {request.client.pid})"
         broken = Broken(lease, request.name, who, by, at_ms, reason)

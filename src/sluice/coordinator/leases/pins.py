@@ -1,11 +1,12 @@
-"""Pins: versions that somebody reads, which garbage collection leaves alone.
+"""Pins: versions that are being read, which garbage collection keeps readable.
 
 ::
 
     /tables/<key>/pins/p-<guid>     ephemeral: {"version": 7, "host": .., "pid": .., "application": .., "since_ms": ..}
 
-A collector reads the pins with `pinned_versions` after a barrier, before it decides what to delete. Whoever pins a version looks
-after that whether the version can still be read: one that a collector gave up before the pin stood is not brought back.
+A collector reads the pins with `pinned_versions` after a barrier, before it decides what to delete. A reader that has pinned
+a version then checks that the version can still be read: a pin does not bring back a version that a collector gave up
+before.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .queue import LeaseHome, let_go
 __all__ = ["EVERYTHING", "Pin", "pin", "pinned_versions", "pins_of"]
 
 EVERYTHING: Final = -1
-"""Stands for every version: what a pin that cannot be read may mean."""
+"""Means every version: a pin that cannot be read may name any."""
 
 
 class Pin:
-    """A version that is kept readable until `release`, or until this process's session is over. A context manager."""
+    """A version that is kept readable until `release`, or until this process's session ends. A context manager."""
 
     def __init__(self, home: LeaseHome, store: CoordinationStore, path: str, version: int) -> None:
         self.version = version
@@ -40,11 +41,11 @@ class Pin:
 
     @property
     def held(self) -> bool:
-        """Whether the pin stands as far as is known here: the session may be over without this process knowing yet."""
+        """Whether the pin exists as far as this process knows: the session may have ended unnoticed."""
         return not self._released and self._store.connected
 
     def release(self) -> None:
-        """Let garbage collection have it; doing so again does nothing. Never raises."""
+        """Let garbage collection have the version; doing so again does nothing. Never raises."""
         if not self._released:
             self._released = True
             let_go(self._home, self._store, [self._path])
@@ -65,7 +66,7 @@ def pins_of(tree: TableTree) -> str:
 
 
 def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object]) -> Pin:
-    """Pin a version; `still_there` reads what tells that it can be read, and raises where it cannot: then nothing is pinned."""
+    """Pin a version. `still_there` checks that the version can be read; if it raises, nothing is pinned."""
     store = home.connect()
     path = f"{pins_of(context.tree)}/p-{uuid.uuid4().hex}"
     client = context.client
@@ -94,7 +95,7 @@ def _create(store: CoordinationStore, tree: TableTree, path: str, data: bytes) -
             _make_parent(store, tree)
         except ReplyLost:
             store.barrier()
-        except NodeExists:  # it is this very pin: the name has a GUID
+        except NodeExists:  # it is this very pin: its name has a GUID
             return
         else:
             return
@@ -111,9 +112,9 @@ def _make_parent(store: CoordinationStore, tree: TableTree) -> None:
 
 
 def pinned_versions(context: TableContext) -> set[int]:
-    """The versions that somebody reads now; EVERYTHING among them when a pin cannot be read.
+    """The versions being read now; contains EVERYTHING if a pin cannot be read.
 
-    A barrier first, so that no pin acknowledged to anybody before this call is missed.
+    A barrier comes first, so that no pin acknowledged before this call is missed.
     """
     session = context.coordination
     session.barrier()
@@ -126,4 +127,5 @@ def _version(data: bytes) -> int:
     try:
         return typed(load(data, "pin").get("version"), int, "pin.version")
     except MalformedRecord:
+        # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
         return EVERYTHING

@@ -1,16 +1,16 @@
-"""Asking for leases, waiting for the turn, and being granted them: first come, first served among those that meet.
+"""The lease queue: requests that meet are granted in the order they were made.
 
 ::
 
-            one multi: a node in each place            one multi: every place's Grants, if all nodes still stand
+            one multi: a node in each place            one multi: every place's Grants, if all nodes still exist
     asked ------------------------------------> queued ---------------------------------------------------------> held
                                                  |  ^
                                                  |  | the nearest request in the way is gone
                                                  +--+
 
-Requests are sequential nodes, so a server that shows one shows all that came before it: once nothing before it is in the way,
-nothing can come to be. A request watches one node only, the nearest one in its way, so a release wakes those who waited for
-it and nobody else. All requests of one call are created in one multi: two such calls stand in the same order everywhere.
+Requests are sequential nodes, so a server that shows one shows all earlier ones: once no earlier request is in the way, none
+can appear. A request watches only the nearest request in its way, so a release wakes only those who waited for it. All
+requests of one call are created in one multi, so any two calls have the same order in every place.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ __all__ = ["LeaseHome", "LeaseRequest", "Wanted", "let_go", "run_aside"]
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
-"""A waiting request looks again after so long even if nothing woke it: its own node may have been broken."""
+"""A waiting request looks again after this time even if nothing woke it: its own node may have been broken."""
 _LETTING_GO_S: Final = 1.0
-"""How long whoever lets go waits for a coordinator that may hang."""
+"""How long a release waits for a coordinator that may hang."""
 _PAUSE_S: Final = 0.5
 
 
 def run_aside(work: Callable[[], None], name: str) -> None:
-    """Let a thread do it that does not keep the process alive."""
+    """Run work in a thread that does not keep the process alive."""
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseHome:
-    """How a client reaches the coordinator its leases are kept by; `coordinator` is its address, to tell two of them apart."""
+    """How a client reaches the coordinator that keeps its leases; `coordinator` is its address, which tells two of them apart."""
 
     connect: Callable[[], CoordinationStore]
     coordinator: str = ""
     clock: Clock = field(default_factory=SystemClock)
     client: ClientName = field(default_factory=ClientName)
     aside: Callable[[Callable[[], None], str], None] = run_aside
-    """Runs what goes on beside the caller: watching held leases, and removing nodes that could not be removed at once."""
+    """Runs background work: watching held leases, and removing nodes that could not be removed at once."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wanted:
-    """One lease to ask for."""
+    """One lease to request."""
 
     place: Place
     mode: str
@@ -72,10 +72,10 @@ class Wanted:
 
 
 class LeaseRequest:
-    """One call's requests, from the asking to the grant. Used by one thread."""
+    """One call's requests, from asking to the grant. Used by one thread."""
 
     def __init__(self, home: LeaseHome, wanted: Sequence[Wanted], holds: Sequence[str]) -> None:
-        """`holds` are the nodes of the leases that the asking one holds already."""
+        """`holds` are the nodes of the leases that the caller holds already."""
         self.home = home
         self.guid = uuid.uuid4().hex
         self.wanted = sorted(wanted)
@@ -93,10 +93,10 @@ class LeaseRequest:
     # -- the three steps ---------------------------------------------------------------------------------------------
 
     def obtain(self, deadline: Deadline | None) -> None:
-        """Queue up and wait for the grant (None: as long as it takes).
+        """Queue up and wait for the grant (None: without limit).
 
-        Raises LeaseHeld when the deadline passes, DeadlockDetected, LeaseLost when the request (or what it holds) was lost,
-        CoordinatorUnavailable. Whatever is raised, nothing of the request is left behind.
+        Raises LeaseHeld when the deadline passes, DeadlockDetected, LeaseLost if the request or a lease the caller holds was
+        lost, CoordinatorUnavailable. If it raises, nothing of the request is left behind.
         """
         try:
             while True:
@@ -114,10 +114,10 @@ class LeaseRequest:
             raise
 
     def _begin_again(self, lost: SessionLost) -> None:
-        """After a session was lost while waiting: the place in the queue went with it. So did what was held."""
+        """Queue again after the session was lost, and the place in the queue with it. Leases held in that session are lost, too."""
         if any(node.holds for node in self._asked):
             raise LeaseLost(
-                f"the session with the coordinator was lost ({lost.message}), and with it the leases that were held: take them again"
+                f"the session with the coordinator was lost ({lost.message}), and with it the leases held in it: take them again"
             ) from lost
         _log.info("a waiting request for %s lost its session and queues again", ", ".join(map(str, self._places)))
         self.store = self.home.connect()
@@ -141,6 +141,7 @@ class LeaseRequest:
                 continue
             except ReplyLost:
                 self.store.barrier()
+                # check: lost-request-is-looked-for (always)
                 if not self._found():
                     continue
             nodes = self.store.read_many(list(self.nodes))
@@ -184,12 +185,13 @@ class LeaseRequest:
                     return
                 continue
             if not asked_about_cycles:
+                # check: circles-are-found
                 self._refuse_cycle()
                 asked_about_cycles = True
             path, holder = in_the_way
             if deadline is not None and deadline.over:
                 raise LeaseHeld(
-                    f"{self._in_words()} was not to be had in time: somebody else has {held_in_words(holder)}",
+                    f"{self._in_words()} was not granted in time: somebody else has {held_in_words(holder)}",
                     facts=held_facts(path, holder),
                     filed=False,
                 )
@@ -199,23 +201,25 @@ class LeaseRequest:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def _nearest(self) -> tuple[str, LeaseNode] | None:
-        """The last request before mine, in the first place where there is one, that is in my way. Raises LeaseLost."""
+        """The last earlier request in this one's way, in the first place that has one. Raises LeaseLost."""
         for place in self._places:
             children = self._children(place)
-            # a server that is behind may still show what was asked for in a former session
+            # a server that lags may still show requests of a former session
             mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
             if len(mine) != sum(w.place == place for w in self.wanted):
                 self._lost(place)
             before = [name for name in children if name.guid != self.guid and name < max(mine)[0]]
+            # check: nearest-in-the-way-is-waited-for (reversed(before) -> reversed(before[:1]))
             for name in reversed(before):
                 path = place.node(name)
                 theirs = self._seen.get(path)
+                # check: who-asked-before-is-before (name < my_name -> name > my_name)
                 if theirs is not None and any(name < my_name and clash(my_node, theirs, path) for my_name, my_node in mine):
                     return path, theirs
         return None
 
     def _children(self, place: Place) -> list[LeaseName]:
-        """The requests of a place in their order, with what they ask for read."""
+        """The requests of a place in order; their contents are read, too."""
         names = sorted(n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None)
         new = [path for name in names if name.guid != self.guid and (path := place.node(name)) not in self._seen]
         for path, node in zip(new, self.store.read_many(new), strict=True) if new else ():
@@ -224,7 +228,7 @@ class LeaseRequest:
         return names
 
     def _still(self) -> bool:
-        """Whether all nodes stand."""
+        """Whether all nodes of the request exist."""
         return all(node is not None for node in self.store.read_many(list(self.nodes)))
 
     def _lost(self, place: Place) -> None:
@@ -232,18 +236,18 @@ class LeaseRequest:
         raise LeaseLost(f"the request for {self._in_words()} is gone{breaker(node, self.nodes)}: ask again", facts={"place": str(place)})
 
     def _refuse_cycle(self) -> None:
-        """Raise DeadlockDetected when those in the way wait for what is held here, and this is the youngest of them.
+        """Raise DeadlockDetected if the requests in the way wait for leases held here, and this request is the newest of the cycle.
 
-        Without more than one lease in play there is no circle. Who closes one created its request last: whoever that is sees all
-        the others, so nobody has to look twice.
+        A cycle needs more than one lease. The newest request closes the cycle and sees all others, so each waiter checks
+        only once.
         """
         if self._wait is None:
             return
         circle = find_cycle(self.store, self._wait)
         if circle:
             raise DeadlockDetected(
-                f"{self._in_words()} is held up by somebody who waits for a lease held here ({'; '.join(circle)}): let go of what is held, "
-                "and ask for all of it in one request",
+                f"{self._in_words()} waits for somebody who waits for a lease held here ({'; '.join(circle)}): release the leases held, "
+                "and take all of them in one request",
                 facts={"circle": list(circle)},
             )
 
@@ -253,7 +257,8 @@ class LeaseRequest:
     # -- granting ----------------------------------------------------------------------------------------------------
 
     def _grant(self) -> bool:
-        """Have the grant written in every place, in one multi that checks that all requests stand; False: look again."""
+        """Write the grant in every place, in one multi that checks that all requests exist. False means: look again."""
+        # check: grants-are-of-requests-that-stand ([Check(path, ANY_VERSION) for path in self.nodes] -> [])
         ops: list[Op] = [Check(path, ANY_VERSION) for path in self.nodes]
         if self._wait is not None:
             ops.append(Delete(self._wait.path))
@@ -262,19 +267,21 @@ class LeaseRequest:
             if node is None:
                 self._lost(place)
                 return False
-            # Listed after the grants were read, so that whatever they name and is there is in the list.
+            # List after reading the grants, so that the list has every granted node that exists.
             children = self.store.children(place.leases) or []
             grants = Grants.decode(node.data) or Grants(tuple(n for n in children if LeaseName.parse(n)))
             names = [path.rpartition("/")[2] for path in self.nodes if Place.of_node(path) == place]
+            # check: grants-are-written-by-comparison (node.version -> ANY_VERSION)
             ops.append(Write(place.leases, grants.with_granted(names, existing=children).encode(), node.version))
         try:
             self.store.apply(ops)
         except ApplyRefused as refused:
             if isinstance(refused.cause, NoNode):
                 self._lost(self._places[0])
-            return False  # somebody else was granted something meanwhile
+            return False  # somebody else was granted a lease meanwhile
         except ReplyLost:
             self.store.barrier()
+            # check: lost-grant-is-looked-for
             return self._was_granted()
         return True
 
@@ -285,12 +292,12 @@ class LeaseRequest:
         return grants is not None and first.rpartition("/")[2] in grants.granted and self._still()
 
     def _everything(self) -> list[str]:
-        """All nodes there may be of this request."""
+        """All nodes that this request may have."""
         return [*self.nodes, *([] if self._wait is None else [self._wait.path])]
 
 
 def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> None:
-    """Delete nodes of this session; what cannot be deleted soon is deleted aside as soon as it can be, if not with the session."""
+    """Delete nodes of this session. Those that cannot be deleted soon are deleted in the background, or go with the session."""
     with bounding(_LETTING_GO_S, home.clock):
         left = _deleted(store, paths)
     if not left:
@@ -306,13 +313,13 @@ def let_go(home: LeaseHome, store: CoordinationStore, paths: Sequence[str]) -> N
 
 
 def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
-    """Try to delete each; those that may be left."""
+    """Try to delete each node; returns those that may be left."""
     left: list[str] = []
     for path in paths:
         try:
             store.delete(path)
         except (NoNode, SessionLost):
-            continue  # gone, with the session if not before
+            continue  # gone, with the session at the latest
         except ReplyLost:
             left.append(path)
         except (CoordinatorUnavailable, Unavailable) as away:

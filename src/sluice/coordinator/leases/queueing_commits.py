@@ -1,8 +1,8 @@
-"""Commits that wait for somebody's lease, each in its turn among the leases.
+"""Commits that wait for a lease, each in its turn among the lease requests.
 
-A commit that a lease stops asks for a place in the same queue as those who want leases: it waits for those that were asked for
-before it, and those that are asked for later wait for it. So holders who follow one another cannot starve it. What it asks for
-stops no other commit, and any number of commits have it at once: when a lease is released all that waited for it go on together.
+A commit that a lease stops joins the queue of lease requests: it waits for earlier requests, and later ones wait for it, so
+successive holders cannot starve it. A waiting commit stops no other commit, and any number of commits may have their turn at
+once: when a lease is released, all commits that waited for it go on together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHO: Final = "somebody else has"
 
 
 class Turn:
-    """The place of one commit; used by one thread. A context manager that leaves it at the end, when the commit is decided."""
+    """One commit's place in the queue; used by one thread. A context manager that leaves the queue when the commit is decided."""
 
     def __init__(self) -> None:
         self._home: LeaseHome | None = None
@@ -31,11 +31,12 @@ class Turn:
         self._request: LeaseRequest | None = None
 
     def wait(self, home: LeaseHome, wanted: Wanted, held: LeaseHeld, deadline: Deadline, *, turns: Sequence[str] = ()) -> None:
-        """Wait until nothing that was asked for before is in the way of a commit that was stopped, as `held` tells.
+        """Wait until no earlier request is in the way of a commit that the lease in `held` stopped.
 
-        `wanted` is what it touches of that table. What it waited for before, in another table, is asked for anew together with it:
-        who has one place and waits for another might close a circle. Raises `held`, naming who has it now, when the deadline
-        passes first; DeadlockDetected when that one waits for a lease that this thread holds. `turns` are reserved for the commit.
+        `wanted` is what the commit touches in that table. A place that it has in another table is given up and requested
+        again together with the new one: holding one place while waiting for another could close a cycle. Raises `held`,
+        naming the present holder, when the deadline passes; DeadlockDetected if that holder waits for a lease that this
+        thread holds. `turns` are reserved for the commit.
         """
         if Place.of_node(str(held.facts.get("lease", ""))) is None:
             raise held
@@ -58,7 +59,7 @@ class Turn:
         self.leave()
 
     def leave(self) -> None:
-        """Let those who asked later go on."""
+        """Leave the queue, so that later requests go on."""
         request, self._request = self._request, None
         if request is not None and self._home is not None:
             let_go(self._home, request.store, list(request.nodes))

@@ -1,13 +1,13 @@
-"""Reserved turns: what lets a transaction that lost get through beside any number of others.
+"""Reserved turns: how a transaction that lost gets through against any number of others.
 
 ::
 
     lost ---> remembered ---> the next attempt asks ---> has its turn ---> reads, works, commits ---> released
                               (in the queue of leases)   nobody else changes what it covers; plain appends pass
 
-A turn is a lease of its own mode, asked for before the attempt reads anything. It only keeps others out: nothing depends on it, so
-an attempt that loses its turn may still commit. It ends with the attempt, with the session of its owner, when nobody
-refers to it any more, and at the latest after the time it was reserved for.
+A turn is a lease with a mode of its own, requested before the attempt reads anything. It only keeps others out: no commit
+depends on it, so an attempt that loses its turn may still commit. A turn ends with the attempt, with its owner's session,
+when nothing refers to it any more, and at the latest when its time is over.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
 from ..service.clock import Deadline, Event
 from ..service.store import CoordinationStore, NoNode
+from .partition_scope import PartitionScope
 from .queue import LeaseHome, LeaseRequest, Wanted, let_go
 
 __all__ = ["Loss", "ReservedTurn", "lent_turns", "losses_of_thread", "release_nodes", "turns_of_thread"]
@@ -35,20 +36,20 @@ _of_thread = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is remembered of a transaction that lost on a table.
+    """A transaction's losses on one table.
 
-    `where` covers what it read (None: the whole table), `took_s` is how long the longest attempt took so far, `losses` how many
-    attempts in a row lost, `at_s` when the last one did (seconds of the client's monotonic clock).
+    `where` covers what it read (None: the whole table), `took_s` is how long the longest attempt took so far, `losses` how
+    many attempts in a row lost, `at_s` when the last one lost (seconds of the client's monotonic clock).
     """
 
-    where: str | None
+    where: PartitionScope | None
     took_s: float
     losses: int
     at_s: float
 
 
 def losses_of_thread() -> dict[str, Loss]:
-    """What the calling thread lost last, by table; one who repeats a transaction does so in its thread."""
+    """The calling thread's last losses, by table; a transaction is repeated in the thread that lost it."""
     if not hasattr(_of_thread, "losses"):
         _of_thread.losses = {}
     losses: dict[str, Loss] = _of_thread.losses
@@ -56,7 +57,7 @@ def losses_of_thread() -> dict[str, Loss]:
 
 
 def turns_of_thread() -> tuple[str, ...]:
-    """The turns of all transactions of the calling thread. They keep out others only: one thread that waits for itself waits in vain."""
+    """The turns of all transactions of the calling thread. They keep out others only: a thread must not wait for itself."""
     return tuple(path for turn in _turns_here() for path in turn.paths)
 
 
@@ -68,7 +69,7 @@ def _turns_here() -> weakref.WeakSet[ReservedTurn]:
 
 
 def lent_turns() -> Callable[[], None]:
-    """For another thread to call that works for this one: the turns of this one are its own then."""
+    """A function for another thread that works for this one: it makes this thread's turns that thread's own."""
     turns = _turns_here()
 
     def take() -> None:
@@ -78,11 +79,11 @@ def lent_turns() -> Callable[[], None]:
 
 
 class ReservedTurn:
-    """A turn that was granted; made by `take`."""
+    """A granted turn; made by `take`."""
 
     def __init__(self, home: LeaseHome, request: LeaseRequest, lasts_s: float) -> None:
         self.paths = tuple(request.nodes)
-        """Its nodes, as requests to commit name them."""
+        """Its nodes, as intents and commits that wait name them."""
         self._ended = home.clock.event()
         self._let_go = partial(let_go, home, request.store, list(request.nodes))
         self._siblings = _turns_here()
@@ -94,21 +95,21 @@ class ReservedTurn:
     def take(home: LeaseHome, wanted: Sequence[Wanted], holds: Sequence[str], *, lasts_s: float, wait: Deadline) -> ReservedTurn:
         """Wait for the turn. Raises LeaseHeld when the time is over, DeadlockDetected, LeaseLost, CoordinatorUnavailable.
 
-        `holds` are the leases that this thread holds; `lasts_s` bounds for how long others are kept out.
+        `holds` are the leases that this thread holds; `lasts_s` limits how long others are kept out.
         """
         request = LeaseRequest(home, wanted, holds)
         request.obtain(wait)
         return ReservedTurn(home, request, lasts_s)
 
     def release(self) -> None:
-        """Let others go on; doing so again does nothing."""
+        """End the turn; doing so again does nothing."""
         self._siblings.discard(self)
         self._ended.set()
         self._let_go()
 
 
 def release_nodes(session: CoordinationStore, paths: Sequence[str]) -> None:
-    """Let others go on who wait for these turns, whoever took them. Never raises: a turn ends in time by itself."""
+    """End these turns, whoever took them. Never raises: a turn ends in time by itself."""
     for path in paths:
         try:
             session.delete(path)
@@ -119,7 +120,8 @@ def release_nodes(session: CoordinationStore, paths: Sequence[str]) -> None:
 
 
 def _end(turn: weakref.ref[ReservedTurn], ended: Event, give_up: Callable[[], None], ends: Deadline) -> None:
-    """Release a turn whose time is over, or that nobody refers to any more."""
+    """Release a turn whose time is over, or that nothing refers to any more."""
+    # check: turns-end (without and not ends.over)
     while turn() is not None and not ends.over:
         if ended.wait(min(_LOOK_AGAIN_S, ends.left_s)):
             return

@@ -1,7 +1,7 @@
 """What a lease covers: whether two leases meet, and whether a commit touches one.
 
-Both answers are sound: "no" is said only where no partition can satisfy both conditions. What cannot be told apart by the
-constants of the conditions counts as meeting.
+Both answers are sound: "no" means that no partition can satisfy both conditions. Conditions that constants alone do not
+separate count as meeting.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Final
 import orjson
 
 from ...storage.caches import cached_by_size
-from ...storage.expressions import build
-from ...storage.pruning.single_file import FileCheck, FileFacts
+from ...storage.pruning.skipping import Skipper
 from ..nodes.lease_records import PASSING, SHARED, LeaseNode, Place
 from ..rules.footprint import Footprint
 from ..rules.read_scope import condition, schema_of
-from ..rules.satisfiability import satisfiable
+from .overlap import overlap
 
 __all__ = ["clash", "reads_in", "scopes_meet", "writes_in"]
 
@@ -26,23 +25,25 @@ _Types = tuple[tuple[str, str], ...]
 
 
 def clash(mine: LeaseNode, theirs: LeaseNode, their_path: str) -> bool:
-    """Whether a request has to wait for one that came before it (whose node is `their_path`).
+    """Whether a request has to wait for an earlier one (whose node is `their_path`).
 
-    Who holds a lease of that place may be what a commit there waits for: such a commit is not waited for.
+    A commit may be waiting for the very lease that this request's owner holds; such a commit is not waited for.
     """
     if (mine.mode == theirs.mode and mine.mode in (SHARED, PASSING)) or their_path in mine.holds:
         return False
     if theirs.mode == PASSING and any(Place.of_node(held) == Place.of_node(their_path) for held in mine.holds):
         return False
+    # check: shared-stand-together (return -> return SHARED not in (mine.mode, theirs.mode) and)
     return scopes_meet(mine.where, mine.partition_types, theirs.where, theirs.partition_types)
 
 
 def scopes_meet(one: str, one_types: Mapping[str, str], other: str, other_types: Mapping[str, str]) -> bool:
-    """Whether a partition could satisfy both conditions ("" is everything); columns come with their Delta types."""
+    """Whether a partition could satisfy both conditions ("" is everything). The mappings give the columns' Delta types."""
     if not one or not other:
         return True
     if any(other_types.get(name, kind) != kind for name, kind in one_types.items()):
-        return True  # the table is partitioned otherwise by now
+        # check: unlike-conditions-meet-when-in-doubt (True -> False)
+        return True  # the table is partitioned differently by now
     return _meet(one, other, tuple(sorted({**one_types, **other_types}.items())))
 
 
@@ -68,13 +69,13 @@ def reads_in(footprint: Footprint, lease: LeaseNode) -> bool:
 @cached_by_size(_CACHED_BYTES_MAX, per_character=100)
 def _meet(one: str, other: str, types: _Types) -> bool:
     columns = dict(types)
-    return satisfiable(build.and_(condition(one, columns), condition(other, columns)))
+    return overlap(condition(one, columns), condition(other, columns), schema_of(columns))
 
 
 @cached_by_size(_CACHED_BYTES_MAX, per_character=100)
-def _check(where: str, types: _Types) -> FileCheck:
+def _skipper(where: str, types: _Types) -> Skipper:
     columns = dict(types)
-    return FileCheck(condition(where, columns), schema_of(columns), tuple(columns))
+    return Skipper(condition(where, columns), schema_of(columns), tuple(columns))
 
 
 @cached_by_size(_CACHED_BYTES_MAX, per_character=100)
@@ -83,5 +84,5 @@ def _in_partition(key: str, where: str, types: _Types) -> bool:
     if not isinstance(values, dict) or not all(v is None or isinstance(v, str) for v in values.values()):
         return True
     if not {name for name, _ in types} <= values.keys():
-        return True  # the table is partitioned otherwise by now
-    return _check(where, types).may_match(FileFacts(values, None))
+        return True  # the table is partitioned differently by now
+    return _skipper(where, types).in_partition(values)

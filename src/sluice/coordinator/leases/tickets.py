@@ -1,8 +1,8 @@
-"""What lost in one process and may be repeated in another: tickets for a turn, kept with the table.
+"""Tickets: losses kept with the table, so that another process may repeat the transaction with a turn.
 
-A Spark job plans, commits and is repeated in processes of their own, which remember nothing. So its loss is written to the node
-`losses` of the table, and the next plan of the same application for the same work takes it from there, once. A ticket
-blocks nobody: only the turn does that its taker asks for.
+The parts of a Spark job run in processes of their own, which remember nothing. So a job's loss is written to the table's
+node `losses`, and the next plan of the same application for the same work takes it from there, once. A ticket blocks nobody;
+only the turn that its taker requests does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORK_CHARACTERS_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A loss: of which application at which `work` (what tells its writes apart), how long it took, and how many in a row.
+    """A loss: the application, its `work` (tells its writes apart), how long the attempt took, and how many lost in a row.
 
     `where` covers what it read (None: the whole table); `since_ms` is the wall clock of its writer.
     """
@@ -46,7 +46,7 @@ class Ticket:
 
 
 def leave_ticket(context: TableContext, ticket: Ticket) -> None:
-    """Remember a loss. What goes wrong here costs the ticket only."""
+    """Record a loss. A failure costs only the ticket."""
     ticket = replace(ticket, work=_short(ticket.work))
 
     def added(tickets: list[Ticket]) -> list[Ticket]:
@@ -58,7 +58,7 @@ def leave_ticket(context: TableContext, ticket: Ticket) -> None:
 
 
 def take_ticket(context: TableContext, application: str, work: str) -> Ticket | None:
-    """The ticket of this work, which nobody else gets then; None where there is none, or it could not be asked for."""
+    """Take the ticket of this work, so that nobody else gets it; None if there is none or the coordinator cannot be asked."""
     wanted = Ticket(application, _short(work), None, 0.0)
     found: list[Ticket] = []
 
@@ -70,7 +70,7 @@ def take_ticket(context: TableContext, application: str, work: str) -> Ticket | 
 
 
 def _short(work: str) -> str:
-    """What stands for a work: its text, or the digest of a long one, for all tickets are kept in one node."""
+    """The text of a work, or the digest of a long one: all tickets share one node."""
     return work if len(work) <= _WORK_CHARACTERS_MAX else digest(work.encode())
 
 
@@ -79,7 +79,7 @@ def _same(one: Ticket, other: Ticket) -> bool:
 
 
 def _change(context: TableContext, change: Callable[[list[Ticket]], list[Ticket] | None]) -> bool:
-    """Write what `change` makes of the tickets (None: nothing is written); whether it was written."""
+    """Write what `change` makes of the tickets (None: nothing to write). Returns whether it was written."""
     path = context.tree.losses
     for _ in range(_TRIES):
         try:
@@ -105,7 +105,7 @@ def _change(context: TableContext, change: Callable[[list[Ticket]], list[Ticket]
 
 
 def _decoded(data: bytes) -> list[Ticket]:
-    """The tickets; none where the data are no list of them."""
+    """The tickets; none if the data are not a list of tickets."""
     try:
         return [Ticket(**each) for each in orjson.loads(data)]
     except (ValueError, TypeError):

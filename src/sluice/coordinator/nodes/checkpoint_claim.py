@@ -1,13 +1,13 @@
 """Which client writes a checkpoint that is due.
 
-A checkpoint of a large table costs seconds of work, and every client that commits sees that one is due. The first that notes
-its attempt in the table's node `checkpoint` writes it::
+A checkpoint of a large table costs seconds of work, and every client that commits sees that one is due. The first client to
+record its attempt in the table's node `checkpoint` writes it::
 
     /tables/<key>/checkpoint     persistent: {"after": 100, "version": 203, "at_ms": ..}
 
 An attempt counts until it succeeds, which `_last_checkpoint` shows, or until both half an interval of versions and a minute
-have passed: then its client died, or could not write, and the next one tries. Nothing else depends on this node. Two clients
-that write a checkpoint at once, because their clocks differ, do twice the work and no harm.
+have passed: then its client died or could not write, and the next one tries. Nothing else depends on this node. If two
+clients write a checkpoint at once because their clocks differ, they do twice the work and no harm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTEMPT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """`after`: the checkpoint it follows (0: none); `version`: what its client had committed; `at_ms`: that client's time."""
+    """`after`: the checkpoint it follows (0: none); `version`: the version its client had committed; `at_ms`: that client's time."""
 
     after: int
     version: int
@@ -37,7 +37,7 @@ class _Attempt:
 
     @staticmethod
     def decode(data: bytes) -> _Attempt | None:
-        """The attempt, or None for data that say nothing."""
+        """The attempt, or None if the data make no sense."""
         try:
             fields = load(data, "checkpoint attempt")
             return _Attempt(*(typed(fields.get(name), int, name) for name in ("after", "version", "at_ms")))
@@ -50,18 +50,23 @@ class _Attempt:
 
 
 def claim_checkpoint(context: TableContext, version: int, *, last: int, interval: int, now_ms: int) -> bool:
-    """Note that this client, which committed `version`, writes the checkpoint that follows `last`; False when another one does.
+    """Record that this client, which committed `version`, writes the checkpoint after `last`; False if another client does.
 
-    `last` is the version of the newest checkpoint, 0 when there is none. Raises CoordinatorUnavailable.
+    `last` is the version of the newest checkpoint, 0 if there is none. Raises CoordinatorUnavailable.
     """
     path = context.tree.checkpoint
     node = context.coordination.read(path)
     attempt = None if node is None else _Attempt.decode(node.data)
+    # check: one-writes-a-checkpoint
     if attempt is not None and attempt.counts(version, last, interval, now_ms):
         return False
     data = orjson.dumps(asdict(_Attempt(last, version, now_ms)))
     try:
+        # check: the-claim-of-a-checkpoint-is-compared (node.version -> -1)
         context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.standing()])
-    except (ApplyRefused, ReplyLost):  # another client was faster; or this one was, does not know it, and the next attempt is another's
+    except (
+        ApplyRefused,
+        ReplyLost,
+    ):  # another client was faster; or this attempt was recorded but the reply lost, and a later client tries again
         return False
     return True

@@ -1,4 +1,4 @@
-"""What every part of the commit path of one table works with."""
+"""The context of one table that every part of the commit path works with."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ _SESSIONS_MAX = 5
 
 @dataclass(slots=True)
 class _Known:
-    """Which tree a client works on, the data version of its node, and the session in which that was seen last."""
+    """The tree a client works on, the data version of its node, and the session that saw it last."""
 
     incarnation: str | None = None
     version: int = ANY_VERSION
     session: int | None = None
     generation: int = 0
-    """The generation of slots that the head named when it was read last."""
+    """The generation of slots in the head read last."""
     ahead: TableState | None = None
-    """What was read ahead for the next commit."""
+    """Read ahead for the next commit."""
     ahead_at_s: float = 0.0
-    """When that was, by the monotonic clock."""
+    """The time of that read, by the monotonic clock."""
     published: Node | None = None
-    """How far publication was when the head was read last."""
+    """The `published` node, as read with the last head."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What one look shows of a table: all that deciding, ratifying and publishing go by.
+    """What one look shows of a table: everything that deciding, ratifying and publishing need.
 
-    What is named later was read later: an old head only loses its compare-and-set, and whoever finds `published` unchanged when
-    it is raised finds the `records`, too, for those go only with a raise. `slots` are the names in the head's generation.
+    Fields are read in the order they are declared. An old head only loses its compare-and-set. If `published` is unchanged
+    when it is raised, the `records` still exist: they are removed only together with a raise. `slots` are the names in the
+    head's generation.
     """
 
     head: Head
@@ -65,12 +66,12 @@ class TableState:
 
     @property
     def backlog(self) -> int:
-        """How many versions are ratified and not published."""
+        """How many versions are ratified but not published."""
         return self.head.version - self.published.version
 
     @property
     def is_published(self) -> bool:
-        """Whether nothing is in publication."""
+        """Whether nothing awaits publication."""
         return self.backlog == 0 and self.published.covers(self.head.generation, self.head.slot)
 
 
@@ -78,10 +79,9 @@ class TableState:
 class TableContext:
     """One table as one client sees it: its object store, its tree, and a way to the coordination service.
 
-    `connect` gives a live session: the same one until it expires, then a new one. Everything durable hangs on
-    persistent nodes, so a new session simply goes on. `presence` stands for the client's transactions while they are open;
-    those of a client without one have ids that tell no owner. `stores` opens what is below the location of another table.
-    `release` is the sluice that this client is.
+    `connect` gives a live session: the same one until it expires, then a new one. All durable state is in persistent nodes,
+    so work goes on in a new session. `presence` owns the client's transactions while they are open; a client without one has
+    ids that name no owner. `stores` opens other tables' locations. `release` is this client's sluice release.
     """
 
     objects: ObjectStore
@@ -97,7 +97,7 @@ class TableContext:
 
     @property
     def coordination(self) -> CoordinationStore:
-        """A live session with the coordination service, on the tree that this client knows. Raises TreeReplaced, ProtocolMismatch."""
+        """A live session with the coordination service, on the tree this client knows. Raises TreeReplaced, ProtocolMismatch."""
         session = self.connect()
         if session.session_id != self._known.session:
             self._recognise(session)
@@ -105,33 +105,34 @@ class TableContext:
 
     @property
     def same_session(self) -> bool:
-        """Whether the session still lives in which the tree was seen last: then it is the same one. Asks nobody while that is so."""
+        """Whether the session in which the tree was seen last is alive, so that the tree is the same one. Sends nothing in that case."""
         return self.connect().session_id == self._known.session
 
     def _recognise(self, session: CoordinationStore) -> None:
-        """Look in another session whether the tree is the same: a session never outlives the data it was opened on."""
+        """Check in a new session that the tree is the same: a session never outlives the data it was opened on."""
         root = session.read(self.tree.root)
         if root is None or is_closed(root):
             if self._known.incarnation or root is not None:
                 self._refuse_dropped(session, closed=root is not None)
-            return  # it is about to be made, or what is asked of it next finds out
+            return  # it is about to be made, or the next request finds out
         require_protocol(root, self.tree.location)
         found, known = _incarnation(root), self._known.incarnation
+        # check: former-trees-are-noticed
         if known and found and found != known:
             raise TreeReplaced(
                 f"the coordinator's data of {self.tree.location} were lost and rebuilt since the table was opened (it was {known!r}, "
-                f"and is {found!r}): open the table again; what was not published then is not in it",
+                f"and is {found!r}): open the table again; it lacks what was not published before the loss",
                 location=self.tree.location,
             )
         self._known.incarnation, self._known.version, self._known.session = found or known, root.version, session.session_id
 
     def _refuse_dropped(self, session: CoordinationStore, *, closed: bool) -> None:
-        """Raise TableDropped when the table was let go of."""
+        """Raise TableDropped if the table was dropped or forgotten."""
         if closed or session.read(self.tree.tombstone) is not None:
             raise self.dropped()
 
     def dropped(self) -> TableDropped:
-        """What to raise where the table was let go of."""
+        """The error for a table that was dropped or forgotten."""
         return TableDropped(
             f"the table at {self.tree.location} was dropped, or forgotten because its folder was gone (sluice drop, sluice forget); "
             "what is not committed is lost. Open or create another one",
@@ -139,35 +140,40 @@ class TableContext:
         )
 
     def forget_tree(self) -> None:
-        """Know no tree any more: whichever is there from now on is the table's, for a client that has filed nothing in another."""
+        """Forget the known tree and accept the one that exists from now on; for a client that has filed nothing in another tree."""
         self._known.incarnation, self._known.version, self._known.session, self._known.ahead = None, ANY_VERSION, None, None
 
     def rendering(self) -> Rendering:
-        """How the versions are rendered that this client ratifies now."""
+        """How this client renders the versions that it ratifies now."""
         return Rendering(self.clock.now_ms(), self.release.engine, self.release.rendering)
 
     def new_transaction_id(self) -> str:
-        """A GUID: the name of a transaction for ever, part of the names of all its files, and held as long as this very object."""
+        """A GUID that names a transaction for ever and is part of all its files' names.
+
+        The transaction is held as long as this object lives.
+        """
         return str(uuid.uuid4()) if self.presence is None else self.presence.begin()
 
     def another_transaction_id(self, transaction_id: str) -> str:
-        """An id for filing again what was staged under this one."""
+        """A new id under which the files staged for this transaction can be filed again."""
         return another_id(transaction_id) if self.presence is None else self.presence.again(transaction_id)
 
     def standing(self, transaction_id: str | None = None) -> list[Op]:
-        """What has to stand for a multi to count: the tree this client knows, and the owner of the transaction it files."""
+        """The checks that make a multi count: the tree this client knows, and the owner of the transaction it files."""
         ops: list[Op] = []
         if self._known.incarnation:
+            # check: multis-are-of-one-tree
             ops.append(Check(self.tree.incarnation(self._known.incarnation), ANY_VERSION))
         if self._known.version != ANY_VERSION:  # another node protocol would be another version
+            # check: multis-are-of-one-protocol
             ops.append(Check(self.tree.root, self._known.version))
         owner = None if transaction_id is None else owner_of(transaction_id)
         return ops if owner is None else [*ops, owner.check]
 
     def after_refusal(self, refused: ApplyRefused, transaction_id: str) -> bool:
-        """Whether a multi was refused because its transaction's owner did not stand, which it does again now.
+        """Whether a multi was refused because the transaction's owner node was missing, and the node exists again now.
 
-        Raises TransactionExpired when it is gone for good, TreeReplaced when it is the tree that is another one.
+        Raises TransactionExpired if the owner is gone for good, TreeReplaced if the tree is another one.
         """
         path = getattr(refused.cause, "path", "")
         owner = owner_of(transaction_id)
@@ -175,8 +181,8 @@ class TableContext:
             if self.presence is not None and self.presence.restore(owner):
                 return True
             raise TransactionExpired(
-                f"transaction {transaction_id} cannot be filed any more: its client was away for longer than its session lasts, or its "
-                "plan lay for longer than files are retained, and its files were given to garbage collection; begin it again",
+                f"transaction {transaction_id} cannot be filed any more: its client was away longer than its session lasts, or its plan "
+                "waited longer than files are retained, and its files were given to garbage collection; begin it again",
                 transaction_id=transaction_id,
                 owner=owner.path,
             )
@@ -184,23 +190,23 @@ class TableContext:
         return False
 
     def recognise_again(self, path: str) -> None:
-        """Raise TreeReplaced or ProtocolMismatch when a check of this node failed because it was of another tree, or is kept anew."""
+        """Raise TreeReplaced or ProtocolMismatch if a check of this node failed because the tree or its node protocol is another one."""
         if path == self.tree.root or (self._known.incarnation and path == self.tree.incarnation(self._known.incarnation)):
             self._known.session = None
             _ = self.coordination
 
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
-        """The decided state with its node, or None when the table has no tree."""
+        """The decided state with its node, or None if the table has no tree."""
         node = self._read(self.tree.head, watch)
         return None if node is None else (Head.decode(node.data), node)
 
     def read_published(self, watch: Callable[[], None] | None = None) -> tuple[Published, Node] | None:
-        """How far publication got, with its node, or None when the table has no tree."""
+        """How far publication got, with its node, or None if the table has no tree."""
         node = self._read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
     def vanished(self) -> SluiceError:
-        """What to raise where the table's nodes were there before, and are not any more."""
+        """The error for a table whose nodes existed before and do not any more."""
         if self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None:
             return self.dropped()
         return CoordinatorUnavailable(
@@ -210,9 +216,9 @@ class TableContext:
         )
 
     def read_root_and_head(self, *, ahead: bool = False, published: bool = True) -> tuple[Node | None, Node | None]:
-        """The table's own node and its head, in one round trip; with `ahead` it is a look for the next commit, too (see `looked`).
+        """The table's own node and its head, in one round trip; with `ahead` the look also serves the next commit (see `looked`).
 
-        With `published` it also refreshes what `published_then` tells.
+        With `published` it also refreshes `published_then`.
         """
         if ahead:
             root, state = self._look([self.tree.root])
@@ -227,21 +233,24 @@ class TableContext:
 
     @property
     def published_then(self) -> Node | None:
-        """The node that tells how far publication was, as it was read with the head (`read_root_and_head`)."""
+        """The `published` node as read with the head (`read_root_and_head`)."""
         return self._known.published
 
     def look(self) -> TableState | None:
-        """The table as it is now, in one round trip; None when it has no tree."""
+        """The table's present state, in one round trip; None if it has no tree."""
         return self._look(())[1]
 
     def looked(self) -> TableState | None:
-        """What was read ahead, once and while it is young: who commits on it loses to whoever came since. Else a look."""
+        """The state that was read ahead, once and while it is young; otherwise a new look.
+
+        A commit based on an old state loses to later ones.
+        """
         state, self._known.ahead = self._known.ahead, None
         young = self.clock.monotonic_s() - self._known.ahead_at_s <= self.limits.patience_s
         return state if state is not None and young else self.look()
 
     def _look(self, first: Sequence[str]) -> tuple[Node | None, TableState | None]:
-        """The node that is asked for `first`, if any, and the table's state."""
+        """The node at `first`, if any, and the table's state."""
         tree, generation = self.tree, self._known.generation
         (*firsts, head_node, published_node), (slots, records) = self._alive(
             lambda session: session.look([*first, tree.head, tree.published], [tree.slots(generation), tree.verdicts])
@@ -256,18 +265,19 @@ class TableContext:
         return root, TableState(head, head_node, published, published_node, slots or (), records or ())
 
     def barrier(self) -> None:
-        """What is read after this shows every change acknowledged to anybody before it."""
+        """Reads after this show every change acknowledged to anybody before it."""
         self._alive(lambda session: session.barrier())
 
     def up_to_date(self, look: Callable[[], _T]) -> _T:
-        """What `look` finds, not older than what anybody was told before this call.
+        """The result of `look`, not older than anything acknowledged to anybody before this call.
 
-        A barrier counts for its own session: where that ends before the look does, the next one's server may be behind.
+        A barrier counts for its own session only: if that ends before `look` does, the next session's server may lag.
         """
         while True:
             session = self.coordination.session_id
             self.barrier()
             found = look()
+            # check: barriers-count-for-their-session (always)
             if self.coordination.session_id == session:
                 return found
             require_time_left(f"{self.tree.location} could not be read up to date")
@@ -276,32 +286,34 @@ class TableContext:
         return self._alive(lambda session: session.read(path, watch))
 
     def in_connection(self, look: Callable[[CoordinationStore], _T]) -> _T:
-        """What `look` finds in a live session, whatever became of the table's tree."""
+        """The result of `look` in a live session, whatever happened to the table's tree."""
         try:
             return look(self.connect())
         except SessionLost:
             return look(self.connect())
 
     def in_session(self, look: Callable[[CoordinationStore], _T]) -> _T:
-        """What `look` finds in a live session, also where the present one turns out to be over."""
+        """The result of `look` in a live session, repeated if the present session turns out to be over."""
         return self._alive(look)
 
     def _alive(self, look: Callable[[CoordinationStore], _T]) -> _T:
-        """Look in a live session: nothing that is read here hangs on one, so an expired one is simply replaced."""
+        """Run `look`, replacing an expired session: a read depends on no particular session."""
         try:
             return look(self.coordination)
+        # check: lost-session-is-replaced
         except SessionLost:
             return look(self.coordination)
 
     def after_lost_reply(self, transaction_id: str, look: Callable[[], _T]) -> _T:
-        """Find out what became of a request whose reply was lost: a barrier, then `look`.
+        """Find out whether a request whose reply was lost took effect: a barrier, then `look`.
 
-        A session that expired meanwhile is replaced by a new one: nothing that the old one sent takes effect after that
-        one was opened. Raises OutcomeUnknown when the coordinator cannot be asked.
+        A session that expired meanwhile is replaced; nothing sent in the old session takes effect after the new one was
+        opened. Raises OutcomeUnknown if the coordinator cannot be asked.
         """
         trouble: CoordinatorUnavailable | None = None
         for _ in range(_SESSIONS_MAX):
             try:
+                # check: barrier-after-a-lost-reply
                 self.coordination.barrier()
                 return look()
             except SessionLost as lost:
@@ -325,7 +337,7 @@ def is_closed(root: Node) -> bool:
 
 
 def _incarnation(root: Node) -> str:
-    """Which tree the data of a table's node says it is; "" for what says nothing."""
+    """The tree's identity in the data of a table's node; "" if the data do not have one."""
     try:
         return str(orjson.loads(root.data).get("incarnation", ""))
     except (orjson.JSONDecodeError, AttributeError):

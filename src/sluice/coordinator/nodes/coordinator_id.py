@@ -1,8 +1,8 @@
-"""Which coordinator a table belongs to: a random id in the coordinator's tree, which its tables name in their properties.
+"""Which coordinator a table belongs to: a random id in the coordinator's tree, named in the properties of its tables.
 
-An address says where somebody found a coordinator; two programs may call different coordinators by one address, and one coordinator
-by two. The id is made once, by the first client that brings a table in, and is lost with the coordinator's data: what is built in
-their place is another coordinator.
+Addresses are not enough: two programs may use one address for different coordinators, or two addresses for one. The first
+client that brings in a table makes the id, and it is lost with the coordinator's data: a coordinator rebuilt without them is
+another one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ID_DIGITS: Final = 16
 
 
 def identity_of(session: CoordinationStore) -> str | None:
-    """The coordinator's id; None while it has coordinated no table yet."""
+    """The coordinator's id; None if it has coordinated no table yet."""
     node = session.read(IDENTITY)
-    if node is None:  # or this session's server is behind
+    if node is None:  # or this session's server lags
         session.barrier()
         node = session.read(IDENTITY)
     return None if node is None else node.data.decode()
 
 
 def _make_identity(session: CoordinationStore) -> str:
-    """The coordinator's id, which is made when there is none."""
+    """The coordinator's id, which is made if it does not exist."""
     while True:
         known = identity_of(session)
         if known is not None:
@@ -44,12 +44,12 @@ def _make_identity(session: CoordinationStore) -> str:
             session.create(IDENTITY, uuid.uuid4().hex[:_ID_DIGITS].encode())
         except (NodeExists, ReplyLost):
             continue
-        except NoNode:  # nobody has used this coordinator before
+        except NoNode:  # the first use of this coordinator
             session.ensure_path(TABLES)
 
 
 def address_text(coordinator: str | None) -> str:
-    """An address for people, without options; with this host's name where it means something on this host only."""
+    """An address for people, without options; with this host's name if it means something on this host only."""
     address = Address.parse(coordinator)
     if address.scheme == "embedded":
         return f"embedded://{address.place or default_directory()} on {socket.gethostname()}"
@@ -57,7 +57,7 @@ def address_text(coordinator: str | None) -> str:
 
 
 def reachable_from(text: str) -> Address | None:
-    """Where to look for the coordinator of such an address; None for one that cannot be reached from here."""
+    """The coordinator at such an address; None if it cannot be reached from this host."""
     place, _, host = text.partition(" on ")
     if host and (host != socket.gethostname() or not Path(place.removeprefix("embedded://")).is_dir()):
         return None
@@ -65,7 +65,7 @@ def reachable_from(text: str) -> Address | None:
 
 
 def stamp(session: CoordinationStore, coordinator: str | None, configuration: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a table that this coordinator takes on: they name it. Unchanged when they do so already."""
+    """The properties of a table that this coordinator takes on, naming it. Unchanged if they name it already."""
     identity = _make_identity(session)
     if configuration.get(COORDINATOR_KEY) == identity:
         return dict(configuration)
@@ -73,11 +73,12 @@ def stamp(session: CoordinationStore, coordinator: str | None, configuration: Ma
 
 
 def require_own(session: CoordinationStore, coordinator: str | None, configuration: Mapping[str, str], location: str) -> None:
-    """Raise WrongCoordinator when the table's properties name another coordinator; they may name none."""
+    """Raise WrongCoordinator if the table's properties name another coordinator; they may name none."""
     owner = configuration.get(COORDINATOR_KEY)
     if owner is None:
         return
     found = identity_of(session)
+    # check: a-table-has-one-coordinator (always)
     if found == owner:
         return
     here = "which has coordinated no table yet" if found is None else f"which is {found}"

@@ -27,10 +27,10 @@ def _root_data(context: TableContext, incarnation: str) -> bytes:
 
 
 def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
-    """Make the table's nodes, all at once, while what is checked stands; nothing happens when they exist.
+    """Make the table's nodes in one multi, with these checks; nothing happens if the nodes exist.
 
-    `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its
-    timestamp) of an existing log that is attached. Raises ProtocolMismatch when the tree is of another node protocol.
+    `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its timestamp)
+    of an existing log that is attached. Raises ProtocolMismatch if a tree of another node protocol exists.
     """
     tree, coordination = context.tree, context.coordination
     for parent in (TABLES, CLIENTS, GRAVES, OPEN):
@@ -56,16 +56,17 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
             if not isinstance(refused.cause, NodeExists):
                 raise
         except ReplyLost:
-            coordination.barrier()  # it took effect or it did not: then it is done now
+            coordination.barrier()  # afterwards the lost request has taken effect, or never will
+            # check: trees-are-made-once
             continue
         break
     check_tree(context)
 
 
 def check_tree(context: TableContext) -> bool:
-    """Whether the table has a tree. Raises ProtocolMismatch when it was made for another node protocol."""
+    """Whether the table has a tree. Raises ProtocolMismatch if the tree is of another node protocol."""
     node = context.coordination.read(context.tree.root)
-    if node is None:  # or the server of a new session is behind
+    if node is None:  # or the server of a new session lags
         node = context.up_to_date(lambda: context.coordination.read(context.tree.root))
     if node is not None:
         require_protocol(node, context.tree.location)
@@ -75,18 +76,18 @@ def check_tree(context: TableContext) -> bool:
 def only_begun(context: TableContext) -> bool:
     """Whether the table has a tree, as of now, in which nothing was ratified yet.
 
-    Nothing is published before it is ratified: a log that was seen before this call is not of that tree. It is of one that was
-    lost while somebody who had seen no log was creating the table.
+    Versions are published after they are ratified, so a log seen before this call is not that tree's. The log's own tree was
+    lost while another client, which had seen no log, was creating the table.
     """
     _, node = context.up_to_date(context.read_root_and_head)
     return node is not None and Head.decode(node.data).version < 0
 
 
 def remove_new_tree(context: TableContext) -> None:
-    """Remove a tree in which nothing was ratified yet, with what is filed there; nothing happens to any other.
+    """Remove a tree in which nothing was ratified yet, with its slots; nothing happens to any other tree.
 
-    Only for who saw a log before (see `only_begun`). The head is compared, so that whoever ratifies at the same moment either comes
-    first, and the tree stays, or is refused. Raises Unavailable when others file all the time.
+    Only for a caller that saw a log before (see `only_begun`). The head is compared, so a client that ratifies at the same
+    moment is either first, and the tree stays, or is refused. Raises Unavailable if others keep filing.
     """
     tree = context.tree
     for _ in range(_REMOVALS_MAX):
@@ -94,14 +95,16 @@ def remove_new_tree(context: TableContext) -> None:
         root, node = context.up_to_date(context.read_root_and_head)
         if root is None or node is None or Head.decode(node.data).version >= 0:
             return
-        same = Check(tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION)  # a rebuilt one begins with equal data versions
+        same = Check(
+            tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION
+        )  # a rebuilt tree starts with equal data versions
         gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(context.coordination, tree.root)]
         try:
             context.coordination.apply([same, *gone, Delete(tree.root)])
         except (ApplyRefused, ReplyLost):
-            context.coordination.barrier()  # somebody else removes it too, or filed or ratified something: look again
+            context.coordination.barrier()  # another client removed it, too, or filed or ratified something: look again
     raise Unavailable(
-        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: repeat it", location=tree.location
+        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: try again", location=tree.location
     )
 
 
@@ -112,15 +115,16 @@ def _below(session: CoordinationStore, path: str) -> list[str]:
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
-    """Let the tree of a detached table go on from `start`, the last version other engines wrote meanwhile.
+    """Let the tree of a detached table continue from `start`, the last version that other engines wrote meanwhile.
 
-    Nothing happens to a table that is not detached.
+    Nothing happens if the table is not detached.
     """
     state, published = context.read_head(), context.read_published()
     if state is None or published is None or not state[0].detached:
         return
     head, node = state
-    # only the commit that attaches it makes it one that others may write again
+    # only the commit that attaches the table opens it for other writers
+    # check: brought-in-again-when-attached (detached=True -> detached=False)
     after = replace(start, generation=head.generation, slot=head.slot, detached=True, intents=max(start.intents, head.intents))
     ops: list[Op] = [
         Write(context.tree.head, after.encode(), node.version),
@@ -129,18 +133,18 @@ def reopen_tree(context: TableContext, start: Head) -> None:
     try:
         context.coordination.apply(ops)
     except (ApplyRefused, ReplyLost):
-        context.coordination.barrier()  # somebody attaches it too, or it took effect: the commit that follows finds out
+        context.coordination.barrier()  # attached by another client or the lost request: the commit that follows finds out
 
 
 def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
     """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
 
-    `published` as for `read_root_and_head`.
+    `published` means the same as for `read_root_and_head`.
 
-    Raises NotATable when the coordinator does not know the location, ProtocolMismatch when the tree is of another node protocol.
+    Raises NotATable if the coordinator does not know the location, ProtocolMismatch if the tree is of another node protocol.
     """
     root, head = context.read_root_and_head(ahead=ahead, published=published)
-    if root is None or head is None:  # or the server of a new session is behind
+    if root is None or head is None:  # or the server of a new session lags
         root, head = context.up_to_date(context.read_root_and_head)
     if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
         raise context.dropped()
@@ -161,10 +165,10 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
 def require_history(context: TableContext) -> Head:
     """The head of a table whose log was seen before this call.
 
-    Raises what `require_head` does, and NotATable for a tree that was made beside that log.
+    Raises what `require_head` does, and NotATable for a new tree that does not belong to that log.
     """
     head = require_head(context)
-    if head.version < 0:  # or its server is behind
+    if head.version < 0:  # or its server lags
         head = context.up_to_date(lambda: require_head(context))
     if head.version < 0:
         raise NotATable(

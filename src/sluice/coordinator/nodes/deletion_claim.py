@@ -1,9 +1,9 @@
-"""A claim to delete the data of a dropped table: one client at a time holds it.
+"""The claim to delete the data of a dropped table, held by one client at a time.
 
-The log files of two tables at one place have the same names, and nobody takes back a DELETE that is on its way. So one client at a
-time deletes, under an ephemeral node, and the place is free for another table when that client says that it is done. When it went
-without a word (it was killed, or paused for longer than its session lasts) another one may finish the drop at once. Then a second
-node, which stays, keeps the place from being used for as long as a request of the one who went may take effect.
+The log files of two tables at one location have the same names, and a DELETE under way cannot be taken back. So one client
+at a time deletes, under an ephemeral node, and the location is free for another table when that client says it is done. If
+it disappears without saying so (killed, or paused beyond its session), another client may finish the drop at once. A second,
+persistent node then keeps the location from being used for as long as a request of the lost client may take effect.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PAUSE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One client's right to delete where a table was dropped: its data, or a version that a client of it put there later.
+    """One client's right to delete at a dropped table's location: its data, or a version that one of its clients put there later.
 
-    `first` says that no other one went without a word before it. The versions of the tombstone and of the node that stays tell
-    this claim from every other one: each claim moves the latter, each drop and its end the former.
+    `first` says that no client before it disappeared without finishing. The versions of the tombstone and of the persistent
+    node tell this claim from all others: each claim changes the latter, each drop and its end the former.
     """
 
     context: TableContext
@@ -48,7 +48,7 @@ class Deletion:
     first: bool
 
     def require(self) -> None:
-        """Raise unless the right still stands: TableDropped where the drop is done, Unavailable where the session has ended."""
+        """Raise if the right was lost: TableDropped if the drop is done, Unavailable if the session has ended."""
         tree = self.context.tree
 
         def look(session: CoordinationStore) -> list[Node | None]:
@@ -62,7 +62,7 @@ class Deletion:
             raise Unavailable(f"the claim to delete the data of {tree.location} is gone: repeat the drop", location=tree.location)
 
     def done(self) -> None:
-        """Say that the data are deleted. Raises what `require` does."""
+        """Record that the data are deleted. Raises what `require` does."""
         told = orjson.dumps({**orjson.loads(self.grave.data), "deleting": False})
         for _ in range(_ATTEMPTS):
             self.require()
@@ -75,19 +75,19 @@ class Deletion:
                     return
             except (ApplyRefused, SessionLost):
                 continue
-        raise Unavailable(f"the coordinator did not note that {self.context.tree.location} is dropped: repeat it")
+        raise Unavailable(f"the coordinator did not record that {self.context.tree.location} is dropped: try again")
 
     def _read_grave(self, session: CoordinationStore) -> Node | None:
         session.barrier()
         return session.read(self.grave.path)
 
     def let_go(self) -> None:
-        """Give the right back, done or not, whatever gets lost on the way: while this process lives nobody else would be let in."""
+        """Give the right back, done or not, despite lost replies: nobody else can claim it while this process lives."""
         for _ in range(_LETTING_GO_MAX):
             try:
                 self.context.connect().apply([Check(self.grave.path, self.grave.version), *self._gone()])
                 return
-            except (ApplyRefused, SessionLost):  # it is gone
+            except (ApplyRefused, SessionLost):  # the claim is gone
                 return
             except (ReplyLost, CoordinatorUnavailable):
                 self.context.clock.sleep(_PAUSE_S)
@@ -100,9 +100,9 @@ class Deletion:
 
 @contextmanager
 def deletion(context: TableContext, tombstone: Tombstone) -> Iterator[Deletion]:
-    """Be the only one who deletes where this very drop was, as its tombstone says.
+    """Hold the only right to delete for this very drop, as its tombstone identifies it.
 
-    Raises TableDropped when that one is not there any more (another table may be), Unavailable while another client is at it.
+    Raises TableDropped if that tombstone is gone (another table may exist), Unavailable while another client deletes.
     """
     held = _claim(context, tombstone)
     try:
@@ -118,9 +118,10 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         session = context.connect()
         session.barrier()
         grave, deleter, left = session.read_many([tree.tombstone, tree.deleter, tree.deleter_left])
+        # check: a-drop-deletes-its-own-table (without or Tombstone(**orjson.loads(grave.data)) != tombstone)
         if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:
             raise context.dropped()
-        if deleter is not None and left is not None and _told(deleter)["id"] == identity:  # it is the reply that was lost
+        if deleter is not None and left is not None and _told(deleter)["id"] == identity:  # our claim, whose reply was lost
             return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)
         if deleter is not None:
             raise _taken(context, deleter)
@@ -145,7 +146,7 @@ def _taken(context: TableContext, deleter: Node) -> Unavailable:
 
 
 def require_no_deleter(context: TableContext) -> None:
-    """Raise Unavailable while a client deletes something at this location, or went without a word and may still do so."""
+    """Raise Unavailable while a client deletes at this location, or one that disappeared may still do so."""
     tree = context.tree
     deleter, left = context.in_connection(lambda session: session.read_many([tree.deleter, tree.deleter_left]))
     if deleter is not None:
@@ -155,8 +156,8 @@ def require_no_deleter(context: TableContext) -> None:
     wait_s = _told(left)["since_ms"] / 1000 + LONGEST_PUT_S - context.clock.now_ms() / 1000
     if wait_s > 0:
         raise Unavailable(
-            f"the table at {tree.location} was dropped, and a client that deleted its data went without a word (it was killed, or is "
-            f"paused): it may delete log files of a new one. Repeat this in {wait_s:.0f} s, or use another location",
+            f"the table at {tree.location} was dropped, and a client that deleted its data disappeared before it was done (killed, or "
+            f"paused): it may delete log files of a new table. Try again in {wait_s:.0f} s, or use another location",
             location=tree.location,
             wait_s=wait_s,
         )

@@ -1,19 +1,19 @@
-"""Whose a transaction is, told by its id alone: filing it and collecting its garbage go by the same node.
+"""Transaction ids name their owner: filing a transaction and collecting its garbage depend on the same node.
 
 A transaction id is a UUID of version 8, which leaves its bits to the application (RFC 9562). Every object a transaction
 writes has the id in its key, so an object's owner is known from its name:
 
-- the last 48 bits are the client that made the id: its owner is the ephemeral node `clients/<client>`. The 14 bits before
-  them count the client's terms: a client gives up former terms while it lives (presence.py). The first 32 bits are the second in
-  which the id was made, since 1970, and the next 28 number the client's transactions;
-- where the first 8 of these 48 bits are 0 it is a plan's, made in one process and committed in another: its owner is the
-  persistent node `open/<plan>`, named by the first 60 bits, which are random, and there from planning until the commit. The 14 bits
-  count attempts, the last 40 are the second in which it was made.
+- for a client's transaction, the last 48 bits are the client's id: its owner is the ephemeral node `clients/<client>`. The 14
+  bits before them count the client's terms: a living client gives up former terms (presence.py). The first 32 bits are the
+  second since 1970 in which the id was made, and the next 28 number the client's transactions;
+- for a plan's transaction, made in one process and committed in another, the first 8 of these 48 bits are 0: its owner is the
+  persistent node `open/<plan>`, which exists from planning until the commit and is named by the first 60 bits, which are
+  random. The 14 bits count attempts, and the last 40 are the second in which the id was made.
 
-So an id tells from which moment on its transaction can be in a log, as far as the clocks of its makers are right.
+So an id tells the earliest moment its transaction can be in a log, as far as its maker's clock is right.
 
-A transaction is filed in a multi that checks its owner's node. So when the node is gone, and is kept from coming back,
-the transaction is never filed any more. An id of any other form has no owner: nothing is known of it.
+A transaction is filed in a multi that checks its owner's node. Once the node is gone and kept from coming back, the
+transaction is never filed. An id of any other form has no owner, and nothing is known about it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["TERM_MAX", "Owner", "another_id", "id_in", "made_ms", "new_client", 
 
 _CLIENT_BITS: Final = 48
 _SECOND_BITS: Final = 40
-"""Of a plan's id: no client has a number this small."""
+"""Bits of the second in a plan's id: no client has an id this small."""
 _NUMBER_BITS: Final = 28
 _COUNT_BITS: Final = 14
 TERM_MAX: Final = (1 << _COUNT_BITS) - 1
-"""The last term of a client: it stays in it."""
+"""A client stays in its last term."""
 _VERSION: Final = 8 << 76
 _VARIANT: Final = 2 << 62
 _NODE: Final = (1 << _CLIENT_BITS) - 1
@@ -46,39 +46,39 @@ _ID: Final = re.compile(rf"(?<![0-9a-fA-F]){_HEX}{{8}}-{_HEX}{{4}}-8{_HEX}{{3}}-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Owner:
-    """What stands for the transactions of a client, or for one plan: the node `path`."""
+    """The owner of a client's or a plan's transactions: the node `path`."""
 
     path: str
 
     @property
     def is_client(self) -> bool:
-        """Whether it is a client's presence, not a plan's node."""
+        """Whether the owner is a client's presence, not a plan's node."""
         return self.path.startswith(f"{CLIENTS}/")
 
     @property
     def name(self) -> str:
-        """The node's own name: the client's, or the plan's."""
+        """The node's own name: the client's or the plan's id."""
         return self.path.rpartition("/")[2]
 
     @property
     def check(self) -> Check:
-        """What holds a multi to it."""
+        """The check that makes a multi depend on the owner."""
         return Check(self.path, ANY_VERSION)
 
 
 def new_client() -> str:
-    """The id of a client that never was before: 12 hexadecimal digits, not all 0."""
+    """A new client id: 12 hexadecimal digits that do not begin with 00."""
     return f"{secrets.randbelow(_NODE - (1 << _SECOND_BITS)) + (1 << _SECOND_BITS):012x}"
 
 
 def new_id(client: str, term: int, number: int, now_ms: int) -> str:
-    """A transaction id of a client in one of its terms; the client gives no number twice in one second."""
+    """A transaction id of a client in one of its terms; the client must not use a number twice in one second."""
     second = now_ms // 1000 & 0xFFFF_FFFF
     return _text(second << _NUMBER_BITS | number & (1 << _NUMBER_BITS) - 1, term, int(client, 16))
 
 
 def new_plan_id(now_ms: int) -> str:
-    """A transaction id of a plan; its first attempt."""
+    """The transaction id of a plan's first attempt."""
     return _text(secrets.randbits(60), 0, now_ms // 1000 & (1 << _SECOND_BITS) - 1)
 
 
@@ -92,9 +92,9 @@ def made_ms(transaction_id: str) -> int | None:
 
 
 def another_id(transaction_id: str) -> str:
-    """Another id with the same owner, for who files the same files again after a refusal.
+    """Another id with the same owner, for filing the same files again after a refusal.
 
-    A plan's attempts are counted, so that whoever commits the plan a second time tries the same ids.
+    A plan's attempts are counted, so a second commit of the same plan tries the same ids.
     """
     owner = owner_of(transaction_id)
     if owner is None:
@@ -107,7 +107,7 @@ def another_id(transaction_id: str) -> str:
 
 
 def owner_of(transaction_id: str) -> Owner | None:
-    """Whose a transaction is; None for an id of another form."""
+    """The owner of a transaction; None for an id of another form."""
     if not _ID.fullmatch(transaction_id):
         return None
     number = uuid.UUID(transaction_id).int
@@ -119,12 +119,12 @@ def owner_of(transaction_id: str) -> Owner | None:
 
 
 def term_of(transaction_id: str) -> int:
-    """The term of its client in which an id was made."""
+    """The client's term in which an id was made."""
     return (uuid.UUID(transaction_id).int & _COUNT) >> _CLIENT_BITS
 
 
 def id_in(key: str) -> str | None:
-    """The first transaction id in an object's key, or None where there is none of this form."""
+    """The first transaction id in an object's key; None if there is none of this form."""
     found = _ID.search(key)
     return None if found is None else found[0]
 
@@ -134,6 +134,6 @@ def _is_plan(client: int) -> bool:
 
 
 def _text(first: int, count: int, client: int) -> str:
-    """An id of its first 60 bits, the 14 that count, and the last 48."""
+    """An id from its first 60 bits, the 14 counting bits and the last 48."""
     free = first >> 12 << 80 | (first & 0xFFF) << 64
     return str(uuid.UUID(int=free | _VERSION | _VARIANT | min(count, TERM_MAX) << _CLIENT_BITS | client))

@@ -1,4 +1,4 @@
-"""Where things are in the coordinator's tree, and what the names mean (the node protocol).
+"""The coordinator's tree: where things are, and what their names mean (the node protocol).
 
 ::
 
@@ -6,17 +6,17 @@
     /tables/<key>/head            the compare-and-set point (records.Head)
     /tables/<key>/slots/<gen>     parent of slots only: its counter is the order
         i-<guid>-<sequence>       one intent
-    /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named by what it decided last
-    /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, once its batch's record went
+    /tables/<key>/verdicts/<gen>-<slot>-<version>-<c|r>   one record per ratified batch, named after the last slot it decided
+    /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, after its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
-    /tables/<key>/checkpoint      who tried to write the next checkpoint (checkpoint_claim.py)
-    /tables/<key>/incarnation-<id>   which tree this is: a tree that was rebuilt has another one
+    /tables/<key>/checkpoint      the last attempt to write a checkpoint (checkpoint_claim.py)
+    /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
-    /open/<plan>                  a write that was planned and is not committed yet
-    /recovering/<key>             ephemeral: who is rebuilding a table's nodes
-    /dropped/<key>                what is left of a table that was dropped or forgotten (removal.py)
-        deleter, left             who deletes its data: ephemeral, and what stays until that is done (deleting.py)
+    /open/<plan>                  a planned write that is not committed yet
+    /recovering/<key>             ephemeral: the client that rebuilds a table's nodes
+    /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
+        deleter, left             the client that deletes its data: ephemeral, and persistent until done (deletion_claim.py)
     /identity                     the coordinator's id, which its tables name in their properties (coordinator_id.py)
 """
 
@@ -52,24 +52,24 @@ IDENTITY = "/identity"
 DROPPED = "/dropped"
 
 _SLOT_PREFIX = "i-"
-_REFUSAL_PREFIX = "t-"  # a GUID may be "..", which is no name of a node
+_REFUSAL_PREFIX = "t-"  # a GUID may be "..", which cannot be a node's name
 _SEQUENCE_DIGITS = 10
 _SEQUENCE_MAX = 2**31 - 1
-# What is not exactly what is written here is nothing of ours: its name could not be made again from its parts.
+# A name that differs in any way from these forms is not ours: it could not be rebuilt from its parts.
 _SLOT = re.compile(r"i-([A-Za-z0-9._-]{1,100})-([0-9]{10})")
 _VERDICT = re.compile(r"([0-9]{6,})-([0-9]{10,})-([0-9]{20})-([cr])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlotName:
-    """The name of a slot: ZooKeeper's sequence gives the order, the GUID tells whose it is."""
+    """The name of a slot: ZooKeeper's sequence gives the order, the GUID names the transaction."""
 
     sequence: int
     transaction_id: str
 
     @staticmethod
     def parse(name: str) -> SlotName | None:
-        """The parts of a child's name, or None for a node that is no slot."""
+        """The parts of a child's name, or None for a node that is not a slot."""
         match = _SLOT.fullmatch(name)
         return None if match is None or int(match[2]) > _SEQUENCE_MAX else SlotName(int(match[2]), match[1])
 
@@ -79,7 +79,7 @@ class SlotName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class VerdictName:
-    """The name of a verdict record: the last slot and version its batch decided, and whether anything was refused."""
+    """The name of a verdict record: the last slot and version of its batch, and whether anything was refused."""
 
     generation: int
     slot: int
@@ -88,11 +88,11 @@ class VerdictName:
 
     @staticmethod
     def parse(name: str) -> VerdictName | None:
-        """The parts of a child's name, or None for a node that is no verdict record."""
+        """The parts of a child's name, or None for a node that is not a verdict record."""
         match = _VERDICT.fullmatch(name)
         if match is None:
             return None
-        # slot and version are stored one higher, so that "none yet" (-1) needs no sign
+        # slot and version are stored plus one, so that "none yet" (-1) needs no sign
         return VerdictName(int(match[1]), int(match[2]) - 1, int(match[3]) - 1, match[4] == "r")
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class VerdictName:
 
 
 def newest_first(names: Iterable[str]) -> list[VerdictName]:
-    """The verdict records among these names, the latest batch first."""
+    """The verdict records among these names, latest batch first."""
     return sorted((v for v in map(VerdictName.parse, names) if v is not None), reverse=True)
 
 
@@ -111,7 +111,7 @@ def _root(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableTree:
-    """The nodes of one table, by its normalised location."""
+    """The nodes of one table, from its normalised location."""
 
     location: str
 
@@ -121,17 +121,17 @@ class TableTree:
         return _root(self.location)
 
     def incarnation(self, identity: str) -> str:
-        """What only the tree of this identity has."""
+        """The node that only the tree of this identity has."""
         return f"{self.root}/incarnation-{identity}"
 
     @property
     def closed(self) -> str:
-        """What is there while a tree is being removed."""
+        """The node that exists while a tree is being removed."""
         return f"{self.root}/closed"
 
     @property
     def tombstone(self) -> str:
-        """What is left of a table that was dropped or forgotten."""
+        """The record of a table that was dropped or forgotten."""
         return f"{DROPPED}/{self.root.rpartition('/')[2]}"
 
     @property
@@ -141,7 +141,7 @@ class TableTree:
 
     @property
     def deleter_left(self) -> str:
-        """What stays of somebody who deleted the data of a dropped table and did not say that it is done."""
+        """The node left by a client that deleted a dropped table's data and did not say that it was done."""
         return f"{self.tombstone}/left"
 
     @property
@@ -156,7 +156,7 @@ class TableTree:
 
     @property
     def losses(self) -> str:
-        """What lost and may be repeated by another process."""
+        """The lost transactions that another process may repeat."""
         return f"{self.root}/losses"
 
     @property
@@ -174,7 +174,7 @@ class TableTree:
         return f"{self.root}/slots/{generation}"
 
     def slot_prefix(self, generation: int, transaction_id: str) -> str:
-        """What a sequential create completes to a slot."""
+        """The prefix that a sequential create completes to a slot."""
         return f"{self.slots(generation)}/{_SLOT_PREFIX}{transaction_id}-"
 
     def slot(self, generation: int, name: SlotName) -> str:
@@ -192,13 +192,13 @@ class TableTree:
 
     @property
     def refused(self) -> str:
-        """The parent of the days on which verdicts were put away that no version tells."""
+        """The parent of the days under which verdicts on transactions in no version are kept."""
         return f"{self.root}/refused"
 
     def refused_on(self, day: int) -> str:
-        """What was put away on a day, counted from the epoch (UTC)."""
+        """The verdicts kept for a day, counted from the epoch (UTC)."""
         return f"{self.refused}/{day}"
 
     def refusal(self, day: int, transaction_id: str) -> str:
-        """The verdict on one transaction, put away on a day."""
+        """The verdict on one transaction, kept for a day."""
         return f"{self.refused_on(day)}/{_REFUSAL_PREFIX}{transaction_id}"

@@ -1,6 +1,6 @@
-"""Where the nodes of leases are: what leases are taken on, and the names of requests. What the nodes hold is in `lease_records`.
+"""Paths of lease nodes: what leases are taken on, and the names of requests. `lease_records` has the nodes' contents.
 
-Spark's tasks load the options of a write, which name leases, and nothing else of the coordinator's records.
+Spark's tasks load the options of a write, which name leases, and none of the coordinator's other records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """What leases are taken on: a table or a name, by the node that stands for it."""
+    """What leases are taken on: a table or a name, given by its node."""
 
     root: str
 
@@ -32,12 +32,12 @@ class Place:
 
     @staticmethod
     def of_name(name: str) -> Place:
-        """A name that is no table; any text."""
+        """A name that is not a table; any text."""
         return Place(f"{NAMES}/{quote(name, safe='').replace('.', '%2E')}")
 
     @staticmethod
     def of_node(path: str) -> Place | None:
-        """The place of a lease's node, or None for a path that is none: such paths come from others' intents."""
+        """The place of a lease's node; None for any other path, since paths come from others' intents."""
         parts = path.split("/")
         proper = len(parts) == 5 and not parts[0] and f"/{parts[1]}" in (TABLES, NAMES) and parts[3] == "leases"
         if not proper or parts[2] in ("", ".", "..") or "\0" in path or LeaseName.parse(parts[4]) is None:
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table and not just a name."""
+        """Whether it is a table, not just a name."""
         return self.root.startswith(f"{TABLES}/")
 
     def node(self, name: LeaseName | str) -> str:
@@ -64,14 +64,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LeaseName:
-    """The name of a request: ZooKeeper's sequence gives the order, the GUID tells which call made it."""
+    """The name of a request: ZooKeeper's sequence gives the order, the GUID names the call that made it."""
 
     sequence: int
     guid: str
 
     @staticmethod
     def parse(name: str) -> LeaseName | None:
-        """The parts of a child's name, or None for a node that is no request."""
+        """The parts of a child's name, or None for a node that is not a request."""
         digits, guid = name[-_DIGITS:], name[len(_PREFIX) : -_DIGITS - 1]
         if not name.startswith(_PREFIX) or not (digits.isascii() and digits.isdigit()) or not guid:
             return None
@@ -79,7 +79,7 @@ class LeaseName:
 
     @staticmethod
     def prefix(guid: str) -> str:
-        """What a sequential create completes to a name."""
+        """The prefix that a sequential create completes to a name."""
         return f"{_PREFIX}{guid}-"
 
     def __str__(self) -> str:

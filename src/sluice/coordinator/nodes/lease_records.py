@@ -1,11 +1,11 @@
-"""The nodes of leases: where they are, and what they hold.
+"""Contents of the nodes of leases.
 
 ::
 
-    /tables/<key>/leases          data: which requests are granted, and which were broken (Grants); its data version moves with each
+    /tables/<key>/leases          data: the granted and the broken requests (Grants); every change changes its data version
         l-<guid>-<sequence>       one request: ephemeral, immutable (LeaseNode); the parent's counter is the order
-    /names/<name>/leases          the same for names that are no tables
-    /waits/w-<guid>               ephemeral: who waits while holding something else, or for several at once (WaitNode)
+    /names/<name>/leases          the same for names that are not tables
+    /waits/w-<guid>               ephemeral: a client that waits while it holds something, or for several leases (WaitNode)
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 MODES: Final = (SHARED, EXCLUSIVE)
 PASSING: Final = "commit"
-"""The place in the queue of a commit that waits for a lease: it keeps out leases, and no commits."""
+"""A commit waiting in the lease queue: it keeps out leases, but no commits."""
 TURN: Final = "turn"
-"""What a transaction that lost before reserves for its next attempt: it keeps out what changes something there, but plain appends."""
+"""A turn reserved for the next attempt of a transaction that lost: it keeps out changes of what it covers, except plain appends."""
 
 _BROKEN_KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseNode:
-    """A request: immutable from the moment it exists, gone when it is released or its owner's session is.
+    """A request: immutable while it exists, gone when it is released or its owner's session ends.
 
     `where` is a condition over the table's partition columns, whose types are in `partition_types`; "" is everything.
-    `holds` are the nodes its owner held when asking: they are not in its own way. `name` is what people call it,
-    `since_ms` the owner's wall clock when it asked (told, never decided on).
+    `holds` are the nodes its owner held when asking: they are not in its own way. `name` is for people, `since_ms` the
+    owner's wall clock when it asked (shown, never decided on).
     """
 
     mode: str
@@ -93,7 +93,7 @@ class LeaseNode:
 
     @staticmethod
     def understood(data: bytes) -> LeaseNode:
-        """The same for what others wrote: a request that cannot be read asks for everything."""
+        """Decode what another client wrote: a request that cannot be read asks for everything."""
         try:
             return LeaseNode.decode(data)
         except MalformedRecord as problem:
@@ -111,7 +111,7 @@ def _mode(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A lease that somebody took from its holder: its node's name, whose it was, who did it and when (by that one's clock)."""
+    """A lease that was broken: its node's name, its holder, who broke it, and when (by that client's clock)."""
 
     node: str
     name: str
@@ -123,10 +123,10 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Which requests of a place are granted, by the names of their nodes; one that is not there any more was released.
+    """The granted requests of a place, by the names of their nodes; one whose node is gone was released.
 
-    Every grant is written here in the multi that makes it, so that the version of the node's data tells a committer
-    whether its view of the granted leases is the present one.
+    Every grant is written here in the multi that makes it, so the version of the node's data tells a committer whether its
+    view of the grants is current.
     """
 
     granted: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Grants:
 
     @staticmethod
     def decode(data: bytes) -> Grants | None:
-        """From JSON; None for what cannot be read: then everybody who asked may have been granted it."""
+        """From JSON; None if it cannot be read: then every request may have been granted."""
         if not data:
             return Grants()
         try:
@@ -149,22 +149,22 @@ class Grants:
             return None
 
     def with_granted(self, names: Sequence[str], *, existing: Sequence[str]) -> Grants:
-        """With more granted, and without those that are gone."""
+        """With more grants, and without those whose nodes are gone."""
         there = set(existing)
         return replace(self, granted=tuple(dict.fromkeys([*(n for n in self.granted if n in there), *names])))
 
     def with_broken(self, broken: Broken) -> Grants:
-        """With one taken away; the last few are remembered."""
+        """With one lease broken; keeps the last few."""
         left = tuple(n for n in self.granted if n != broken.node)
         return Grants(left, (*self.broken, broken)[-_BROKEN_KEPT:])
 
 
 @dataclass(frozen=True, slots=True)
 class WaitNode:
-    """Somebody waits who holds other leases (`holds`), or waits in several places at once.
+    """A client that waits while it holds other leases (`holds`), or in several places at once.
 
-    What it waits for: in each of `places` (parents of requests) the request of `guid` waits for those before it; and for
-    the nodes `waits_for`, where a commit waits for a lease.
+    In each of `places` (parents of requests) its request, of `guid`, waits for earlier ones. `waits_for` are nodes that it
+    waits for directly: a commit that waits for a lease.
     """
 
     guid: str
@@ -174,7 +174,7 @@ class WaitNode:
 
     @property
     def path(self) -> str:
-        """Where it is kept."""
+        """The node's path."""
         return f"{WAITS}/w-{self.guid}"
 
     def encode(self) -> bytes:
@@ -183,7 +183,7 @@ class WaitNode:
 
     @staticmethod
     def decode(data: bytes) -> WaitNode | None:
-        """From JSON; None for what cannot be read."""
+        """From JSON; None if it cannot be read."""
         try:
             f: dict[str, Any] = load(data, "wait")
             lists = {name: strings(f.get(name, []), f"wait.{name}") for name in ("places", "holds", "waits_for")}

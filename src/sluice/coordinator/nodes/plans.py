@@ -1,8 +1,8 @@
-"""Writes that are planned in one process, written in others and committed in yet another: what stands for them meanwhile.
+"""Plans: writes that are planned in one process, written in others and committed in another. A persistent node owns them.
 
-No session lasts that long, so a persistent node does: made when the write is planned, removed when it is committed or given
-up. While it stands the files that carry the plan's id are nobody's garbage. What a dead job left standing is closed by
-garbage collection once it is older than files are retained; the plan cannot be committed any more then.
+No session lasts that long. The node is made when the write is planned and removed when it is committed or given up. While it
+exists, garbage collection leaves files with the plan's id alone. A dead job's plan is closed by garbage collection once it
+is older than files are retained, and cannot be committed after that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenPlan:
-    """A plan that is not committed yet: whose, for which table, since when (ms since the epoch, the planner's clock)."""
+    """An uncommitted plan: its id, its table, and since when (ms since the epoch, the planner's clock)."""
 
     owner: Owner
     location: str
@@ -38,7 +38,7 @@ class OpenPlan:
 
 
 def open_plan(context: TableContext) -> str:
-    """The transaction id of a new plan, which stands from now on."""
+    """The transaction id of a new plan, which is open from now on."""
     plan = new_plan_id(context.clock.now_ms())
     owner = owner_of(plan)
     assert owner is not None
@@ -63,7 +63,7 @@ def open_plan(context: TableContext) -> str:
 
 
 def close_plan(context: TableContext, transaction_id: str) -> None:
-    """Note that nobody will file this transaction any more. What goes wrong here is left to garbage collection."""
+    """Record that nobody will file this transaction any more. A failure is left to garbage collection."""
     owner = owner_of(transaction_id)
     if owner is None or owner.is_client:
         return
@@ -74,13 +74,13 @@ def close_plan(context: TableContext, transaction_id: str) -> None:
 
 
 def close_owner(session: CoordinationStore, owner: Owner) -> None:
-    """Remove a plan's node, if it is there. Raises ReplyLost, SessionLost, CoordinatorUnavailable."""
+    """Remove a plan's node, if it exists. Raises ReplyLost, SessionLost, CoordinatorUnavailable."""
     with suppress(NoNode):
         session.delete(owner.path)
 
 
 def open_plans(context: TableContext) -> Iterator[OpenPlan]:
-    """The plans of this table that stand, in no order."""
+    """The open plans of this table, in no order."""
     names = context.coordination.children(OPEN) or ()
     nodes = context.coordination.read_many([f"{OPEN}/{name}" for name in names])
     plans = (_plan(node) for node in nodes if node is not None)

@@ -1,13 +1,13 @@
-"""Who is connected: what stands for a client's transactions while it lives, and what becomes of it when the client is gone.
+"""Presence of clients: the node that owns a client's transactions while it lives, and what happens when the client is gone.
 
-A client is there as the ephemeral node `clients/<id>`, and its transactions carry that id (identity.py). When the session
-expires the node goes, and the client puts it back under its next session: work that is under way goes on. Unless it was
-*buried*: garbage collection makes the node `graves/<id>` in one multi that fails when the client is there, and the client
-comes back only in a multi that fails when the grave is. From then on nothing the client began can be filed, and what it
-staged belongs to nobody.
+A client is present as the ephemeral node `clients/<id>`, and its transactions carry that id (identity.py). When its session
+expires the node goes, and the client makes it again in its next session, so its work goes on. Unless it was *buried*:
+garbage collection makes the node `graves/<id>` in a multi that fails if the client is present, and the client comes back
+only in a multi that fails if the grave exists. After the burial nothing that the client began can be filed, and its staged
+files are garbage.
 
-A client that lives long counts *terms* of some minutes. Its node tells the oldest term of which a transaction is still held
-anywhere in the process: what was begun in an earlier one, and is in no version, is nobody's either.
+A client that lives long counts *terms* of some minutes. Its node names the oldest term of which the process still holds a
+transaction: files from earlier terms that are in no version are garbage, too.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _SESSIONS_MAX: Final = 5
 _UNSIGNED: Final = 2**64 - 1
 _DAY_MS: Final = 24 * 3600 * 1000
 _AWAY_MAX_MS: Final = 30 * _DAY_MS
-"""A client that was away for longer does not come back: its grave may be gone."""
+"""A client that was away longer does not come back: its grave may have been cleared."""
 GRAVES_KEPT_MS: Final = 3 * _AWAY_MAX_MS
-"""How long a grave is kept: much longer than anybody comes back, whatever the clocks of the two say."""
+"""How long a grave is kept: much longer than a client may be away, whatever their clocks say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One connected process, as it announced itself; `since_ms` is milliseconds since 1970 by its own clock."""
+    """One connected process, in its own words; `since_ms` is milliseconds since 1970 by its own clock."""
 
     id: str
     host: str
@@ -59,20 +59,20 @@ class Client:
 
 
 class TransactionId(str):
-    """A transaction's id as its client holds it: while this very object is alive the transaction may still be filed."""
+    """A transaction's id as its client holds it: the transaction may still be filed while this very object is alive."""
 
     __slots__ = ("__weakref__",)
 
 
 @dataclass(slots=True)
 class _Life:
-    """A client's id with all that was begun under it, and what its node says."""
+    """A client's id, what was begun under it, and what its node says."""
 
     client: str = field(default_factory=new_client)
     term: int = 0
     term_since_s: float = 0.0
     begun: int = 0
-    """Transactions begun so far: each has its number in its id."""
+    """Transactions begun so far; each id contains its number."""
     held: dict[int, weakref.WeakSet[TransactionId]] = field(default_factory=dict[int, "weakref.WeakSet[TransactionId]"])
     session: int | None = None
     told_oldest: int = 0
@@ -83,8 +83,9 @@ class _Life:
         return f"{CLIENTS}/{self.client}"
 
     def oldest(self) -> int:
-        """The oldest term of which a transaction is held, or the present one; forgets those before it."""
+        """The oldest term of which a transaction is held, or the present one; forgets earlier terms."""
         for term in sorted(self.held):
+            # check: terms-are-held (without self.held[term] or)
             if self.held[term] or term == self.term:
                 return term
             del self.held[term]
@@ -92,7 +93,7 @@ class _Life:
 
 
 class Presence:
-    """One process as a coordinator sees it. Safe for several threads; a process forked from this one is another client."""
+    """One process as a coordinator sees it. Safe for several threads; a forked process is another client."""
 
     def __init__(self, connection: Callable[[], CoordinationStore], *, application: str = "", clock: Clock | None = None) -> None:
         self._connect = connection
@@ -104,12 +105,12 @@ class Presence:
         self._life = self._born()
 
     def announce(self) -> None:
-        """Be there in the session of now. Costs nothing where nothing changed."""
+        """Be present in the current session. Costs nothing if nothing changed."""
         with self._lock:
             self._present()
 
     def begin(self) -> TransactionId:
-        """The id of a transaction that this client begins."""
+        """A new transaction id of this client."""
         with self._lock:
             life = self._present()
             return self._hold(life, self._next(life, life.term))
@@ -123,7 +124,7 @@ class Presence:
             return self._hold(self._life, self._next(self._life, term_of(transaction_id)))
 
     def restore(self, owner: Owner) -> bool:
-        """Whether this client stands there again after a session that expired, unless it was buried."""
+        """Whether this client is present again after its session expired; False if it was buried."""
         with self._lock:
             return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
 
@@ -141,11 +142,11 @@ class Presence:
         return _Life(term_since_s=self._clock.monotonic_s(), seen_ms=self._now_ms())
 
     def _now_ms(self) -> int:
-        """A clock that no change of the calendar stops: by it a client tells for how long it was away."""
+        """A clock that does not stop when the calendar is set back: it measures how long the client was away."""
         return max(self._clock.now_ms(), time.monotonic_ns() // 1_000_000)
 
     def _present(self) -> _Life:
-        """The client's life, with its node in place and telling the truth; another one where it was buried."""
+        """The client's life, with its node present and current; a new life if the client was buried."""
         if self._pid != os.getpid():
             self._pid, self._life = os.getpid(), self._born()
         life, session = self._life, self._connect().session_id
@@ -170,7 +171,8 @@ class Presence:
         )
 
     def _put(self, life: _Life) -> bool:
-        """Announce a life in the session of now; False when it was buried."""
+        """Announce a life in the current session; False if it was buried."""
+        # check: away-for-too-long-is-away
         if self._now_ms() - life.seen_ms > _AWAY_MAX_MS and life.session is not None:
             return False
         for attempt in range(_SESSIONS_MAX):
@@ -191,13 +193,14 @@ class Presence:
         try:
             self._connect().write(life.path, self._body(life), version=ANY_VERSION)
         except (NoNode, ReplyLost, SessionLost):
-            return  # told with the next session, or the next time
+            return  # written in the next session, or the next time
         life.told_oldest, life.seen_ms = oldest, self._now_ms()
 
 
 def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
-    """Make the ephemeral node, or find that it is there; False when its grave is."""
+    """Make the ephemeral node, or find that it exists; False if its grave does."""
     path, grave = f"{CLIENTS}/{client}", f"{GRAVES}/{client}"
+    # check: the-buried-stay-away (without Create(grave), Delete(grave),)
     ops: list[Op] = [Create(grave), Delete(grave), Create(path, body, ephemeral=True)]
     while True:
         try:
@@ -213,7 +216,7 @@ def _put(session: CoordinationStore, client: str, body: bytes) -> bool:
         node = session.read(path)
         if node is not None and node.owner_session & _UNSIGNED == session.session_id & _UNSIGNED:
             return True
-        # a session of ours that is over and has not expired yet: its node would go with it
+        # The node is of an earlier session of ours that has not expired yet, and would go with it.
         gone: list[Op] = [] if node is None else [Delete(path, node.version)]
         ops = [Create(grave), Delete(grave), *gone, Create(path, body, ephemeral=True)]
 
@@ -224,10 +227,11 @@ def _make_parents(session: CoordinationStore) -> None:
 
 
 def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> bool:
-    """See to it that nothing of a client is filed any more; False when it is there, or may be."""
+    """Make sure that nothing of a client is filed any more; False if the client is present, or may be."""
     body = orjson.dumps({"by": by, "at_ms": now_ms})
     grave = f"{GRAVES}/{owner.name}"
     try:
+        # check: the-living-are-not-buried (without Create(owner.path), Delete(owner.path),)
         session.apply([Create(owner.path), Delete(owner.path), Create(grave, body)])
     except ReplyLost:
         session.barrier()
@@ -240,7 +244,7 @@ def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> b
 
 
 def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
-    """Remove the graves that are so old that nobody comes back from them; how many there were."""
+    """Remove the graves from which no client can come back; returns how many there were."""
     names = session.children(GRAVES) or []
     nodes = session.read_many([f"{GRAVES}/{name}" for name in names])
     old = [node for node in nodes if node is not None and now_ms - int(orjson.loads(node.data)["at_ms"]) > GRAVES_KEPT_MS]
@@ -253,7 +257,7 @@ def clear_graves(session: CoordinationStore, *, now_ms: int) -> int:
 
 
 def oldest_term(node: Node) -> int:
-    """The oldest term of which a client may still file a transaction, as its node says."""
+    """The oldest term of which a client may still file a transaction, according to its node."""
     return int(orjson.loads(node.data)["oldest_term"])
 
 
@@ -262,7 +266,7 @@ _presences_lock = threading.RLock()
 
 
 def presence_of(coordinator: str | None, application: str) -> Presence:
-    """This process at a coordinator, announced; the first application named is the one that is shown."""
+    """This process's presence at a coordinator, announced; the first application named is the one shown."""
     address = Address.parse(coordinator)
     with _presences_lock:
         presence = _presences.get(address)
@@ -273,7 +277,7 @@ def presence_of(coordinator: str | None, application: str) -> Presence:
 
 
 def list_clients(store: CoordinationStore) -> list[Client]:
-    """The clients that are connected, oldest first. One that was killed is listed until its session times out."""
+    """The connected clients, oldest first. A killed client is listed until its session times out."""
     names = store.children(CLIENTS) or []
     nodes = store.read_many([f"{CLIENTS}/{name}" for name in names])
     bodies = [(name, orjson.loads(node.data)) for name, node in zip(names, nodes, strict=True) if node is not None]

@@ -1,7 +1,7 @@
-"""What the nodes of a table hold, as typed records with a JSON codec.
+"""Records: the contents of a table's nodes, with a JSON codec.
 
-Every record carries what a later client needs to decide or to publish without asking anybody, and the number of its format.
-A record of a known format has known fields only; whoever meets a higher number leaves the record to a newer release (formats.py).
+Every record has what a later client needs to decide or to publish on its own, and the number of its format. A record of a
+known format has known fields only; a client leaves a record with a higher number to a newer release (formats.py).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 
 
 NO_SLOT: Final = -1
-"""Stands for a slot where a transaction has none."""
+"""The slot of a transaction that has none."""
 
 
 def digest(data: Text) -> str:
-    """The SHA-256 of `data`, in hex: how ratified content is recognised (I5)."""
+    """The SHA-256 of `data`, in hex: identifies ratified content (I5)."""
     return sha256(data)
 
 
@@ -49,11 +49,10 @@ def digest(data: Text) -> str:
 class Head:
     """The decided state of a table: everything a decision needs to know without reading the log.
 
-    `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`;
-    `timestamp_ms` that version's in-commit timestamp; `metadata_version` the last version that changed metadata or
-    protocol; `table_id` Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None when the table
-    does not track rows. `intents` is the highest format of intents that the table's writers file: one of a higher format is
-    nobody's, and is refused.
+    `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`; `timestamp_ms`
+    that version's in-commit timestamp; `metadata_version` the last version that changed metadata or protocol; `table_id`
+    Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None if the table does not track rows.
+    `intents` is the highest format of intents that the table's writers file: an intent of a higher format is refused.
     """
 
     version: int = -1
@@ -89,12 +88,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) needs nothing more.
+    """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) is finished.
 
-    Slots that needed nothing more are removed together with raising this; one of a closed generation that still stands
-    came too late for it. `record` names the verdict record of the batch that was published last, and `commits` tells what that
-    record says of its committed slots, so that their owners need not read it: by transaction id the slot, the version, the
-    ordinal and the version's timestamp. It may leave out any of them; the record tells those.
+    Finished slots are removed together with raising this; a slot of a closed generation that still exists was created too
+    late. `record` names the verdict record of the batch published last. `commits` repeats what that record says of the
+    batch's committed slots, so that their owners need not read it: by transaction id the slot, the version, the ordinal and
+    the version's timestamp. It may omit any of them; the record has them all.
     """
 
     version: int = -1
@@ -118,11 +117,11 @@ class Published:
         return Published(**numbers, record=str(f.get("record", "")), commits=typed(f.get("commits", {}), dict, "published.commits"))
 
     def covers(self, generation: int, slot: int) -> bool:
-        """Whether a decided slot is published too (or was refused, and the refusal is recorded)."""
+        """Whether a decided slot is published, too (or was refused, and the refusal is recorded)."""
         return (self.generation, self.slot) >= (generation, slot)
 
     def commit_of(self, transaction_id: str) -> tuple[int, int, int, int] | None:
-        """Slot, version, ordinal and timestamp of a transaction of the last published batch; None if `commits` leaves it out."""
+        """Slot, version, ordinal and timestamp of a transaction of the last published batch; None if `commits` omits it."""
         place = self.commits.get(transaction_id)
         if place is None:
             return None
@@ -137,12 +136,13 @@ class Published:
 def read_intent(data: bytes, head: Head) -> Intent:
     """The intent in an undecided slot.
 
-    Raises MalformedRecord, also for a format that no writer of the table files by its head; UnknownFormat for one that only newer
-    releases file.
+    Raises MalformedRecord, also for a format that no writer of the table files according to its head; UnknownFormat for one
+    that only newer releases file.
     """
     try:
         intent = Intent.decode(data)
     except UnknownFormat as unknown:
+        # check: formats-are-admitted (always)
         if unknown.found <= head.intents:
             raise
         raise _not_admitted(unknown.found, head) from unknown
@@ -158,7 +158,7 @@ def _not_admitted(number: int, head: Head) -> MalformedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one slot: committed as (`version`, `ordinal`), or refused; `repeats` when it was committed before."""
+    """The outcome of one slot: committed as (`version`, `ordinal`), or refused; `repeats` if it was committed before."""
 
     slot: int
     transaction_id: str
@@ -170,9 +170,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """What became of the actions of a slot when they were adapted to commits that came first; `what` says it in words.
+    """A slot's actions after they were adapted to commits that came first; `what` describes the change.
 
-    The actions stand in `actions`, or in the object `staged`; `digest` is their SHA-256.
+    The actions are in `actions`, or in the object `staged`; `digest` is their SHA-256.
     """
 
     slot: int
@@ -184,11 +184,11 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class VersionPlan:
-    """One ratified version: which slots' actions it carries in which order, its in-commit timestamp and its digest.
+    """One ratified version: its slots in the order of their actions, its in-commit timestamp and its digest.
 
-    `rebased` replaces the actions that a slot's intent holds; `first_row_id` is where the row ids of its new files begin,
-    None in a table that does not track rows. `joint` has the versions that were ratified together with it in other tables, by
-    location, and its own.
+    `rebased` replaces the actions of a slot's intent; `first_row_id` is where the row ids of its new files begin, None in a
+    table that does not track rows. `joint` has, by location, the versions that were ratified together in several tables, its
+    own included.
     """
 
     version: int
@@ -201,17 +201,17 @@ class VersionPlan:
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> VersionPlan:
-        """From the JSON object; raises KeyError or TypeError for what is none."""
+        """From the JSON object; raises KeyError or TypeError if it is malformed."""
         rebased = tuple(Rebased(**{**r, "what": tuple(r["what"])}) for r in fields.get("rebased", ()))
         return VersionPlan(**{**fields, "slots": tuple(fields["slots"]), "rebased": rebased})
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What a version's bytes depend on besides its plan and its transactions, as its ratifier recorded it.
+    """What a version's bytes depend on besides its plan and its transactions, as recorded by its ratifier.
 
-    `ratified_ms` is the ratifier's wall clock (told, never decided on), `engine` the name that it signs versions with, `number` how the
-    bytes are made. Whoever helps to publish takes all of it from here, and nothing from its own process.
+    `ratified_ms` is the ratifier's wall clock (shown, never decided on), `engine` the name it signs versions with, `number`
+    the number of the rendering. A client that helps to publish takes all of it from here, and nothing from its own process.
     """
 
     ratified_ms: int
@@ -220,7 +220,7 @@ class Rendering:
 
     @staticmethod
     def of(value: object) -> Rendering:
-        """From the JSON object; raises MalformedRecord. The number may be one that this release does not know."""
+        """From the JSON object; raises MalformedRecord. This release may not know the number."""
         f = typed(value, dict, "verdict.rendering")
         require_known(f, Rendering, "verdict.rendering")
         return Rendering(
@@ -234,8 +234,8 @@ class Rendering:
 class BatchRecord:
     """What one ratifying multi decided, and how its versions are rendered.
 
-    `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there.
-    `direct` is the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
+    `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there. `direct` is
+    the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
 
     batch_id: str
@@ -275,20 +275,21 @@ class BatchRecord:
 
     @property
     def last_version(self) -> int | None:
-        """The highest version this batch ratified, or None when it only refused."""
+        """The highest version this batch ratified, or None if it only refused."""
         return self.versions[-1].version if self.versions else None
 
     def commits(self, most: int) -> dict[str, list[int]]:
-        """Up to `most` of the slots that it committed, as `Published.commits` tells them."""
+        """Up to `most` of its committed slots, in the form of `Published.commits`."""
         timestamps = {plan.version: plan.timestamp_ms for plan in self.versions}
+        # check: published-tells-of-commits-only (without and not v.repeats)
         committed = [v for v in self.verdicts if v.slot != NO_SLOT and v.refusal is None and not v.repeats and v.version in timestamps]
         return {v.transaction_id: [v.slot, v.version, v.ordinal, timestamps[v.version]] for v in committed[:most]}
 
     def verdict_of(self, slot: int) -> Verdict | None:
-        """The verdict of one slot, or None when this batch did not decide it."""
+        """The verdict of one slot, or None if this batch did not decide it."""
         return next((v for v in self.verdicts if v.slot == slot), None)
 
 
 def is_batch(data: bytes, batch_id: str) -> bool:
-    """Whether a verdict record is that of this batch, whatever its format is."""
+    """Whether a verdict record is this batch's, whatever its format."""
     return bool(load(data, "verdict").get("batch_id") == batch_id)

@@ -1,9 +1,9 @@
-"""Letting go of a table: its nodes are closed to everybody in one step, then removed in many.
+"""Removing a table's tree: one step closes it to everybody, many steps remove its nodes.
 
-The first multi takes away the node that every commit checks (`incarnation-<id>`), so that nothing is ratified after it, and makes two
-others: a mark in the tree, to which all removals are held, so that they never touch a tree that was made in its place, and a
-*tombstone* outside of it, which stays. The tombstone tells clients of the former table what happened, and says how far the former
-table's versions went: a client that was paused for long may still put one of them.
+The first multi removes the node that every commit checks (`incarnation-<id>`), so nothing is ratified after it, and makes
+two nodes: a mark in the tree, which every removal checks so that no tree made later in its place is touched, and a
+*tombstone* outside the tree, which stays. The tombstone tells clients of the former table what happened. It also records the
+table's last version: a client that was paused for long may still put a version into the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REMOVALS_AT_ONCE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is left of a table: its last version, when it was let go (ms since the epoch), and whether data are still to be deleted."""
+    """The record of a removed table: its last version, when it was removed (ms since the epoch), and whether data remain to delete."""
 
     last: int
     at_ms: int
@@ -36,16 +36,16 @@ class Tombstone:
 
 
 def read_tombstone(context: TableContext) -> Tombstone | None:
-    """The tombstone at a table's location; None where no table was dropped or forgotten."""
+    """The tombstone at a table's location; None if no table was dropped or forgotten there."""
     node = context.in_connection(lambda session: session.read(context.tree.tombstone))
     return None if node is None else Tombstone(**orjson.loads(node.data))
 
 
 def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: bool) -> None:
-    """Close a table's tree for good, as long as its head is this one, and remove it.
+    """Close a table's tree for good, provided its head is this one, and remove it.
 
-    With `forgotten` a tombstone is left; a table whose log goes on under other engines needs none. Raises Unavailable when somebody
-    changes the head meanwhile.
+    With `forgotten` a tombstone is left; a table whose log goes on under other engines needs none. Raises Unavailable if the
+    head changes meanwhile.
     """
     tree = context.tree
     grave = orjson.dumps(asdict(Tombstone(head.version, context.clock.now_ms(), deleting)))
@@ -53,7 +53,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
         session = context.connect()
         session.barrier()
         root, node, mark, former = session.read_many([tree.root, tree.head, tree.closed, tree.tombstone])
-        if root is None or mark is not None:  # it is done, by this call or another one
+        if root is None or mark is not None:  # done, by this call or another one
             remove_closed_tree(context)
             return
         if node is None or Head.decode(node.data) != head:
@@ -61,8 +61,10 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
         told = orjson.loads(root.data)
         ops: list[Op] = [
             Check(tree.head, node.version),
+            # check: a-dropped-tree-is-closed-at-once
             Delete(tree.incarnation(told["incarnation"])),
             Create(tree.closed),
+            # check: a-dropped-tree-is-closed-at-once
             Write(tree.root, orjson.dumps({**told, "closed": True}), root.version),
         ]
         if forgotten:
@@ -72,7 +74,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
             session.apply(ops)
         except (ApplyRefused, ReplyLost):
             continue
-    raise Unavailable(f"somebody changes {tree.location} while it is dropped: repeat it", location=tree.location)
+    raise Unavailable(f"somebody changes {tree.location} while it is dropped: try again", location=tree.location)
 
 
 def _tombstone(path: str, data: bytes, former: Node | None) -> Op:
@@ -80,7 +82,7 @@ def _tombstone(path: str, data: bytes, former: Node | None) -> Op:
 
 
 def remove_closed_tree(context: TableContext) -> None:
-    """Remove what is left of a tree that was closed; nothing happens to any other."""
+    """Remove the rest of a closed tree; nothing happens to any other tree."""
     tree = context.tree
     for _ in range(_ATTEMPTS):
         session = context.connect()
@@ -90,16 +92,17 @@ def remove_closed_tree(context: TableContext) -> None:
         try:
             _remove_below(session, tree.root, tree.closed)
             session.apply([Delete(tree.closed), Delete(tree.root)])
-        except (ApplyRefused, ReplyLost):  # somebody else removes it too, or a client came with a last node
+        except (ApplyRefused, ReplyLost):  # another client removes it, too, or one created a last node
             continue
-    raise Unavailable(f"the nodes of {tree.location} could not be removed: repeat it", location=tree.location)
+    raise Unavailable(f"the nodes of {tree.location} could not be removed: try again", location=tree.location)
 
 
 def _remove_below(session: CoordinationStore, path: str, mark: str) -> None:
-    """Remove every node below this one but the mark, as long as the mark is there."""
+    """Remove every node below this one except the mark, as long as the mark exists."""
     paths = [f"{path}/{name}" for name in sorted(session.children(path) or ()) if f"{path}/{name}" != mark]
     for each in paths:
         _remove_below(session, each, mark)
     for start in range(0, len(paths), _REMOVALS_AT_ONCE):
         gone = [Delete(each) for each in paths[start : start + _REMOVALS_AT_ONCE]]
+        # check: removals-are-of-the-closed-tree (without Check(mark, ANY_VERSION),)
         session.apply([Check(mark, ANY_VERSION), *gone])

@@ -1,3 +1,4 @@
-"""Who wins: isolation levels, policies, and what two transactions did to the same files and rows. Pure; asks nobody.
+"""The rules: isolation levels, policies, and what two transactions did to the same files and rows. Pure, without I/O.
 
-Imports nothing of the other rooms. Begin with `conflicts.py`: the rules as a table, in the order in which they are checked."""
+Imports no other room. Begin with `conflicts.py`: the rules as a table, in the order in which they are checked.
+"""

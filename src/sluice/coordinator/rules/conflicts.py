@@ -1,18 +1,20 @@
-"""Which commits that came first stop a transaction: Delta's ordered checks and MaxCompute's matrices, as a table of rules.
+"""The conflict rules, as a table: Delta's ordered checks and MaxCompute's matrices.
 
-A rule asks one question about (what I read and write, what the winner did) at some isolation levels and under some conflict
-policies. `check` asks them in the table's order and gives the first finding. Pure: no I/O, no clock.
+A rule asks one question about a transaction's reads and writes and a winner (a commit that came first), at some isolation
+levels and under some conflict policies. `check` asks the questions in the table's order and returns the first finding. Pure:
+no I/O, no clock.
 
 Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
-Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics are looked at; its reorganised
-files (`dataChange` = false) and those that only got a deletion vector hold no new rows, so they do not count as appended;
-where deletion vectors are on, reorganised files do not count as removed from under a reader either, and what both change
-is compared row by row (see `rows`). One towards more: who writes an application's number depends on that application, read or not.
+Delta, all towards fewer refusals and all switched off by `strict`: a winner's statistics count; its reorganised files
+(`dataChange` = false) and those that only got a deletion vector have no new rows, so they do not count as appended; with
+deletion vectors, reorganised files do not count as removed under a reader either, and changes of the same file are compared
+row by row (see `row_changes`). One difference goes the other way: a transaction that writes an application's number depends
+on that application, whether it read the number or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
 
@@ -48,7 +50,7 @@ __all__ = [
     "version_taken",
 ]
 
-# A feature whose properties are not set with it is not in use.
+# A feature of which no property is set is not in use.
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _ALL: Final = frozenset(IsolationLevel)
 _NOT_SNAPSHOT: Final = frozenset({IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE})
@@ -64,7 +66,7 @@ _WHO_NUMBERS: Final = {"pid": "pid", "time_ms": "claimedAt"}
 APPENDED: Final = "appended-what-i-read"
 APPENDED_LOCKED: Final = "appended-what-i-lock"
 BY_STATISTICS: Final = (APPENDED, APPENDED_LOCKED)
-"""The rules that statistics decide: a look into the files may clear them."""
+"""The rules that statistics decide: reading the files may clear them."""
 CHANGING_OPERATIONS: Final = (
     "WRITE",
     "STREAMING UPDATE",
@@ -85,10 +87,10 @@ CHANGING_OPERATIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Encounter:
-    """What a rule looks at: what I read and write, what the winner did, and the level at which both must stand.
+    """The input of a rule: the transaction's reads and writes, the winner, and the level to compare them at.
 
-    `strict` asks as Delta Lake does. `cleared` are added files that were looked into and hold nothing that was read;
-    `reconciled` are files that both changed, and whose changes go together row by row.
+    `strict` compares like Delta Lake. `cleared` are added files that were read and contain nothing that the transaction
+    read; `reconciled` are files that both changed in compatible rows.
     """
 
     mine: Footprint
@@ -100,17 +102,18 @@ class Encounter:
     shared_rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows both changed, by file."""
     lost_rows: Mapping[str, int] = field(default_factory=dict)
-    """How many of the rows that I read the winner deleted, by file."""
+    """How many of the rows that I read were deleted by the winner, by file."""
 
     @property
     def stops_all(self) -> bool:
-        """Whether every change of protocol or metadata stops what is written beside it."""
+        """Whether every change of protocol or metadata stops concurrent writes."""
+        # check: databricks-refuses-all-beside-changes
         return self.mine.policy == ConflictPolicy.DATABRICKS.value
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that applies: `what` names the partitions, files, application or domain concerned."""
+    """A rule that applies: `what` names the partitions, files, application or domain."""
 
     rule: Rule
     winner: Winner
@@ -120,9 +123,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table: its name, the question it asks, where it is asked, the error, and the remedy.
+    """One row of the table: name, question, scope, error and remedy.
 
-    `detect` gives what is concerned, or None when the question's answer is no.
+    `detect` returns what is concerned, or None if the answer to the question is no.
     """
 
     name: str
@@ -141,12 +144,13 @@ def _some(names: Iterable[str], most: int = 3) -> str:
 
 
 def shared_in_words(rows: Mapping[str, int]) -> str:
-    """Numbers of rows, told by file: "2 rows of part-0.parquet"."""
+    """Numbers of rows by file, in words: "2 rows of part-0.parquet"."""
     return _some(f"{count} {'row' if count == 1 else 'rows'} of {path}" for path, count in rows.items())
 
 
+# check: rule-protocol-unsupported
 def _protocol_unsupported(at: Encounter) -> str | None:
-    if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice does
+    if at.winner.protocol is None or at.strict:  # Delta Lake implements other features than sluice
         return None
     try:
         check_writable(at.winner.protocol, at.winner.metadata or _NO_METADATA)
@@ -155,6 +159,7 @@ def _protocol_unsupported(at: Encounter) -> str | None:
     return None
 
 
+# check: rule-protocol-changed
 def _protocol_changed(at: Encounter) -> str | None:
     winner = at.winner
     if winner.protocol is None:
@@ -168,6 +173,7 @@ def _protocol_changed(at: Encounter) -> str | None:
     return f"the table's protocol, from which it took {_some(taken)}" if taken else None
 
 
+# check: rule-metadata-changed
 def _metadata_changed(at: Encounter) -> str | None:
     winner = at.winner
     if winner.metadata is None:
@@ -179,43 +185,55 @@ def _metadata_changed(at: Encounter) -> str | None:
     return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
 
 
+# check: rule-same-domain
 def _same_domain(at: Encounter) -> str | None:
     common = at.winner.domains.intersection(at.mine.domains) - {ROW_TRACKING_DOMAIN}
     return f"metadata domain {_some(common)}" if common else None
 
 
+# check: rule-application-advanced
 def _application_advanced(at: Encounter) -> str | None:
     theirs, mine = at.winner.app_versions, at.mine
     common = set(theirs).intersection(mine.read_apps)
-    if not at.strict:  # Delta Lake asks for those only that a transaction has read
+    if not at.strict:  # Delta Lake compares only those that a transaction has read
+        # check: applications-are-depended-on
         common |= {app for app, number in mine.app_versions.items() if theirs.get(app, number) != number}
     return f"application transaction {_some(common)}" if common else None
 
 
+# check: rule-class-refused
 def _class_refused(at: Encounter) -> str | None:
     return conflicting_class(ConflictPolicy(at.mine.policy), at.mine, at.winner)
 
 
+# check: rule-appended-what-i-read
 def _appended_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
+    # check: serializable-is-strict (at.level is IsolationLevel.WRITE_SERIALIZABLE -> True)
     if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
         return None
     return _appended_where(at, mine.predicates, whole_table=mine.whole_table)
 
 
+# check: rule-appended-what-i-lock
 def _appended_what_i_lock(at: Encounter) -> str | None:
     return _appended_where(at, at.mine.locks, whole_table=False) if at.mine.locks else None
 
 
 def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool) -> str | None:
-    """The winner's new rows that satisfy one of the predicates, as far as statistics tell: their partitions, or their files."""
+    """The partitions or files of the winner's new rows that may satisfy a predicate, according to statistics."""
     mine, winner = at.mine, at.winner
+    # check: databricks-compares-partitions (mine.by_partitions and not at.strict -> False)
     by_partitions = mine.by_partitions and not at.strict
-    candidates = [a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner, whole=by_partitions))]
+    candidates: Sequence[AddFile] = [
+        a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner, whole=by_partitions))
+    ]
     if not candidates:
         return None
     if whole_table or not (mine.partition_types or (predicates and not at.strict)):
         return f"files {_some(a.path for a in candidates)}"
+    if len(candidates) == len(winner.adds):
+        candidates = winner.adds  # with what it knows of them already
     scope = ReadScope.of(predicates, mine.partition_types, mine.column_types)
     facts = [replace(a, stats=None) for a in candidates] if by_partitions else candidates
     hit = scope.touched(facts, statistics=not at.strict)
@@ -225,7 +243,7 @@ def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: 
 
 
 def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
-    """Whether rows came with an added file: not when they were only moved there, or (unless `whole` files count) it only lost rows."""
+    """Whether an added file has new rows: not if its rows were only moved, or (unless `whole` files count) if it only lost rows."""
     before = winner.removed.get(add.path)
     if before is None or whole or not add.data_change:
         return add.data_change
@@ -233,6 +251,7 @@ def _holds_new_rows(add: AddFile, winner: Winner, *, whole: bool) -> bool:
     return dead < dead_before
 
 
+# check: rule-removed-what-i-read
 def _removed_what_i_read(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.blind_append or not winner.removed:
@@ -248,6 +267,7 @@ def _removed_what_i_read(at: Encounter) -> str | None:
     return shared_in_words(at.lost_rows) if at.lost_rows else None
 
 
+# check: rule-removed-what-i-remove
 def _removed_what_i_remove(at: Encounter) -> str | None:
     mine, winner = at.mine, at.winner
     if mine.removes is None:
@@ -353,11 +373,11 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 APPLICATION: Final = tuple(rule for rule in RULES if rule.name == "application-advanced")
-"""What an application's number is compared by alone."""
+"""The only rule that compares application numbers."""
 
 
 def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> IsolationLevel:
-    """The level a commit is checked at: one that changes no data is compared by what both wrote."""
+    """The level a commit is checked at: SNAPSHOT for one that changes no data."""
     other_actions = mine.metadata or mine.protocol or mine.app_versions or set(mine.domains) - {ROW_TRACKING_DOMAIN}
     if mine.data_change or other_actions:
         return level
@@ -367,7 +387,7 @@ def effective_level(mine: Footprint, level: IsolationLevel, operation: str) -> I
 
 
 def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None:
-    """The first rule by which the winner stops the transaction, or None when both can stand."""
+    """The first rule by which the winner stops the transaction, or None if both can commit."""
     policy = ConflictPolicy(encounter.mine.policy)
     for rule in rules:
         if encounter.level in rule.levels and policy in rule.policies:
@@ -378,7 +398,7 @@ def check(encounter: Encounter, rules: Iterable[Rule] = RULES) -> Finding | None
 
 
 def refusal(finding: Finding) -> Refusal:
-    """The finding as it is recorded and told: rule, winner, what is concerned, and what would have avoided it."""
+    """The finding as it is recorded and reported: rule, winner, what is concerned, and what would have avoided it."""
     rule, winner = finding.rule, finding.winner
     who = _who(winner)
     operation = f"{winner.operation or 'a commit'}{_in_words(who)}"
@@ -393,13 +413,13 @@ def refusal(finding: Finding) -> Refusal:
 
 
 def version_taken(winner: Winner) -> Refusal:
-    """Why a transaction is refused that was to become the version that the winner is."""
+    """The refusal of a transaction whose expected version was taken by the winner."""
     who = _who(winner)
     return Refusal(
         rule="expected-version",
         error="ConcurrentModification",
         message=f"expected-version: version {winner.version} ({winner.operation or 'a commit'}{_in_words(who)}) came first, "
-        f"and nothing was to come after version {winner.version - 1}; read the table again, and repeat the operation",
+        f"but nothing may come after version {winner.version - 1}; read the table again, and repeat the operation",
         winning_version=winner.version,
         winning_operation=winner.operation,
         facts={"winner": who} if who else {},
@@ -407,7 +427,7 @@ def version_taken(winner: Winner) -> Refusal:
 
 
 def _who(winner: Winner) -> dict[str, str | int]:
-    """The author of a commit, from its own `commitInfo`: its first transaction, and the number of `more`; {} without that information."""
+    """The author of a commit, from its own `commitInfo`: its first transaction and the number of `more`; {} if it has none."""
     if not winner.transactions:
         return {}
     first = winner.transactions[0]
@@ -417,7 +437,7 @@ def _who(winner: Winner) -> dict[str, str | int]:
 
 
 def _in_words(who: Mapping[str, str | int]) -> str:
-    """Words that follow an operation: " by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z"."""
+    """The author in words that follow an operation: " by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z"."""
     if not who:
         return ""
     more = f" and {who['more']} more" if who["more"] else ""
@@ -426,7 +446,7 @@ def _in_words(who: Mapping[str, str | int]) -> str:
 
 
 def replaces(mine: Footprint) -> bool:
-    """Whether the transaction replaces all that is there when its turn comes, as MaxCompute's overwrite does."""
+    """Whether the transaction replaces everything that exists when its turn comes, like MaxCompute's overwrite."""
     return mine.kind == Kind.OVERWRITE.value and ConflictPolicy(mine.policy).by_classes and mine.scope is not None
 
 

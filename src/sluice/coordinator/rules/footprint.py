@@ -1,4 +1,4 @@
-"""What a transaction read and writes, as far as conflicts are concerned."""
+"""The footprint of a transaction: what it read and writes, as far as conflicts are concerned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .operation_kinds import Kind
 __all__ = ["OWN_PARTITIONS", "Footprint"]
 
 OWN_PARTITIONS: Final = "*"
-"""The scope of a dynamic overwrite: the partitions in which it adds files, however many."""
+"""The scope of a dynamic overwrite: all partitions in which it adds files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,16 @@ class Footprint:
     """What a transaction read and writes, as far as conflicts are concerned.
 
     `predicates` are the conditions under which it read (SQL text; "" is the whole table as a filter), `partition_types` the
-    table's partition columns with their types, `column_types` the data columns that the conditions name, with their types
-    as in Delta's schema JSON. `read_files` are the log paths of the files it read for good (None: too many to list, then
-    every removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
-    those of the predicates that are compared as under Serializable, whatever the level. `whole_table` says whether it depends
-    on the complete table, `read_apps` are the application ids whose `txn` it read. `kind` is what sort of operation it is,
-    `policy` the table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions`
-    those it touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
-    replaces: "" the table, a condition, OWN_PARTITIONS, None where it does not matter.
-    `removes`, `app_versions`, `domains`, `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is
-    Delta's word for a commit that reads nothing and whose file actions all add; `keeps_row_ids` is false where rows were
-    copied to new files.
+    table's partition columns with their types, `column_types` the data columns named by the conditions, with their types as
+    in Delta's schema JSON. `read_files` are the log paths of the files it read as a whole (None: too many to list, so every
+    removal counts as read), `read_rows` the rows it read of further files, as `vectors.to_text` writes them. `locks` are
+    those predicates that are compared as under Serializable at every level. `whole_table` says whether it depends on the
+    complete table, `read_apps` are the application ids whose `txn` it read. `kind` is the sort of operation, `policy` the
+    table's conflict policy, `row_level` whether deletion vectors may be merged and carried over, `partitions` those it
+    touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
+    replaces: "" the table, a condition, OWN_PARTITIONS, None if it does not matter. `removes`, `app_versions`, `domains`,
+    `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is Delta's term for a commit that reads
+    nothing and only adds files; `keeps_row_ids` is false if rows were copied to new files.
     """
 
     predicates: tuple[str, ...] = ()
@@ -59,17 +58,17 @@ class Footprint:
 
     @property
     def plain_append(self) -> bool:
-        """Whether it appends and does nothing else that others could be in the way of."""
+        """Whether it only appends, so that commits of others hardly matter to it."""
         return self.blind_append and not (self.metadata or self.protocol or self.domains)
 
     @property
     def compares_rows(self) -> bool:
-        """Whether changes of one file are compared row by row: Databricks does so in tables without partitions only."""
+        """Whether changes of one file are compared row by row. Databricks does so only in tables without partitions."""
         return self.row_level and not (self.policy == ConflictPolicy.DATABRICKS.value and self.partition_types)
 
     @property
     def by_partitions(self) -> bool:
-        """Whether what others added counts by partition, whatever its statistics say: so Databricks has it where no rows are compared."""
+        """Whether files added by others count by partition, whatever their statistics say: Databricks' rule where rows are not compared."""
         return self.policy == ConflictPolicy.DATABRICKS.value and not self.compares_rows
 
     @staticmethod

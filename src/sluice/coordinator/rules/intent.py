@@ -1,4 +1,4 @@
-"""What a transaction files: everything that any client needs to decide it, and to publish it, without asking its owner."""
+"""The intent: everything that any client needs to decide and publish a transaction without its owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ClientName", "Intent"]
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """The client that a transaction belongs to, as the history shows it."""
+    """The client of a transaction, as the history shows it."""
 
     host: str = ""
     pid: int = 0
@@ -29,17 +29,17 @@ class ClientName:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A transaction that asks to be committed: immutable from the moment its slot exists.
+    """A filed transaction: immutable from the moment its slot exists.
 
-    `read_version` is the snapshot it was made on, `validated_through` the last version its owner found no conflict
-    with. `actions` are its log lines (newline-delimited JSON), or "" when they are staged in the object `staged`;
-    `actions_digest` is their SHA-256. `expected_version`, where given, is the only version it may become.
-    `table_id` is set by a commit that creates the table or attaches it, with the highest row id given so far in `row_ids`
-    where it tracks rows; `detach` by the one that gives it back. `rebased` says what its owner adapted to commits it met
-    while validating; `metadata_change` and `protocol_change` describe the difference that its metaData and protocol
-    actions make. `leases` are the nodes of the leases it depends on: it is committed only while they all exist (I9);
-    `turns` those of the turns that are reserved for it, which do not stop it, and on which it does not depend.
-    `joint` names the tables of a transaction over several: it is committed in all of them or in none (I11).
+    `read_version` is the snapshot it was made on, `validated_through` the last version its owner found no conflict with.
+    `actions` are its log lines (newline-delimited JSON), or "" if they are staged in the object `staged`; `actions_digest`
+    is their SHA-256. `expected_version`, if given, is the only version it may become. `table_id` is set by a commit that
+    creates or attaches the table, with the highest row id given so far in `row_ids` if it tracks rows; `detach` by the one
+    that detaches it. `rebased` describes what its owner adapted to commits it met while validating; `metadata_change` and
+    `protocol_change` describe the difference that its metaData and protocol actions make. `leases` are the nodes of the
+    leases it depends on: it is committed only while they all exist (I9); `turns` are the nodes of turns reserved for it,
+    which do not stop it, and on which it does not depend. `joint` names the tables of a transaction over several: it is
+    committed in all of them or in none (I11).
     """
 
     transaction_id: str
@@ -70,7 +70,7 @@ class Intent:
 
     @property
     def only_reads(self) -> bool:
-        """Whether it is the share of a table that a transaction over several reads and does not write: no version comes of it."""
+        """Whether this table's share of a transaction over several tables only reads, so that no version comes of it."""
         return self.joint is not None and not self.actions and not self.staged
 
     def encode(self) -> bytes:
@@ -86,7 +86,7 @@ class Intent:
         client = typed(f.get("client", {}), dict, "intent.client")
         isolation = typed(f.get("isolation"), str, "intent.isolation")
         if isolation not in {level.value for level in IsolationLevel}:
-            raise MalformedRecord(f"intent.isolation is {isolation!r}, which is no isolation level", kind="intent")
+            raise MalformedRecord(f"intent.isolation is {isolation!r}, which is not an isolation level", kind="intent")
 
         def text(name: str) -> str:
             return typed(f.get(name), str, f"intent.{name}")

@@ -1,12 +1,12 @@
-"""Whether an intent is what it says it is.
+"""Validation of intents that others wrote.
 
-Whoever may create a slot may have written it: a client with a bug, or one that means harm. All others decide it, and take
-its actions into the log byte for byte, so what does not parse would break every reader, and what a footprint hides would
-pass the conflict rules. Hence: the actions count, a footprint may only claim more than they do, and what is not sound is
-refused with a verdict. Pure: no I/O, no clock, the same for every client.
+Any client that may create a slot may have written it: one with a bug, or with bad intentions. All others decide it, and copy
+its actions into the log byte for byte, so actions that do not parse would break every reader, and a footprint that hides
+something would evade the conflict rules. Hence the actions count, a footprint may claim more than they do but not less, and
+an invalid intent is refused with a verdict. Pure: no I/O, no clock, the same result for every client.
 
-What cannot be told from an intent alone is not asked here: what its owner read, and whether the files it adds are there and
-those it removes are in the table. Somebody who may write the table can do worse with sound transactions.
+Some things cannot be told from an intent alone and are not checked: what its owner read, and whether the files it adds exist
+and those it removes are in the table. A client that may write the table can do worse with valid transactions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .refusal import Refusal
 __all__ = ["INTENT_BYTES_MAX", "UNJUDGEABLE", "brief", "require_readable", "require_sound"]
 
 INTENT_BYTES_MAX: Final = 512 * 1024
-"""What an intent's node may hold: its owner stages what is larger."""
+"""The maximum size of an intent's node; its owner stages larger actions."""
 
 UNJUDGEABLE: Final = (
     Corrupt,
@@ -51,35 +51,35 @@ UNJUDGEABLE: Final = (
     ArithmeticError,
     RecursionError,
 )
-"""What judging may raise because of what an intent or a winner holds; what says that a service is away is none of it."""
+"""Exceptions that the contents of an intent or a winner may cause; none of them means that a service is away."""
 
 _MESSAGE_CHARACTERS_MAX: Final = 2000
 _FACT_CHARACTERS_MAX: Final = 1000
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _TIME_MAX_MS: Final = 253_402_300_800_000
-"""The year 10000: what a calendar can show. In-commit timestamps only grow, so that one beyond it would stay."""
+"""The year 10000, the end of calendars. In-commit timestamps only grow, so one beyond it would stay."""
 _PATH_BYTES_MAX: Final = 4096
 _TEXT_CHARACTERS_MAX: Final = 16 * 1024
 _NESTING_MAX: Final = 100
-"""How deep values may be nested: what is deeper than 254 cannot be written again."""
+"""The maximum nesting of values: JSON nested deeper than 254 cannot be written again."""
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _REORGANISES: Final = (Kind.MINOR.value, Kind.MAJOR.value)
 
 
 def require_readable(data: bytes, intent: Intent | None = None) -> None:
-    """Before anything of it is looked up: an intent's size, and the name of what it staged. Raises MalformedRecord."""
+    """Check an intent's size and the name of its staged object, before anything is looked up. Raises MalformedRecord."""
     if len(data) > INTENT_BYTES_MAX:
-        raise MalformedRecord(f"it has {len(data):,} bytes, an intent has at most {INTENT_BYTES_MAX:,}")
+        raise MalformedRecord(f"it has {len(data):,} bytes, but an intent has at most {INTENT_BYTES_MAX:,}")
     if intent is not None and intent.staged:
         name = intent.staged.removeprefix(STAGED_FOLDER).removesuffix(".json")
         if not _ID.fullmatch(name) or intent.staged != f"{STAGED_FOLDER}{name}.json":
-            raise MalformedRecord(f"its staged actions are named {intent.staged[:200]!r}, which is nothing that is staged")
+            raise MalformedRecord(f"it names its staged actions {intent.staged[:200]!r}, which is not the name of a staged object")
 
 
 def require_sound(intent: Intent, actions: Text) -> None:
-    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is no action.
+    """Compare an intent with its actions. Raises MalformedRecord, or CorruptLogFile for a line that is not an action.
 
-    Goes through them once, and keeps of a file that goes no more than a digest: there may be millions.
+    Reads them once, and keeps only a digest of each removed file: there may be millions.
     """
     _check_numbers(intent)
     _check_texts(intent)
@@ -100,10 +100,10 @@ def _each(actions: Text) -> Iterator[Action]:
 
 
 def _check_lines(actions: Text) -> None:
-    """The last line is complete, and none is nested too deeply."""
+    """Check that the last line is complete, and that none is nested too deeply."""
     line = b""
     for line in lines(actions):
-        # Only a line with very many brackets can be nested too deeply; that is looked at, the others are not.
+        # Only a line with very many brackets can be nested too deeply; the others are not parsed.
         if line.count(b"{") + line.count(b"[") > _NESTING_MAX:
             _check_nesting(line)
     if line:
@@ -120,7 +120,7 @@ def _check_nesting(line: bytes) -> None:
 
 
 class _Files:
-    """The files of a transaction, seen one after the other. Raises MalformedRecord for what none can hold."""
+    """The files of a transaction, seen one after the other. Raises MalformedRecord for impossible ones."""
 
     def __init__(self, claimed: Footprint) -> None:
         self._removes = None if claimed.removes is None else frozenset(claimed.removes)
@@ -131,7 +131,7 @@ class _Files:
         self.adds_only = True
 
     def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
-        """One more."""
+        """Collect one more."""
         if not isinstance(file, AddCDCFile):
             path, vector = file.key
             self._once(f"{path}\0{vector}", path)
@@ -162,7 +162,7 @@ class _Files:
             _check_rows(file)
 
     def check_paths(self, actions: Text) -> None:
-        """After the last one: only a file that is removed, too, and so was there before, may lie outside of the table."""
+        """After the last file: only a removed file, which was in the table before, may lie outside the table's folder."""
         if self._strange:
             for action in _each(actions):
                 if isinstance(action, RemoveFile):
@@ -176,7 +176,7 @@ def _digest(text: str) -> bytes:
 
 
 class _Rest:
-    """The actions of a transaction that are no files, by their kinds."""
+    """The actions of a transaction other than files, by kind."""
 
     def __init__(self) -> None:
         self.protocols: list[Protocol] = []
@@ -186,7 +186,7 @@ class _Rest:
         self.unknown: set[str] = set()
 
     def see(self, action: Action) -> None:
-        """One more."""
+        """Collect one more."""
         match action:
             case Protocol():
                 self.protocols.append(action)
@@ -202,30 +202,30 @@ class _Rest:
 
 def _check_numbers(intent: Intent) -> None:
     if not _ID.fullmatch(intent.transaction_id):
-        raise MalformedRecord(f"its id {intent.transaction_id[:100]!r} is none: letters, digits, '_' and '-'")
+        raise MalformedRecord(f"its id {intent.transaction_id[:100]!r} is invalid: use letters, digits, '_' and '-'")
     if not (-1 <= intent.read_version < 2**63 and -1 <= intent.validated_through < 2**63):
         raise MalformedRecord(f"it claims to have read version {intent.read_version} and to know {intent.validated_through}")
     if not 0 <= intent.claimed_ms < _TIME_MAX_MS:
-        raise MalformedRecord(f"its time {intent.claimed_ms} is none")
+        raise MalformedRecord(f"its time {intent.claimed_ms} is invalid")
     if intent.row_ids is not None and not -1 <= intent.row_ids < 2**62:
-        raise MalformedRecord(f"its highest row id {intent.row_ids} is none")
+        raise MalformedRecord(f"its highest row id {intent.row_ids} is invalid")
 
 
 def _check_texts(intent: Intent) -> None:
-    """What is shown to everybody, and repeated in their refusals, is short; descriptions are of the shape that rules read."""
+    """Check that texts, which everybody sees and refusals repeat, are short, and that descriptions have the shape that rules read."""
     for text in (intent.operation, intent.client.host, intent.client.application, *intent.metrics, *intent.metrics.values()):
         if len(text) > _TEXT_CHARACTERS_MAX:
-            raise MalformedRecord(f"a text in it has {len(text):,} characters, at most {_TEXT_CHARACTERS_MAX:,} are taken")
+            raise MalformedRecord(f"a text in it has {len(text):,} characters, more than {_TEXT_CHARACTERS_MAX:,}")
     for described in (intent.metadata_change, intent.protocol_change):
         if described is not None and _depth(described) > _NESTING_MAX:
             raise MalformedRecord("its description of a change is nested too deeply")
     changed = (intent.metadata_change or {}).get("configuration", {})
     if not isinstance(changed, dict):
-        raise MalformedRecord("its description of changed properties is none")
+        raise MalformedRecord("its description of changed properties is invalid")
     for name in ("added", "removed"):
         features = (intent.protocol_change or {}).get(name, [])
         if not isinstance(features, list) or not all(isinstance(feature, str) for feature in features):
-            raise MalformedRecord(f"its description of {name} features is none")
+            raise MalformedRecord(f"its description of {name} features is invalid")
 
 
 def _depth(value: Any) -> int:
@@ -238,14 +238,14 @@ def _depth(value: Any) -> int:
 
 
 def _check_path(path: str) -> None:
-    """A file that is new to the table lies below it, and outside of the log."""
+    """Check that a new file lies below the table, and outside the log."""
     try:
         key = check_key(uri_to_path(path))
     except (InvalidRequest, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"the path {path[:200]!r} names no file of the table") from error
+        raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table") from error
     foreign = "://" in path or path.startswith("file:") or key.startswith(LOG_FOLDER)
     if foreign or len(key.encode()) > _PATH_BYTES_MAX or not key.isprintable():
-        raise MalformedRecord(f"the path {path[:200]!r} names no file of the table")
+        raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table")
 
 
 def _check_rows(add: AddFile) -> None:
@@ -253,7 +253,7 @@ def _check_rows(add: AddFile) -> None:
     if add.stats is not None and counted is None and add.stats.strip() not in ("", "null"):
         body = _object(add.stats)
         if body is None or "numRecords" in body:
-            raise MalformedRecord(f"the statistics of {add.path[:200]!r} are none")
+            raise MalformedRecord(f"the statistics of {add.path[:200]!r} are invalid")
     if add.deletion_vector is not None:
         _check_vector(add.path, add.deletion_vector, counted)
 
@@ -267,13 +267,13 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
-    """An inline vector is complete and ends within its file; of a stored one what the log says of it."""
+    """Check that an inline vector is complete and ends within its file; of a stored vector, check what the log says."""
     if vector.cardinality <= 0 or vector.size_in_bytes <= 0 or (vector.offset or 0) < 0:
         raise MalformedRecord(f"the deletion vector of {path[:200]!r} has {vector.cardinality} rows in {vector.size_in_bytes} bytes")
     if rows is not None and vector.cardinality > rows:
         raise MalformedRecord(f"the deletion vector of {path[:200]!r} lists {vector.cardinality} of {rows} rows")
     if vector.storage_type == "p":
-        return  # of an attached table's own files; whether it can be read is told when it is
+        return  # an attached table's own file: reading it later shows whether it is valid
     try:
         key = vector_key(vector)
         listed = inline_rows(vector) if key is None else None
@@ -286,14 +286,14 @@ def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
 
 
 def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequence[Metadata]) -> None:
-    """What it does to the table as a whole is what a table can become, and what it says it is."""
+    """Check that the table may become what the actions make of it, and that the intent says so."""
     if len(protocols) > 1 or len(metadata) > 1:
         raise MalformedRecord("it changes the protocol or the metadata twice")
     for each in metadata:
         try:
             fields = {field.name for field in parse_schema(each.schema_string).fields}
         except (Corrupt, InvalidRequest, RecursionError) as error:
-            raise MalformedRecord(f"its schema is none: {each.schema_string[:200]!r}") from error
+            raise MalformedRecord(f"its schema is invalid: {each.schema_string[:200]!r}") from error
         if not fields.issuperset(each.partition_columns):
             raise MalformedRecord(f"its partition columns {', '.join(each.partition_columns)[:200]} are not in its schema")
         if intent.table_id and intent.table_id != each.id:
@@ -302,18 +302,20 @@ def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequen
         try:
             check_writable(protocol, metadata[0] if metadata else _NO_METADATA)
         except InvalidRequest as error:
-            raise MalformedRecord(f"its protocol is none that sluice writes: {error.message[:300]}") from error
+            raise MalformedRecord(f"sluice does not write its protocol: {error.message[:300]}") from error
     managed = not protocols or is_managed(protocols[0])
     if intent.detach != (not managed):
-        raise MalformedRecord("it gives the table back and leaves it under sluice" if managed else "it takes the table away from sluice")
+        raise MalformedRecord(
+            "it detaches the table and leaves it under sluice" if managed else "it takes the table away from sluice without detaching it"
+        )
     if intent.row_ids is not None and not intent.table_id:
-        raise MalformedRecord("it says which row ids were given, and makes or attaches no table")
+        raise MalformedRecord("it names the highest row id, but neither creates nor attaches a table")
 
 
 def _check_footprint(claimed: Footprint, files: _Files, rest: _Rest) -> None:
-    """A footprint may claim more than its actions do, never less."""
+    """Check that the footprint claims at least what the actions do."""
     if rest.unknown:
-        raise MalformedRecord(f"it holds actions that a transaction has not: {', '.join(sorted(rest.unknown))}")
+        raise MalformedRecord(f"it has actions that no transaction has: {', '.join(sorted(rest.unknown))}")
     reads = claimed.predicates or claimed.read_files != () or claimed.read_rows or claimed.whole_table
     applications = dict(rest.applications)
     hidden = {
@@ -334,7 +336,7 @@ def _check_footprint(claimed: Footprint, files: _Files, rest: _Rest) -> None:
 
 
 def brief(refusal: Refusal) -> Refusal:
-    """The same with its texts cut: hundreds of them have to fit into one node, whatever the names in them."""
+    """A copy with its texts cut: hundreds of refusals have to fit into one node, whatever the names in them."""
     facts = {name: _cut(value, _FACT_CHARACTERS_MAX) if isinstance(value, str) else value for name, value in refusal.facts.items()}
     return replace(
         refusal,

@@ -1,4 +1,4 @@
-"""Isolation levels, each told by the anomaly it allows (Delta Lake's names and meaning)."""
+"""Isolation levels, each defined by the anomaly it allows (Delta Lake's names and meaning)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class IsolationLevel(str, Enum):
     SERIALIZABLE = "Serializable"
     """The log is a serial order of all reads and writes."""
     WRITE_SERIALIZABLE = "WriteSerializable"
-    """Writes are serializable, but blind appends may stand later in the log than in the serial order."""
+    """Writes are serializable, but blind appends may be later in the log than in the serial order."""
     SNAPSHOT = "SnapshotIsolation"
-    """Only what both wrote is compared; used for commits that reorganise without changing data."""
+    """Only writes are compared; used for commits that reorganise without changing data."""
 
 
 class ConflictPolicy(str, Enum):
-    """Whose rules say what conflicts; chosen per table."""
+    """Whose rules decide conflicts; chosen per table."""
 
     DELTA = "delta"
     """Delta Lake's rules, at the table's isolation level."""
     DATABRICKS = "databricks"
-    """The tables of Databricks' documentation, cell by cell; every change of protocol or metadata stops all writes beside it."""
+    """The tables of Databricks' documentation, cell by cell; every change of protocol or metadata stops all concurrent writes."""
     MAXCOMPUTE_TABLE = "maxcompute-table"
     """MaxCompute's ordinary tables."""
     MAXCOMPUTE_TRANSACTIONAL = "maxcompute-transactional"
@@ -59,12 +59,12 @@ _BY_STRENGTH = (IsolationLevel.SNAPSHOT, IsolationLevel.WRITE_SERIALIZABLE, Isol
 
 
 def table_isolation(configuration: Mapping[str, str]) -> IsolationLevel:
-    """The level a table's properties ask for; WriteSerializable when they say nothing. Raises InvalidRequest."""
+    """The level in a table's properties; WriteSerializable by default. Raises InvalidRequest."""
     return _level(configuration.get(ISOLATION_PROPERTY, IsolationLevel.WRITE_SERIALIZABLE.value), ISOLATION_PROPERTY)
 
 
 def table_policy(configuration: Mapping[str, str]) -> ConflictPolicy:
-    """The conflict policy a table's properties ask for; Delta's when they say nothing. Raises InvalidRequest."""
+    """The conflict policy in a table's properties; Delta's by default. Raises InvalidRequest."""
     named = configuration.get(POLICY_PROPERTY, ConflictPolicy.DELTA.value)
     for policy in ConflictPolicy:
         if policy.value == named:
@@ -74,7 +74,7 @@ def table_policy(configuration: Mapping[str, str]) -> ConflictPolicy:
 
 
 def stricter(table: IsolationLevel, asked: str | IsolationLevel | None) -> IsolationLevel:
-    """The level of one transaction: the table's, or a stricter one that was asked for. Raises InvalidRequest for a weaker one."""
+    """The level of one transaction: the table's, or a stricter one if requested. Raises InvalidRequest for a weaker one."""
     if asked is None:
         return table
     level = _level(asked, "isolation")

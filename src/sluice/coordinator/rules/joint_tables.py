@@ -1,7 +1,7 @@
 """The tables of a transaction over several, as its slots name them.
 
-The slots are made in one multi, and each says the same list. So the slots of two such transactions stand in one order in all
-the tables they share, and whoever meets one knows where its siblings are.
+One multi makes the slots, and each names the same tables. So the slots of two such transactions have the same order in all
+tables they share, and a client that meets one slot can find the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLES_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class JointTable:
-    """One of the tables: its normalised location, and the generation of its slots in which its slot was made."""
+    """One table: its normalised location, and the generation in which its slot was made."""
 
     location: str
     generation: int
@@ -37,7 +37,7 @@ class Joint:
 
     @staticmethod
     def of(value: object) -> Joint | None:
-        """From the JSON object, None where there is none. Raises MalformedRecord for a list that nobody who is honest makes."""
+        """From the JSON object; None if there is none. Raises MalformedRecord for a list that no correct client makes."""
         if value is None:
             return None
         listed = typed(typed(value, dict, "intent.joint").get("tables"), list, "intent.joint.tables")
@@ -53,7 +53,7 @@ class Joint:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """Where the tables are, in order."""
+        """The tables' locations, in order."""
         return tuple(each.location for each in self.tables)
 
 
@@ -62,12 +62,12 @@ def _table(value: object) -> JointTable:
     location = typed(fields.get("location"), str, "intent.joint.location")
     generation = typed(fields.get("generation"), int, "intent.joint.generation")
     if not _is_place(location) or generation < 0:
-        raise MalformedRecord(f"intent.joint names {location!r}, generation {generation}, which is no table's place", kind="intent")
+        raise MalformedRecord(f"intent.joint names {location!r}, generation {generation}, which is not a place of a table", kind="intent")
     return JointTable(location, generation)
 
 
 def _is_place(location: str) -> bool:
-    """Whether a store could be opened there, told without looking: a path of this machine may be a link elsewhere."""
+    """Whether it may be a table's location, decided without I/O: a path of this machine may be a link elsewhere."""
     scheme, separator, rest = location.partition("://")
     if not separator or scheme not in SCHEMES or not location.isprintable():
         return False

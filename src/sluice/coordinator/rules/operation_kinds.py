@@ -1,4 +1,4 @@
-"""What sort of operation a transaction is, as the conflict policies ask for it."""
+"""Kinds of operations, as the conflict policies distinguish them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ...storage.actions import AddFile, RemoveFile
 
 __all__ = ["Kind", "class_of"]
 
-# Operations of Delta's commitInfo that say more than the actions do; of others the actions tell what they did.
+# Operations in Delta's commitInfo that say more than the actions do; for others the actions decide.
 _REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
 _CHANGING: Final = ("DELETE", "UPDATE", "MERGE")
 
 
 class Kind(str, Enum):
-    """The classes of MaxCompute's matrices; every transaction is of one.
+    """The classes of MaxCompute's matrices; every transaction belongs to one.
 
-    A transaction that carries several operations is of the strictest class among them: CHANGE over OVERWRITE over APPEND.
+    A transaction with several operations is of the strictest class among them: CHANGE over OVERWRITE over APPEND.
     """
 
     APPEND = "append"
     """Adds rows and removes none (INSERT INTO)."""
     OVERWRITE = "overwrite"
-    """Replaces the table or whole partitions of it, or empties them (INSERT OVERWRITE, TRUNCATE)."""
+    """Replaces or empties the table or whole partitions (INSERT OVERWRITE, TRUNCATE)."""
     CHANGE = "change"
     """Changes or deletes rows (UPDATE, DELETE, MERGE, upsert, an overwrite whose condition names data columns)."""
     MINOR = "minor-compaction"
@@ -36,7 +36,7 @@ class Kind(str, Enum):
 
 
 def class_of(operation: str, adds: Collection[AddFile], removes: Collection[RemoveFile], *, mode: str = "") -> Kind:
-    """The kind of a commit that does not say it: by its operation, its write mode (as commitInfo names them) and its actions."""
+    """The kind of a commit that does not name it, from its operation, its write mode (as in commitInfo) and its actions."""
     name = operation.upper()
     if name.startswith(_REPLACING):
         return Kind.OVERWRITE

@@ -1,8 +1,8 @@
-"""MaxCompute's conflict policies: which pairs of operations on one partition stand, by what sort each of them is.
+"""MaxCompute's conflict policies: which pairs of operations on one partition can both commit.
 
-MaxCompute decides by classes of operations, not by files or rows: of two transactions that touch a common partition (a
-table without partitions is one), the matrix of the table's family says whether the one that ends later succeeds. The
-matrices below are those of MaxCompute's documentation, cell by cell. Pure: no I/O, no clock.
+MaxCompute decides by classes of operations, not by files or rows: of two transactions that touch a common partition (a table
+without partitions is one), the matrix of the table's family says whether the one that ends later succeeds. The matrices
+below are those of MaxCompute's documentation, cell by cell. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 OK: Final = "ok"
-"""Both stand."""
+"""Both commit."""
 REPLACES: Final = "later replaces"
-"""Both succeed, and what the earlier one left in the partitions of the later one is gone."""
+"""Both commit, and the later one removes what the earlier one left in its partitions."""
 REFUSED: Final = "refused"
 """The later one gets a PolicyConflictException."""
 
@@ -83,12 +83,12 @@ _COMPACTIONS: Final[Mapping[ConflictPolicy, Mapping[Kind, str]]] = {
 
 
 def word_of(policy: ConflictPolicy, kind: Kind) -> str | None:
-    """What a policy's matrix calls a kind of operation; None for what no matrix speaks of."""
+    """The policy's word for a kind of operation; None if its matrix does not have it."""
     return _WORDS.get(kind) or _COMPACTIONS.get(policy, {}).get(kind)
 
 
 def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
-    """The matrix's cell for two operations on one partition; OK under Delta's policy and for what no matrix speaks of."""
+    """The matrix's cell for two operations on one partition; OK under Delta's policy and for kinds outside the matrix."""
     pair = word_of(policy, earlier), word_of(policy, later)
     return OK if policy not in MATRICES or pair[0] is None or pair[1] is None else MATRICES[policy][pair[0], pair[1]]
 
@@ -99,7 +99,7 @@ def refuses(policy: ConflictPolicy, earlier: Kind, later: Kind) -> bool:
 
 
 def partition_key(values: Mapping[str, str | None]) -> str:
-    """A partition as a footprint names it: compact JSON with sorted keys, "{}" for a table without partitions.
+    """A partition in a footprint: compact JSON with sorted keys, "{}" for a table without partitions.
 
     The log's empty text is null.
     """
@@ -109,7 +109,7 @@ def partition_key(values: Mapping[str, str | None]) -> str:
 def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable[RemoveFile]) -> str | None:
     """A partition that I touch and in which these files were added or removed, or None.
 
-    A removed file that does not say its partition may have been in any.
+    A removed file without partition values may have been in any partition.
     """
     if mine.partitions is not None and not mine.partitions:
         return None
@@ -124,7 +124,7 @@ def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable
 
 
 def conflicting_class(policy: ConflictPolicy, mine: Footprint, winner: Winner) -> str | None:
-    """What came first and where ("INSERT, which came first in partition p=1"), or None when the policy lets both stand."""
+    """The winner's operation and partition ("INSERT, which came first in partition p=1"), or None if the policy lets both commit."""
     if not refuses(policy, winner.kind, Kind(mine.kind)):
         return None
     key = common_partition(mine, winner.adds, winner.removed.values())

@@ -1,7 +1,7 @@
-"""Which added files hold rows that a transaction would have read: the predicates of a footprint against a winner's files.
+"""Which added files may have rows that a transaction would have read: a footprint's predicates against a winner's files.
 
-A footprint may be coarser than what was read, never smaller. So whatever cannot be evaluated counts as TRUE: a part of a
-predicate that names a column without a type, a function nobody knows, text that is no SQL, a file without statistics.
+A footprint may be coarser than what was read, never smaller. So everything that cannot be evaluated counts as TRUE: a part
+of a predicate that names a column without a type, an unknown function, text that is not SQL, a file without statistics.
 """
 
 from __future__ import annotations
@@ -13,33 +13,32 @@ from ...storage.actions import AddFile
 from ...storage.caches import cached_by_size
 from ...storage.errors import SluiceError
 from ...storage.expressions import build
-from ...storage.expressions.nodes import And, Node, columns
+from ...storage.expressions.nodes import Node
 from ...storage.expressions.sql import parse_widely
 from ...storage.jsontext import dumps, loads
-from ...storage.pruning.single_file import FileCheck, FileFacts
+from ...storage.pruning.skipping import Skipper
 from ...storage.schema.schema import StructField, StructType, parse_schema, to_arrow
 
 __all__ = ["ReadScope", "condition", "schema_of"]
 
 _UNUSABLE: Final = (SluiceError, ValueError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
-"""What text that others wrote may do to a parser; a poor predicate must not stop those who decide about it."""
+"""What a parser may raise for text from others: a bad predicate must not stop the clients that decide it."""
 _SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class ReadScope:
     """The predicates under which a transaction read; see `of` and `touched`."""
 
-    __slots__ = ("_checks", "_own_checks", "_partitioned")
+    __slots__ = ("_partitioned", "_skippers")
 
     def __init__(self, roots: Sequence[Node], schema: StructType, partition_columns: Sequence[str]) -> None:
-        """Conditions over columns of `schema`; a file is touched when one of them may be TRUE for a row of it."""
+        """Conditions over columns of `schema`; a file is touched if one of them may be TRUE for one of its rows."""
         self._partitioned = bool(partition_columns)
-        self._checks = tuple(FileCheck(root, schema, partition_columns) for root in roots)
-        self._own_checks = tuple(FileCheck(_of_partitions(root, partition_columns), schema, partition_columns) for root in roots)
+        self._skippers = tuple(Skipper(root, schema, partition_columns) for root in roots)
 
     @staticmethod
     def of(predicates: Sequence[str], partition_types: Mapping[str, str], column_types: Mapping[str, str]) -> ReadScope:
-        """The scope of these conditions ("" is the whole table), as a footprint has them.
+        """The scope of a footprint's conditions ("" is the whole table).
 
         `partition_types` are the table's partition columns with their Delta primitive types, `column_types` the data columns
         that the conditions name, with their types as in Delta's schema JSON. Never raises: see the module.
@@ -47,28 +46,18 @@ class ReadScope:
         return _scope(tuple(predicates), tuple(partition_types.items()), tuple(column_types.items()))
 
     def touched(self, adds: Sequence[AddFile], *, statistics: bool = True) -> list[AddFile]:
-        """Those of the files that may hold a row for which one of the predicates is TRUE.
+        """The files that may have a row for which one of the predicates is TRUE.
 
-        With `statistics` false the answer is Delta Lake's own: of each predicate only those conjuncts count that name
-        partition columns alone, and in a table without partitions every file is touched.
+        With `statistics` false the answer is Delta Lake's own: only a predicate's conjuncts on partition columns alone
+        count, and in a table without partitions every file is touched.
         """
         if not statistics and not self._partitioned:
             return list(adds)
-        checks = self._checks if statistics else self._own_checks
-        found = []
-        for add in adds:
-            file = FileFacts(add.partition_values, add.stats)
-            for check in checks:
-                if check.may_match(file):
-                    found.append(add)
-                    break
-        return found
-
-
-def _of_partitions(root: Node, partition_columns: Sequence[str]) -> Node:
-    """The conjuncts that name partition columns alone."""
-    terms = root.terms if isinstance(root, And) else (root,)
-    return build.and_(*(term for term in terms if all(path[0] in partition_columns for path in columns(term))))
+        picked = [skipper.picked(adds, statistics=statistics) for skipper in self._skippers]
+        if len(picked) < 2:
+            return picked[0] if picked else []
+        found = {id(add) for some in picked for add in some}
+        return [add for add in adds if id(add) in found]
 
 
 @cached_by_size(_SCOPES_BYTES_MAX, per_character=100)
@@ -82,18 +71,18 @@ def _scope(
 
 
 def schema_of(partition_types: Mapping[str, str]) -> StructType:
-    """Partition columns as a schema, from their Delta primitive types; without those that sluice cannot evaluate."""
+    """Partition columns as a schema, from their Delta primitive types, without types that sluice cannot evaluate."""
     fields = [_field(name, dumps(kind).decode()) for name, kind in partition_types.items()]
     return StructType(field for field in fields if field is not None)
 
 
 def condition(sql: str, partition_types: Mapping[str, str]) -> Node:
-    """A condition as far as it speaks of partition columns; "" and what cannot be evaluated are TRUE. Never raises."""
+    """The part of a condition about partition columns; "" and parts that cannot be evaluated are TRUE. Never raises."""
     return _root(sql, schema_of(partition_types))
 
 
 def _field(name: str, text: str) -> StructField | None:
-    """The column, or None when its type is none that sluice can evaluate: then what names it counts as TRUE."""
+    """The column, or None if sluice cannot evaluate its type: then what names it counts as TRUE."""
     try:
         body = {"name": name, "type": loads(text.encode()), "nullable": True}
         schema = parse_schema(dumps({"type": "struct", "fields": [body]}).decode())

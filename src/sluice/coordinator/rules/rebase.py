@@ -1,11 +1,11 @@
-"""A transaction and the commits that came first: may it stand, and what becomes of its actions then.
+"""Rebasing: whether a transaction can commit after the commits that came first, and how its actions change then.
 
 Winners are met one after the other, in the order of their versions::
 
     attempt --meet(winner r+1)--> attempt' --meet(winner r+2)--> attempt'' ... --> committed, or a Finding
 
-Meeting costs no reading of data, however many came: at most deletion vectors are united. Pure, but for looking up vectors,
-which are immutable.
+Meeting winners reads no data, however many there are: at most it unites deletion vectors. Pure except for looking up
+vectors, which are immutable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .winner import Member, Winner
 
 __all__ = ["Attempt", "meet", "meet_all"]
 
-# What was adapted is told line by line up to this many: intents and verdict records have to fit into the coordinator's nodes.
+# Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
 _NOTES_MAX: Final = 50
 _BEFORE_ROWS: Final[tuple[Rule, ...]] = RULES[:-1]
 _ROWS: Final[tuple[Rule, ...]] = RULES[-1:]
@@ -43,10 +43,10 @@ _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR, Kind.MINOR.value, Kind.MAJOR.valu
 class Attempt:
     """A transaction on its way to a place in the log.
 
-    `encoded` are its actions as filed; `actions` the same decoded, as far as somebody had to look at them, and adapted to
-    the winners met so far; `notes` say in words what was adapted, the first of `noted` in all; `objects` are vectors that were
-    made for it, and `planned` their rows. `strict` compares as Delta Lake does; `cleared` are winners' files known not to hold
-    what was read. `only_reads`: it is the share of a table that a transaction over several reads, and is there for what it read.
+    `encoded` are its actions as filed; `actions` the same decoded, once they were needed, and adapted to the winners met so
+    far; `notes` describe the adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and
+    `planned` their rows. `strict` compares like Delta Lake; `cleared` are winners' files known not to contain what was read.
+    `only_reads`: this table's share of a transaction over several tables that only reads here.
     """
 
     transaction_id: str
@@ -66,13 +66,13 @@ class Attempt:
 
     @property
     def rebased(self) -> tuple[str, ...]:
-        """What was adapted, in words; of very much only the beginning, and how much more there was."""
+        """The adaptations in words; of very many, the first ones and the number of the others."""
         more = self.noted - len(self.notes)
         return (*self.notes, f"and {more} more") if more else self.notes
 
     @staticmethod
     def of(member: Member) -> Attempt:
-        """What an intent asks for."""
+        """The attempt of an intent."""
         intent = member.intent
         return Attempt(
             transaction_id=intent.transaction_id,
@@ -98,7 +98,7 @@ class Attempt:
             yield from decode_text(self.encoded, name=self.transaction_id)
 
     def lines(self) -> Text:
-        """The actions as log lines: those filed, byte for byte, unless they were adapted."""
+        """The actions as log lines: the filed bytes, unless they were adapted."""
         adapted = self.actions if self.noted else None
         return self.encoded if adapted is None else spooled(encode(action) + b"\n" for action in adapted)
 
@@ -108,7 +108,8 @@ class Attempt:
 
 
 def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
-    """What becomes of the attempt after a winner: itself, adapted if need be, or the rule by which it is stopped."""
+    """Meet a winner: returns the attempt, adapted if necessary, or the rule that stops it."""
+    # check: databricks-compares-files-in-partitioned-tables
     if _compares_files(attempt.footprint, winner):
         met = _meet(_without_rows(attempt), winner, lookup)
         return met if isinstance(met, Finding) else attempt
@@ -116,28 +117,30 @@ def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
 
 
 def _compares_files(mine: Footprint, winner: Winner) -> bool:
-    """Whether rows are not compared with those of this winner, although the table has deletion vectors.
+    """Whether whole files are compared with this winner's, although the table has deletion vectors.
 
-    The policy databricks compares none in a partitioned table, but a compaction and what others change still go together there.
+    The policy databricks compares no rows in a partitioned table, but a compaction and others' changes are reconciled even
+    there.
     """
     return mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES
 
 
 def _without_rows(attempt: Attempt) -> Attempt:
-    """The same, depending on whole files where it read rows."""
+    """A copy that depends on whole files instead of rows."""
     mine = attempt.footprint
     files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
     return replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
 
 
 def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
-    """The same, as far as the footprint says what is compared."""
+    """`meet`, for what the footprint says is compared."""
+    # check: coarse-footprints-are-made-exact (always)
     if not _is_coarse(attempt.footprint, winner):
         return _met(attempt, winner, lookup)
     met = _met(_exact(attempt, winner), winner, lookup)
     if isinstance(met, Finding) or met.noted > attempt.noted:
         return met
-    # Exact only as far as this winner goes: the lists may be long.
+    # Made exact for this winner only: the lists may be long.
     known = attempt.footprint
     return replace(met, footprint=replace(met.footprint, removes=known.removes, partitions=known.partitions))
 
@@ -170,7 +173,7 @@ def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) 
 
 
 def _telling_rows(finding: Finding, attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Finding:
-    """The finding; where rows that both changed were added again elsewhere it says which these are, for new files tell less."""
+    """The finding, with the shared rows: if both changed rows and added them again elsewhere, the new files alone say less."""
     if finding.rule.name != APPENDED or not attempt.footprint.row_level:
         return finding
     merged = _adapted(attempt, winner, lookup)
@@ -180,10 +183,11 @@ def _telling_rows(finding: Finding, attempt: Attempt, winner: Winner, lookup: Ve
 
 
 def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | None:
-    """The actions adapted to a winner that changed the same files, or whose rows are to be replaced; None where neither is so."""
+    """The actions adapted to a winner that changed the same files, or whose rows are replaced; None if neither applies."""
     mine = attempt.footprint
     if attempt.strict:
         return None
+    # check: replacing-replaces
     if replaces(mine):
         if not winner.adds and not winner.removed:
             return None
@@ -191,6 +195,7 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
         return replace_all(actions, winner, _inside(mine, actions), attempt.now_ms)
     if not mine.row_level or not winner.removed or not winner.removes & set(mine.removes or ()):
         return None
+    # check: databricks-minds-z-orders
     if mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and _ordered_anew(mine, winner):
         return None
 
@@ -202,13 +207,13 @@ def _adapted(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Merge | 
 
 
 def _ordered_anew(mine: Footprint, winner: Winner) -> bool:
-    """Whether the winner compacted files that I compact too, and does not tell where their rows went: it ordered them anew."""
+    """Whether the winner compacted files that I compact, too, in a new order, without saying where their rows went."""
     common = winner.removes & set(mine.removes or ())
     return winner.kind in _REORGANISES and any(moved_rows(winner.removed[path]) is None for path in common)
 
 
 def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
-    """Picks those of a winner's files that lie in what an overwrite replaces."""
+    """Selects the winner's files inside the scope that an overwrite replaces."""
     if not mine.scope:
         return list
     if mine.scope != OWN_PARTITIONS:
@@ -218,7 +223,7 @@ def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFil
 
 
 def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt:
-    """The attempt, depending on the files and rows that a winner's compaction made of those it read: they are what was read."""
+    """The attempt with its reads moved along: what it read is now in the files and rows that the winner's compaction wrote."""
     mine = attempt.footprint
     if attempt.strict or not mine.row_level or not winner.removed:
         return attempt
@@ -228,6 +233,7 @@ def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attem
     moved = {path: remove for path, remove in gone.items() if not remove.data_change}
     files = [path for path in mine.read_files or () if path in moved]
     rows = [path for path in mine.read_rows if path in moved]
+    # check: what-was-read-follows-a-compaction (always)
     if not files and not rows:
         return attempt
     made = {add.path for add in winner.adds if not add.data_change}
@@ -238,6 +244,7 @@ def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attem
         if followed is None:
             files.append(path)
         else:
+            # check: rows-that-were-read-are-followed
             for output, text in followed.items():
                 read_rows[output] = united(read_rows[output], text) if output in read_rows else text
     for path in files:
@@ -250,13 +257,13 @@ def _reading_on(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attem
 
 
 def _is_coarse(mine: Footprint, winner: Winner) -> bool:
-    """Whether the footprint leaves out, for its length, what a rule will ask for."""
+    """Whether the footprint omitted, because of its length, something that a rule needs."""
     by_partitions = ConflictPolicy(mine.policy).by_classes and mine.scope is None
     return (mine.removes is None and bool(winner.removed)) or (mine.partitions is None and by_partitions)
 
 
 def _exact(attempt: Attempt, winner: Winner) -> Attempt:
-    """The same with the files listed that it removes and the winner removed, and the partitions that it touches, from its actions."""
+    """A copy that lists, from the actions, the files removed by both and the partitions touched."""
     mine = attempt.footprint
     removes: list[str] = []
     told: set[str] | None = set() if mine.scope is None and mine.partitions is None else None

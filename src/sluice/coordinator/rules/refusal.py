@@ -1,4 +1,4 @@
-"""Why a transaction is not committed: what a verdict records of it, and the error that its owner gets."""
+"""Refusals: what a verdict records about a transaction that is not committed, and its owner's error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Refusal", "forgotten", "refusal_error", "withdrawal"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an intent was not committed: the rule, the error class to raise, and the winner where there is one."""
+    """Why an intent was not committed: the rule, the error class to raise, and the winner, if any."""
 
     rule: str
     error: str
@@ -26,12 +26,12 @@ class Refusal:
 
 
 def withdrawal(transaction_id: str) -> Refusal:
-    """Why a transaction is refused that its owner takes back."""
+    """The refusal of a transaction that its owner withdraws."""
     return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
 
 
 def _winner(refusal: Refusal) -> dict[str, object]:
-    """The author of the commit that came first, as attributes of the error."""
+    """The author of the winning commit, as attributes of the error."""
     winner = refusal.facts.get("winner")
     if not isinstance(winner, Mapping):
         return {}
@@ -39,7 +39,7 @@ def _winner(refusal: Refusal) -> dict[str, object]:
 
 
 def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:
-    """The exception a refusal stands for; `filed` is false where nothing of the transaction is on record."""
+    """The exception for a refusal; `filed` is false if nothing of the transaction is on record."""
     cls = getattr(committing, refusal.error, Refused)
     if not (isinstance(cls, type) and issubclass(cls, NotCommitted)):
         cls = Refused
@@ -56,5 +56,5 @@ def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) 
 
 
 def forgotten(transaction_id: str) -> Refusal:
-    """What is left of a refusal whose record was pruned."""
+    """The refusal that remains after its record was pruned."""
     return Refusal("forgotten", "Refused", f"transaction {transaction_id} was refused; the reason is no longer kept")

@@ -1,7 +1,7 @@
 """The files that a commit removed, by path: a dictionary, or for very many of them compressed blocks with an index.
 
-A million removals are 1.5 GB of Python objects, and some 50 MB this way. Conflict rules ask whether paths are among them, and for
-few of them; both are quick.
+A million removals are 1.5 GB of Python objects, but some 50 MB in this form. Conflict rules look up only a few paths, which
+is quick in both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...storage.actions import RemoveFile, decode, encode
 __all__ = ["Removals", "RemovedFiles"]
 
 _LISTED_MAX: Final = 4096
-"""Up to so many are kept as they are; also the size of a block."""
+"""Up to this number they are kept as objects; also the size of a block."""
 _PLACE_BITS: Final = 28
 _HASH_MASK: Final = (1 << (63 - _PLACE_BITS)) - 1
 
 
 class Removals:
-    """Takes in the removals of a commit one by one, and gives them as a mapping by path."""
+    """Collects the removals of a commit one by one, and returns them as a mapping by path."""
 
     def __init__(self) -> None:
         self._listed: dict[str, RemoveFile] = {}
@@ -32,7 +32,7 @@ class Removals:
         self._changing = 0
 
     def add(self, remove: RemoveFile) -> None:
-        """One more; of two with one path the later counts."""
+        """Add one; the later of two with one path counts."""
         self._listed[remove.path] = remove
         if len(self._listed) > _LISTED_MAX:
             self._pack()
@@ -95,7 +95,7 @@ class RemovedFiles(Mapping[str, RemoveFile]):
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes, about."""
+        """Its approximate size in memory."""
         return self._index.itemsize * len(self._index) + sum(block.nbytes for block in self._blocks)
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ class RemovedFiles(Mapping[str, RemoveFile]):
 
 
 class _Items(ItemsView[str, RemoveFile]):
-    """Goes through the blocks once, where looking up each path would unpack a block for each."""
+    """Reads the blocks once; looking up each path would unpack a block for each."""
 
     def __init__(self, files: RemovedFiles) -> None:
         super().__init__(files)
@@ -161,7 +161,7 @@ class _Items(ItemsView[str, RemoveFile]):
 
 
 class _Values(ValuesView[RemoveFile]):
-    """The same for the removals alone."""
+    """Like `_Items`, for the removals alone."""
 
     def __init__(self, files: RemovedFiles) -> None:
         super().__init__(files)
@@ -172,5 +172,5 @@ class _Values(ValuesView[RemoveFile]):
 
 
 def _hashed(path: str) -> int:
-    """Only an index: paths with one hash are compared."""
+    """An index only: paths with equal hashes are compared."""
     return hash(path) & _HASH_MASK

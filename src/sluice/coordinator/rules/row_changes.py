@@ -1,9 +1,9 @@
-"""What two transactions changed in one file, row by row: merged, carried over, or in conflict. Nothing but the log is read.
+r"""Changes of two transactions in one file, row by row: merged, carried over, or in conflict. Reads only the log.
 
-A transaction tells by its actions which rows of a file it deleted (a deletion vector), that it deleted all of them (a
-remove), or where it moved them to (a compaction). Where both changed the same file, the later one's actions are adapted::
+A transaction's actions say which rows of a file it deleted (a deletion vector), that it deleted all of them (a
+remove), or where it moved them to (a compaction). If both changed the same file, the later one's actions are adapted::
 
-    earlier \\ later   deletes rows                        compacts the file
+    earlier \ later   deletes rows                        compacts the file
     deletes rows      vectors united; the same row: no    its output gets a vector
     compacts          vector carried over to the output   the rows leave its output
     removes           no                                  the rows leave its output
@@ -29,15 +29,15 @@ from .winner import Winner
 __all__ = ["Merge", "VectorLookup", "lost_rows", "merge", "replace_all", "rows_moved", "united"]
 
 VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
-"""The rows a deletion vector lists: immutable content, so that looking it up leaves a decision a pure function."""
+"""The rows in a deletion vector: immutable content, so a decision that looks them up stays a pure function."""
 
 
 @dataclass(slots=True)
 class Merge:
     """The actions of a transaction adapted to one winner.
 
-    `reconciled` are the files of both that go together now, `shared` those that do not, with the number of rows that both
-    changed; `what` says in words what was adapted; `objects` are the vectors to store before the actions are used.
+    `reconciled` are the files that both changed compatibly, `shared` the others, with the number of rows that both changed;
+    `what` describes the adaptations; `objects` are the vectors to store before the actions are used.
     """
 
     actions: tuple[Action, ...]
@@ -46,11 +46,11 @@ class Merge:
     what: list[str] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     planned: dict[str, Rows] = field(default_factory=dict)
-    """The rows of the new vectors, by their unique ids: they are not in the store yet."""
+    """The rows of the new vectors, by unique id: they are not in the store yet."""
 
 
 class _Irreconcilable(Exception):
-    """Raised inside a merge when the changes of one file do not go together; `rows` were changed by both."""
+    """Raised inside a merge if the changes of one file are incompatible; `rows` were changed by both."""
 
     def __init__(self, rows: int = 0) -> None:
         super().__init__(rows)
@@ -75,7 +75,7 @@ def merge(actions: Sequence[Action], winner: Winner, owner: str, lookup: VectorL
 
 
 def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[list[AddFile]], Iterable[AddFile]], now_ms: int) -> Merge:
-    """Adapt an overwrite that replaces all that is there: what `winner` added inside its scope goes too."""
+    """Adapt an overwrite that replaces everything: remove what `winner` added inside its scope."""
     mine = _Files(actions, "", _no_lookup)
     result = Merge(tuple(actions))
     added = {add.path: add for add in winner.adds if add.path not in mine.adds}
@@ -90,14 +90,14 @@ def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[lis
         result.reconciled.add(add.path)
     if result.reconciled:
         result.actions = mine.actions()
-        result.what.append(f"what version {winner.version} left is replaced ({len(gone)} files)")
+        result.what.append(f"files of version {winner.version} replaced ({len(gone)} files)")
     return result
 
 
 def lost_rows(read: Mapping[str, str], winner: Winner, lookup: VectorLookup) -> dict[str, int]:
-    """How many of the rows that were read (by file, as `vectors.to_text` writes them) a winner deleted; files without are left out.
+    """How many of the rows read (by file, as `vectors.to_text` writes them) a winner deleted; omits files without any.
 
-    Rows that it only moved elsewhere are not lost. Where rows or vector cannot be read, all of the file's rows count.
+    Moved rows are not lost. If rows or a vector cannot be read, all of the file's rows count.
     """
     lost: dict[str, int] = {}
     for path in read.keys() & winner.removed.keys():
@@ -111,13 +111,14 @@ def lost_rows(read: Mapping[str, str], winner: Winner, lookup: VectorLookup) -> 
             count = len(rows)
         except (MissingObject, Corrupt, ValueError):
             count = 1
+        # check: rows-that-were-read-count
         if count:
             lost[path] = count
     return lost
 
 
 def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: VectorLookup) -> dict[str, str] | None:
-    """Where the rows that were read of a file went when it was compacted, by its new files; None where that cannot be told."""
+    """The new files, with positions, of the rows read from a compacted file; None if that is unknown."""
     try:
         moves, base = moved_rows(source), moved_from(source)
         if moves is None:
@@ -132,12 +133,12 @@ def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: 
 
 
 def united(one: str, other: str) -> str:
-    """Two sets of rows as `vectors.to_text` writes them, together."""
+    """The union of two sets of rows as `vectors.to_text` writes them."""
     return to_text(from_text(one) | from_text(other))
 
 
 def _no_lookup(vector: DeletionVector) -> Rows:
-    raise MissingObject(f"vector {vector.unique_id} is not looked at")
+    raise MissingObject(f"vector {vector.unique_id} is not read")
 
 
 class _Files:
@@ -156,8 +157,9 @@ class _Files:
         return (*self._others, *self.removes.values(), *self.adds.values())
 
     def meet(self, path: str, winner: Winner) -> str:
-        """Adapt what is done to one file that the winner changed too; says what was done. Raises _Irreconcilable."""
+        """Adapt the changes to one file that the winner changed, too; returns what was done. Raises _Irreconcilable."""
         mine, theirs = self.removes[path], winner.removed[path]
+        # check: vectors-have-one-base
         if _id(mine.deletion_vector) != _id(theirs.deletion_vector):
             raise _Irreconcilable
         again = next((a for a in winner.adds if a.path == path), None)
@@ -179,10 +181,12 @@ class _Files:
         theirs = self._rows(again.deletion_vector) - base
         deleted = self._deleted(mine, base)
         both = theirs if deleted is None else deleted & theirs
+        # check: the-same-row-is-a-conflict (without both or)
         if both or base - self._rows(again.deletion_vector):
             raise _Irreconcilable(len(both))
         self.removes[mine.path] = removal(again, mine.deletion_timestamp, data_change=mine.data_change)
         if deleted is not None:
+            # check: vectors-are-united (without theirs |)
             self._set_vector(replace(again, data_change=True), base | theirs | deleted)
         return f"deletion vector of {mine.path} united with that of version {winner.version}"
 
@@ -195,7 +199,7 @@ class _Files:
         base = moved_from(winner.removed[mine.path])
         positions = _all_moved(moves) if deleted is None else _followed(deleted, moves, self._rows(base))
         if deleted is not None and not positions.keys() <= outputs.keys():
-            raise _Irreconcilable  # an output is left out only when none of its rows lives, and these do
+            raise _Irreconcilable  # an output is omitted only if all its rows are deleted, but these are live
         del self.removes[mine.path]
         self.adds.pop(mine.path, None)
         for path in sorted(positions.keys() & outputs.keys()):
@@ -204,20 +208,20 @@ class _Files:
         return f"deletion carried over from {mine.path} to what version {winner.version} made of it"
 
     def _delete_more(self, output: AddFile, rows: Rows, timestamp: int | None) -> None:
-        """Delete rows of a file that the winner made; several of its sources may have come here."""
+        """Delete rows of a file that the winner wrote; rows of several of its sources may be in it."""
         changed = self.adds.get(output.path)
         before = self._rows((changed or output).deletion_vector)
         self.removes[output.path] = removal(output, timestamp)
         self._set_vector(replace(output, data_change=True), before | rows)
 
     def _deleted(self, mine: RemoveFile, base: Rows) -> Rows | None:
-        """The rows that this transaction deleted of a file; None for all of them."""
+        """The rows of a file that this transaction deleted; None for all of them."""
         left = self.adds.get(mine.path)
         if left is None:
             return None
         after = self._rows(left.deletion_vector)
         if base - after:
-            raise _Irreconcilable  # rows come back: that is no deletion
+            raise _Irreconcilable  # rows reappear: not a deletion
         return after - base
 
     def _deleted_count(self, mine: RemoveFile) -> int:
@@ -248,8 +252,9 @@ class _Files:
         return f"rows of {mine.path} left out, which version {winner.version} deleted"
 
     def _mask(self, path: str, rows: Rows) -> None:
-        """Take rows out of a file that this compaction made."""
+        """Delete rows from a file that this compaction wrote."""
         output = self.adds.get(path)
+        # check: deleted-rows-leave-a-compaction
         if output is not None:
             self._set_vector(output, self._rows(output.deletion_vector) | rows)
 
@@ -262,7 +267,7 @@ class _Files:
         return self._lookup(vector) if planned is None else planned
 
     def _set_vector(self, add: AddFile, rows: Rows) -> None:
-        """Let a file have this vector; a file of which no row is left goes."""
+        """Set a file's vector, or remove the file if no row is left."""
         count = record_count(add.stats)
         if count is not None and len(rows) >= count:
             self.adds.pop(add.path, None)
@@ -280,7 +285,7 @@ def _id(vector: DeletionVector | None) -> str:
 
 
 def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:
-    """All rows of the moves, by the file they went to."""
+    """All moved rows, by the file they moved to."""
     positions: dict[str, Rows] = {}
     for move in moves:
         positions.setdefault(move.path, Rows()).add_range(move.offset, move.offset + move.count)
@@ -288,11 +293,12 @@ def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:
 
 
 def _followed(rows: Rows, moves: Sequence[Moved], base: Rows) -> dict[str, Rows]:
-    """Where rows of a source (physical positions) went; `base` are the rows that were dead when it was compacted."""
+    """Where rows of a source (physical positions) moved; `base` are the rows already deleted when it was compacted."""
     positions: dict[str, Rows] = {}
     ordered = sorted(moves, key=lambda move: move.first)
     at = 0
     for row in rows:
+        # check: rows-are-followed-by-rank (without - base.rank(row))
         live = row - base.rank(row)  # its number among the live rows
         while at < len(ordered) and live >= ordered[at].first + ordered[at].count:
             at += 1

@@ -1,4 +1,4 @@
-"""What a transaction and the commits that came first do, as the conflict rules ask for it."""
+"""A transaction and the winners (commits that came first), as the conflict rules see them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from ...storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.texts import Text
 from ...storage.dataclass import dataclass
+from ...storage.pruning.files import AddedFiles
 from .intent import Intent
 from .operation_kinds import Kind, class_of
 from .removed_files import Removals, RemovedFiles
@@ -18,9 +19,9 @@ __all__ = ["Member", "Winner", "transactions_of", "winner_of"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An intent together with its actions (newline-delimited JSON), wherever those were kept.
+    """An intent together with its actions (newline-delimited JSON), wherever they were kept.
 
-    They are those it filed, or what became of them when they were rebased; `rebased` says what was changed then.
+    The actions are those filed, or adapted by rebasing; `rebased` describes the changes.
     """
 
     intent: Intent
@@ -30,10 +31,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What a commit that came first did, as the conflict rules ask for it; derived from its actions only.
+    """A commit that came first, as the conflict rules see it; derived from its actions only.
 
-    `metadata_change` and `protocol_change` describe the difference to what was before, where the commit says it (see
-    `storage.actions.metadata_change`); `kind` is what it says it is, or what its actions look like.
+    `metadata_change` and `protocol_change` describe the difference to the table before, if the commit says it (see
+    `storage.actions.metadata_change`); `kind` is the kind it names, or the one its actions suggest.
     """
 
     version: int
@@ -54,23 +55,27 @@ class Winner:
 
     @property
     def removes(self) -> KeysView[str]:
-        """The log paths of the files it removed."""
+        """The log paths of the removed files."""
         return self.removed.keys()
 
     @property
     def lost(self) -> KeysView[str]:
-        """The log paths of the files that it removed with their rows: not of those whose rows it moved."""
+        """The log paths of the files removed with their rows, not those whose rows were moved."""
         removed = self.removed
         if isinstance(removed, RemovedFiles) and removed.changes_data is not None:
             return removed.keys() if removed.changes_data else {}.keys()
         return {path: None for path, remove in removed.items() if remove.data_change}.keys()
 
     def ordinal_of(self, transaction_id: str) -> int | None:
-        """The place of a transaction in this version, or None when it is not part of it."""
+        """The ordinal of a transaction in this version, or None if it is not part of it."""
         return next((int(t["ordinal"]) for t in self.transactions if t.get("id") == transaction_id), None)
 
+    def entry(self, ordinal: int) -> Mapping[str, Any]:
+        """What this version says of one of its transactions; empty when it lists none."""
+        return next((t for t in self.transactions if t.get("ordinal") == ordinal), {})
+
     def ordinal_of_app(self, app_id: str) -> int:
-        """The place of the transaction that wrote this application id (0 when the commit does not tell)."""
+        """The ordinal of the transaction that wrote this application id (0 if the commit does not say)."""
         return next((int(t["ordinal"]) for t in self.transactions if app_id in t.get("apps", {})), 0)
 
 
@@ -115,7 +120,7 @@ def winner_of(version: int, actions: Iterable[Action]) -> Winner:
         version=version,
         operation=operation,
         blind_append=info is not None and info.fields.get("isBlindAppend") is True,
-        adds=tuple(adds),
+        adds=AddedFiles(adds),
         removed=removed,
         metadata=metadata,
         protocol=protocol,
@@ -135,7 +140,7 @@ def _timestamp(info: CommitInfo | None) -> int | None:
 
 
 def _kind(transactions: Sequence[Mapping[str, Any]]) -> Kind | None:
-    """What sort of operation a version is; all the members of a group are of one kind."""
+    """The kind of a version; all members of a group have the same kind."""
     named = transactions[0].get("kind") if transactions else None
     return Kind(named) if named in {each.value for each in Kind} else None
 
@@ -146,6 +151,6 @@ def _mode(info: CommitInfo | None) -> str:
 
 
 def _described(transactions: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
-    """A description that the version's only transaction gives of itself."""
+    """A description given by the version's only transaction."""
     described = transactions[0].get(name) if len(transactions) == 1 else None
     return described if isinstance(described, Mapping) else None

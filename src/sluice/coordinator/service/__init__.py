@@ -1,3 +1,4 @@
-"""What sluice asks of a coordination service: a small protocol, real sessions over kazoo, and a twin in memory.
+"""The coordination service: a small protocol, real sessions over kazoo, and a twin in memory.
 
-Imports nothing of the other rooms. Begin with `store.py`: the protocol, with what each request promises."""
+Imports no other room. Begin with `store.py`: the protocol and what each request promises.
+"""

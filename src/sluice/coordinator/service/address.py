@@ -1,25 +1,25 @@
-"""Coordinators' addresses: what may be written, and what it means.
+"""Coordinators' addresses: their syntax and meaning.
 
 ::
 
     embedded://                                  the embedded ZooKeeper of this user, one server
-    embedded:///directory?servers=3&jars=/lib    one of its own in a directory, three servers, started from these jars
+    embedded:///directory?servers=3&jars=/lib    one in a directory of its own, three servers, started from these jars
     zk://h1:2181,h2:2181,h3:2181/chroot          an ensemble; the port defaults to 2181, the chroot to /sluice
     memory://name                                a tree in the memory of this process, for tests
 
-`retry_s`, `session_timeout_s` and `connect_timeout_s` (seconds) may be given to the embedded ones and to ensembles, as in
-`zk://h1/?retry_s=30`. To ensembles also:
+The embedded ones and ensembles take `retry_s`, `session_timeout_s` and `connect_timeout_s` (seconds), as in
+`zk://h1/?retry_s=30`. Ensembles also take:
 
 =======================  ===================================================================================================
-``tls=true``             speak through TLS; only then the next four
-``ca=FILE``              whose signature under the server's certificate is believed (PEM); without it, what the system trusts
-``cert=FILE key=FILE``   what this client shows; one file may hold both, then `key` is left out
-``verify_hostname``      "false" believes a certificate whatever host it names
-``credentials=FILE``     one line `user:password`; without it SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD count
-``auth``                 "digest" (what counts when there are credentials), "sasl" (DIGEST-MD5), or "x509": the certificate alone
+``tls=true``             use TLS; the next four options need it
+``ca=FILE``              certificates that may have signed the server's (PEM); by default, those the system trusts
+``cert=FILE key=FILE``   this client's certificate and key; if one file has both, omit `key`
+``verify_hostname``      "false" accepts a certificate for any host name
+``credentials=FILE``     one line `user:password`; by default SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD are used
+``auth``                 "digest" (the default with credentials), "sasl" (DIGEST-MD5), or "x509": the certificate alone
 =======================  ===================================================================================================
 
-An address holds no password, so it may be shown: one that is written into it is refused, and not repeated.
+An address contains no password, so it may be shown: one with a password is refused, and the error does not repeat it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _DEFAULT_CHROOT = "/sluice"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed address; equal addresses mean the same session of a process.
+    """A parsed address; within a process, equal addresses mean the same session.
 
-    `place` is a directory ("" for the user's own), hosts, or a name, according to the scheme.
+    `place` is a directory ("" for the user's own), hosts, or a name, depending on the scheme.
     """
 
     scheme: str
@@ -71,9 +71,9 @@ class Address:
 
     @staticmethod
     def parse(text: str | None) -> Address:
-        """The address written as `text`; None means SLUICE_COORDINATOR, and `embedded://` when that is not set.
+        """Parse an address; None means SLUICE_COORDINATOR, or `embedded://` if that is not set.
 
-        Raises UnknownScheme or InvalidRequest, naming what was written and what may be.
+        Raises UnknownScheme or InvalidRequest, naming what was written and what is allowed.
         """
         return _parse(text or os.environ.get("SLUICE_COORDINATOR") or "embedded://")
 
@@ -110,7 +110,7 @@ def _parse(text: str) -> Address:
 
 
 def _shown(text: str) -> str:
-    """The address without what could be a password: whatever stands before an `@`, and the values of unknown options."""
+    """The address without possible passwords: anything before an `@`, and the values of unknown options."""
     text = re.sub(r"^([^/?]*://)?[^=]*@", r"\1***@", text)
     return re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _KNOWN else f"{m[1]}{m[2]}=***", text)
 
@@ -140,14 +140,14 @@ def _value(name: str, text: str) -> str | int | float | bool:
 
 
 def _check_trust(text: str, options: dict[str, Any]) -> None:
-    """Raise InvalidRequest where options about TLS and credentials make no sense together."""
+    """Raise InvalidRequest if the options for TLS and credentials contradict each other."""
     without = sorted(_TLS & options.keys())
     if without and not options.get("tls"):
-        raise InvalidRequest(f"{text!r}: {', '.join(without)} count only with tls=true", address=text, option=without[0])
+        raise InvalidRequest(f"{text!r}: {', '.join(without)} need tls=true", address=text, option=without[0])
     if "key" in options and "cert" not in options:
-        raise InvalidRequest(f"{text!r}: a key is of use only with its certificate, cert=FILE", address=text, option="key")
+        raise InvalidRequest(f"{text!r}: a key needs its certificate, cert=FILE", address=text, option="key")
     if options.get("auth") == "x509" and ("cert" not in options or "credentials" in options):
-        raise InvalidRequest(f"{text!r}: auth=x509 goes with tls=true and cert=FILE, and without credentials", address=text, option="auth")
+        raise InvalidRequest(f"{text!r}: auth=x509 needs tls=true and cert=FILE, without credentials", address=text, option="auth")
 
 
 def _hosts(text: str, netloc: str) -> str:

@@ -1,4 +1,4 @@
-"""Time as the commit protocol sees it: a wall clock for records, a monotonic one for waiting, and one deadline per call."""
+"""Time in the commit protocol: a wall clock for records, a monotonic clock for waiting, one deadline per call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ..errors import CoordinatorUnavailable
+from ..limits import DEFAULT_TIMEOUT_S
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -31,31 +32,31 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 _GRACE_S: Final = 0.3
-"""What the requests of a call may take together when its time is over: to let go of something, say, or to be sent at all."""
+"""Extra time for all requests of a call whose time is over: to release something, say, or to be sent at all."""
 _LEAST_S: Final = 0.01
-"""What one request may take even then."""
+"""The least time one request gets, even then."""
 
 
 class Event(Protocol):
-    """Something to wait for that another thread sets, such as a watch; `threading.Event` is one."""
+    """Something that another thread sets and this one waits for, such as a watch; `threading.Event` is one."""
 
     def set(self) -> None:
-        """Let whoever waits go on."""
+        """Wake the waiting threads."""
         ...
 
     def clear(self) -> None:
-        """Let the next `wait` wait again."""
+        """Make the next `wait` block again."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for at most `timeout` seconds; whether it is set."""
+        """Wait until it is set, for at most `timeout` seconds; returns whether it is set."""
         ...
 
 
 class Clock(Protocol):
     """Wall time in milliseconds since the epoch, and monotonic seconds; never used to decide a conflict.
 
-    All waiting of the commit protocol goes through its clock, so that a simulated one decides how long it takes.
+    The commit protocol waits only through its clock, so a simulated clock decides how long waiting takes.
     """
 
     def now_ms(self) -> int:
@@ -71,7 +72,7 @@ class Clock(Protocol):
         ...
 
     def event(self) -> Event:
-        """Something to wait for by this clock."""
+        """An event that waits by this clock."""
         ...
 
 
@@ -91,15 +92,15 @@ class SystemClock:
         time.sleep(seconds)
 
     def event(self) -> Event:
-        """Something to wait for by this clock."""
+        """An event that waits by this clock."""
         return threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The end of one call's time, or of several calls' together; every wait is measured against the same one.
+    """The end of the time for one call or several; every wait is measured against the same deadline.
 
-    Wherever a timeout is taken a deadline may be given: `sluice.Deadline.after(60)`.
+    A deadline may be passed instead of any timeout: `sluice.Deadline.after(60)`.
     """
 
     clock: Clock
@@ -107,7 +108,7 @@ class Deadline:
 
     @staticmethod
     def after(seconds: float, clock: Clock | None = None) -> Deadline:
-        """A deadline `seconds` from now. Raises InvalidRequest for what is no time."""
+        """A deadline `seconds` from now. Raises InvalidRequest for an invalid time."""
         if type(seconds) not in (int, float) or not seconds >= 0:
             raise InvalidRequest(f"timeout_s is {seconds!r}; give seconds, 0 or more, or a sluice.Deadline", timeout_s=seconds)
         clock = clock or SystemClock()
@@ -115,12 +116,12 @@ class Deadline:
 
     @staticmethod
     def of(limit: Timeout, clock: Clock) -> Deadline:
-        """The deadline that is given, or one after so many seconds from now. Raises InvalidRequest."""
+        """The given deadline, or one so many seconds from now. Raises InvalidRequest."""
         return limit if isinstance(limit, Deadline) else Deadline.after(limit, clock)
 
     @property
     def left_s(self) -> float:
-        """Seconds left, 0 when over."""
+        """Seconds left; 0 if it is over."""
         return max(0.0, self.at_s - self.clock.monotonic_s())
 
     @property
@@ -130,17 +131,14 @@ class Deadline:
 
 
 Timeout: TypeAlias = "float | Deadline"
-"""How long a call may take: seconds from the call on, or a deadline that it may share with others."""
+"""How long a call may take: seconds from the start of the call, or a deadline that calls may share."""
 
 _present: ContextVar[Deadline | None] = ContextVar("sluice_deadline", default=None)
-
-DEFAULT_TIMEOUT_S: Final = 120.0
-"""What a commit may take where the caller does not say, in seconds."""
 
 
 @contextmanager
 def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
-    """Let no request that this thread makes in the block wait for a connection for longer than that; gives the deadline."""
+    """Limit how long this thread's requests in the block wait for a connection; yields the deadline."""
     deadline, outer = Deadline.of(limit, clock), _present.get()
     token = _present.set(deadline if outer is None or deadline.left_s < outer.left_s else outer)
     try:
@@ -150,17 +148,17 @@ def bounding(limit: Timeout, clock: Clock) -> Iterator[Deadline]:
 
 
 class InParts:
-    """The time of a call that waits in several parts, with work between them that does not count: rows that are written, say."""
+    """The time of a call that waits in several parts; work between the parts, such as writing rows, does not count."""
 
     def __init__(self, limit: Timeout, clock: Clock) -> None:
-        """Raises InvalidRequest for what is no time."""
+        """Raises InvalidRequest for an invalid time."""
         self._clock = clock
         self.left: Timeout = limit if isinstance(limit, Deadline) else Deadline.after(limit, clock).left_s
-        """What is left for the parts that come, or the deadline that was given."""
+        """The time left for the following parts, or the given deadline."""
 
     @contextmanager
     def part(self) -> Iterator[Deadline]:
-        """Bound what is asked in the block; its time is taken from what is left."""
+        """Limit the requests in the block; their time is taken from what is left."""
         with bounding(self.left, self._clock) as deadline:
             try:
                 yield deadline
@@ -169,7 +167,7 @@ class InParts:
 
 
 def bounded_s(longest_s: float) -> float:
-    """How long one request may wait: `longest_s`, or what is left of its call's time when that is less, and of a moment beyond."""
+    """How long one request may wait: `longest_s`, or less if its call's time (plus a moment of grace) ends earlier."""
     deadline = _present.get()
     if deadline is None:
         return longest_s
@@ -177,14 +175,14 @@ def bounded_s(longest_s: float) -> float:
 
 
 def require_time_left(what: str) -> None:
-    """Raise CoordinatorUnavailable when the time of this thread's call is over: for what is done again while sessions end in between."""
+    """Raise CoordinatorUnavailable if the time of this thread's call is over; for work that is repeated when sessions end."""
     deadline = _present.get()
     if deadline is not None and deadline.over:
         raise CoordinatorUnavailable(f"{what} in the time given: sessions with the coordinator ended while it was asked; ask again")
 
 
 def within_this_call(act: Callable[[_A], _B]) -> Callable[[_A], _B]:
-    """`act` for other threads, bounded there as it would be in this one."""
+    """Wrap `act` for other threads: it has the same deadline there as in this thread."""
     deadline = _present.get()
 
     def run(argument: _A) -> _B:

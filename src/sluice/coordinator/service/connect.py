@@ -1,7 +1,7 @@
-"""The sessions of this process: one per coordinator, opened by whoever needs it first, shared by all.
+"""The sessions of this process: one per coordinator, opened on first use and shared by all.
 
-A session that was lost is replaced by the next `connect`. A process forked from one that has sessions begins with none.
-All sessions are closed when the process ends, so that nobody waits for their ephemeral nodes to time out.
+The next `connect` replaces a session that was lost. A forked process begins without sessions. All sessions are closed when
+the process ends, so that nobody waits for their ephemeral nodes to time out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Session:
 
     @property
     def usable(self) -> bool:
-        """Whether it lives, and the embedded servers are still where it looks for them."""
+        """Whether the session is alive, and the embedded servers are still at the address it uses."""
         return not self.store.lost and (self.membership is None or self.membership.hosts == self.hosts)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ _of_parents: list[_Sessions] = []
 
 
 def _mine() -> _Sessions:
-    """The sessions of this process; those of the process it was forked from are kept from being collected, never used."""
+    """The sessions of this process. Those of the process it was forked from are kept from being collected, but never used."""
     global _sessions  # noqa: PLW0603
     if _sessions.pid != os.getpid():
         _of_parents.append(_sessions)
@@ -73,10 +73,9 @@ def _mine() -> _Sessions:
 
 
 def connect(coordinator: str | None = None) -> CoordinationStore:
-    """This process's session with the coordinator at this address (see `address.py`), opened if there is none that lives.
+    """This process's session with the coordinator at this address (see `address.py`); opens one if none is alive.
 
-    Cheap when there is one, so it may be asked for before every use. Raises UnknownScheme, InvalidRequest,
-    CoordinatorUnavailable.
+    Cheap if one is alive, so call it before every use. Raises UnknownScheme, InvalidRequest, CoordinatorUnavailable.
     """
     address = Address.parse(coordinator)
     sessions = _mine()
@@ -85,7 +84,7 @@ def connect(coordinator: str | None = None) -> CoordinationStore:
         return session.store
     with sessions.lock:
         opening = sessions.opening.setdefault(address, threading.Lock())
-    with opening:  # sessions with other coordinators are opened meanwhile
+    with opening:  # meanwhile, sessions with other coordinators can be opened
         former = sessions.current.get(address)
         if former is not None and former.usable:
             return former.store
@@ -99,9 +98,9 @@ def connect(coordinator: str | None = None) -> CoordinationStore:
 
 
 def start_embedded(coordinator: str | None = None) -> None:
-    """Open this process's session in the background where the coordinator is an embedded one, whose servers take a second or two.
+    """Open this process's session in the background if the coordinator is embedded: its servers take a second or two.
 
-    What fails is logged only: whoever connects next tries again, and raises it.
+    A failure is only logged: the next `connect` tries again and raises it.
     """
     address = Address.parse(coordinator)
     if address.scheme == "embedded" and _mine().current.get(address) is None:
@@ -117,7 +116,7 @@ def _try_connecting(coordinator: str | None) -> None:
 
 @contextmanager
 def visiting(address: Address) -> Iterator[CoordinationStore]:
-    """A session with the coordinator at an address, beside those of this process, for as long as the context lasts."""
+    """A session for the duration of the context, separate from this process's shared ones."""
     session = _open(address)
     try:
         yield session.store
@@ -126,13 +125,13 @@ def visiting(address: Address) -> Iterator[CoordinationStore]:
 
 
 def hosts_of(address: Address) -> str:
-    """The servers of an address, "h1:2181,h2:2181"; "" for embedded ones that this process has no session with."""
+    """The servers of an address, "h1:2181,h2:2181"; "" for embedded ones with which this process has no session."""
     session = _mine().current.get(address)
     return session.hosts if session is not None else address.place if address.scheme == "zk" else ""
 
 
 def release(coordinator: str | None = None) -> None:
-    """Close this process's session with a coordinator now and not at exit; the next `connect` opens another one."""
+    """Close this process's session with a coordinator before exit; the next `connect` opens another one."""
     session = _mine().current.pop(Address.parse(coordinator), None)
     if session is not None:
         session.close()
@@ -148,7 +147,7 @@ def close_all() -> None:
 def _open(address: Address) -> _Session:
     if address.scheme == "memory":
         return _Session(MemoryCoordination.named(address.place).connect(), None, address.place)
-    trust = Trust.of(address)  # only an ensemble that was there before asks who comes
+    trust = Trust.of(address)  # only ensembles started by others authenticate clients
     membership = join(address.place or None, servers=address.servers, jars=address.jars) if address.scheme == "embedded" else None
     hosts = membership.hosts if membership else address.place
     try:

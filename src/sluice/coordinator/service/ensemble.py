@@ -1,7 +1,7 @@
-"""Asks each server of a ZooKeeper ensemble how it is, by the four-letter word `srvr` that is open by default.
+"""Asks each server of a ZooKeeper ensemble for its state, with the four-letter word `srvr`, which is open by default.
 
-"ZooKeeper Commands: The Four Letter Words" in ZooKeeper's administrator's guide. An operator may close it
-(`4lw.commands.whitelist`): then a server that answers is known to be there, and nothing else of it.
+See "ZooKeeper Commands: The Four Letter Words" in ZooKeeper's administrator's guide. If an operator has closed it
+(`4lw.commands.whitelist`), an answer shows only that the server runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PAUSE_S: Final = 0.1
 class Server:
     """One server: `state` is "leader", "follower", "observer", "standalone", "not serving", "away" or "closed".
 
-    "not serving": it runs and belongs to no quorum; "away": it does not answer; "closed": it answers, and does not tell its state.
-    `zxid` is the number of the last transaction it has; -1 where it does not tell.
+    "not serving": it runs but belongs to no quorum; "away": it does not answer; "closed": it answers without its state.
+    `zxid` is the number of its last transaction; -1 if it is unknown.
     """
 
     host: str
@@ -36,19 +36,19 @@ class Server:
 
     @property
     def serves(self) -> bool | None:
-        """Whether clients may use it; None when it does not tell."""
+        """Whether clients may use it; None if unknown."""
         return None if self.state == "closed" else self.state in ("leader", "follower", "observer", "standalone")
 
 
 def ask_servers(hosts: str, *, tls: Tls | None = None, timeout_s: float = 2.0) -> tuple[Server, ...]:
-    """The servers named by `hosts` ("h1:2181,h2:2181"), asked side by side, in that order."""
+    """Ask the servers in `hosts` ("h1:2181,h2:2181") in parallel; the result is in the same order."""
     names = hosts.split(",")
     with ThreadPoolExecutor(len(names), thread_name_prefix="sluice-health") as pool:
         return tuple(pool.map(lambda name: _ask(name, tls, timeout_s), names))
 
 
 def await_sync(look: Callable[[], Sequence[Server]], timeout_s: float) -> tuple[Sequence[Server], tuple[str, ...]]:
-    """The servers, and those that did not get within the time to what the leader had at the first look."""
+    """The servers, and those that did not reach, in time, the transaction that the leader had at the first look."""
     servers = look()
     target = max((each.zxid for each in servers if each.state == "leader"), default=-1)
     end = time.monotonic() + timeout_s

@@ -4,27 +4,28 @@
     one, other = coordination.connect(), coordination.connect()
     coordination.inject(Fault.REPLY_LOST, verb="apply")        # the next multi takes effect, its reply is lost
 
-The fault model, all that can happen to a session here (and to one of ZooKeeper):
+The fault model, which is everything that can happen to a session here (and to one of ZooKeeper):
 
 - *A request is lost* (`Fault.REQUEST_LOST`): the connection breaks before the request arrives. No effect; a mutating verb
-  raises ReplyLost. Reads and barriers are sent again by the store itself, as the contract says.
-- *A reply is lost* (`Fault.REPLY_LOST`): the same after the effect. A server that is behind does not show it before a barrier.
+  raises ReplyLost. The store itself repeats reads and barriers, as the contract says.
+- *A reply is lost* (`Fault.REPLY_LOST`): the connection breaks after the effect. A lagging server does not show it before a
+  barrier.
 - *The session expires* before (`EXPIRED_BEFORE`) or after (`EXPIRED_AFTER`) the request took effect, or between two calls
   (`session.expire()`). The call in flight raises ReplyLost if it could have changed something, everything later
   SessionLost. The session's ephemeral nodes go at once.
 - *The connection is gone for a while* (`session.disconnect()` until `session.reconnect()`): every verb raises
   CoordinatorUnavailable and sends nothing; the real store raises the same after waiting.
 - *The server lags* (`session.lag = n`): reads show the tree as it was n transactions ago, though never older than what
-  the session already saw; its own writes and barriers catch up with everything before them. Watches are held back
+  the session already saw; its own writes and barriers catch up with everything before them. Watches are delayed
   likewise.
 - *Time passes* between any two steps of any two sessions: `before` and `after` are called around every call, outside all
-  locks, and may sleep, wait for somebody, run another session's steps, or raise to play a crash of the caller.
+  locks, and may sleep, wait for another thread, run another session's steps, or raise to simulate a crash of the caller.
 
-What cannot happen here, nor in ZooKeeper: acknowledged changes are not lost, requests of one session are not reordered,
-and a lost request does not arrive later than the session's next request.
+What cannot happen, here or in ZooKeeper: acknowledged changes are not lost, requests of one session are not reordered, and a
+lost request does not arrive later than the session's next request.
 
-Watches are delivered exactly once, in the order of the changes, by the thread whose call made the change, after the
-locks are released. All state is behind one lock; sessions may be shared by threads.
+Watches are delivered exactly once, in the order of the changes, by the thread whose call made the change, after the locks
+are released. All state is behind one lock; sessions may be shared by threads.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _T = TypeVar("_T")
 class MemoryCoordination:
     """The service: one tree, its sessions, and the faults to come.
 
-    `before(call)` may return a Fault for that call; `after(call)` is called when it is done. `split(n)` tells how many of n nodes
-    are read before others may change the rest. `calls` counts the calls by verb. `tree` is open for looking at from tests;
+    `before(call)` may return a Fault for that call; `after(call)` is called when the call is done. `split(n)` says how many
+    of n nodes are read before others may change the rest. `calls` counts the calls by verb. Tests may read `tree`, but
     change it through sessions only.
     """
 
@@ -74,7 +75,7 @@ class MemoryCoordination:
 
     @classmethod
     def named(cls, name: str) -> MemoryCoordination:
-        """The service behind `memory://name` in this process, made at the first call."""
+        """The service behind `memory://name` in this process; the first call makes it."""
         with cls._named_lock:
             return cls._named.setdefault(name, cls())
 
@@ -89,14 +90,14 @@ class MemoryCoordination:
     def inject(
         self, fault: Fault, *, verb: str | None = None, path: str | None = None, session: MemorySession | None = None, skip: int = 0
     ) -> None:
-        """Let `fault` happen once, to the call that matches after `skip` matching ones; `path` is a part of a path."""
+        """Make `fault` happen once, to the call that matches after `skip` matching ones; `path` is part of a path."""
         with self.lock:
             self._script.add(fault, verb=verb, path=path, session_id=session.session_id if session else None, skip=skip)
 
     # -- used by the sessions ---------------------------------------------------------------------------------------
 
     def begin(self, session_id: int, verb: str, path: str, ops: Sequence[Op]) -> tuple[Call, Fault | None]:
-        """Count the call and find its fault. Without the lock: the hook may take its time."""
+        """Count the call and find its fault. Called without the lock, since the hook may take its time."""
         with self.lock:
             self.calls[verb] += 1
             self._last_call += 1
@@ -106,7 +107,7 @@ class MemoryCoordination:
         return call, asked or scripted
 
     def finish(self, call: Call) -> None:
-        """Deliver the watches the call set off."""
+        """Deliver the watches that the call triggered."""
         self.deliver()
         if self.after:
             self.after(call)
@@ -117,7 +118,7 @@ class MemoryCoordination:
             session.notice(changes)
 
     def deliver(self) -> None:
-        """Call what is in the outbox, in order; whoever finds another thread at it leaves the work to that one."""
+        """Call what is in the outbox, in order. If another thread is already doing so, leave the work to it."""
         while self.outbox and self._delivering.acquire(blocking=False):
             try:
                 while self.outbox:
@@ -152,7 +153,7 @@ class MemorySession:
 
     @property
     def connected(self) -> bool:
-        """Whether the session is alive and its connection stands."""
+        """Whether the session is alive and its connection is up."""
         return self._connected and self._lost is None
 
     @property
@@ -164,7 +165,7 @@ class MemorySession:
 
     @property
     def lag(self) -> int:
-        """By how many transactions this session's server is behind."""
+        """How many transactions this session's server lags behind."""
         return self._lag
 
     @lag.setter
@@ -175,7 +176,7 @@ class MemorySession:
         self._coordination.deliver()
 
     def disconnect(self) -> None:
-        """Cut the connection; the session lives on, and so do its ephemeral nodes."""
+        """Cut the connection; the session and its ephemeral nodes live on."""
         self._set_connected(False)
 
     def reconnect(self) -> None:
@@ -183,7 +184,7 @@ class MemorySession:
         self._set_connected(True)
 
     def expire(self) -> None:
-        """End the session from the server's side."""
+        """Expire the session on the server's side."""
         self._end(self._expiry())
 
     def close(self) -> None:
@@ -215,11 +216,11 @@ class MemorySession:
         return self._look("read", path, look)
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes as of one zxid (which the protocol does not promise), or of two where the service's `split` says so."""
+        """The nodes as of one zxid (which the protocol does not promise), or of two if the service's `split` says so."""
         return self._together("read_many", paths, ())[0]
 
     def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
-        """The nodes, then the names of children, in the same way."""
+        """The nodes, then the names of children, read like `read_many`."""
         return self._together("look", nodes, parents)
 
     def _together(self, verb: str, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
@@ -250,7 +251,7 @@ class MemorySession:
         return self._look("children", path, look)
 
     def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version fits; returns the new version."""
+        """Replace the data if the version matches; returns the new version."""
         written = self._change_one("write", Write(path, data, version))
         assert isinstance(written, int)
         return written
@@ -317,7 +318,7 @@ class MemorySession:
             self._coordination.finish(call)
 
     def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
-        """Change the tree; who hears no answer may go on at a server that does not show the change yet."""
+        """Change the tree. A session that gets no answer may continue at a server that does not show the change yet."""
         try:
             results, changes = self._coordination.tree.execute(ops, session=self._session_id)
             self._coordination.publish(changes)
@@ -328,7 +329,7 @@ class MemorySession:
                 self._catch_up()
 
     def _view(self) -> int:
-        """The zxid this session's server is at; never falls."""
+        """The zxid of this session's server; never falls."""
         tree = self._coordination.tree
         self._seen = max(self._seen, tree.zxid - self._lag, tree.oldest_view())
         return self._seen
@@ -338,7 +339,7 @@ class MemorySession:
             raise SessionLost(self._lost, session_id=self._session_id)
         if not self._connected:
             raise CoordinatorUnavailable(
-                "the connection to the coordinator in memory is cut: reconnect() the session", session_id=self._session_id
+                "the connection to the coordinator in memory is down: reconnect() the session", session_id=self._session_id
             )
 
     def _suffer(self, fault: Fault) -> None:
@@ -379,7 +380,7 @@ class MemorySession:
         watches.setdefault(path, []).append(watch)
 
     def notice(self, changes: Sequence[Change]) -> None:
-        """Take the watches that the changes set off; called for every session, also the one that made the changes."""
+        """Collect the watches that the changes trigger; called for every session, including the one that made the changes."""
         for change in changes:
             fired = [*self._node_watches.pop(change.path, ())]
             fired += [watch for path in change.changes_lists_of for watch in self._child_watches.pop(path, ())]
@@ -392,7 +393,7 @@ class MemorySession:
             self._coordination.outbox.append(self._held_back.pop(0)[1])
 
     def _release_watches(self) -> None:
-        """The connection changed its state: every watch fires."""
+        """The connection's state changed: every watch fires."""
         registered = [*self._node_watches.values(), *self._child_watches.values()]
         self._coordination.outbox += [*(watch for _, watch in self._held_back), *(watch for watches in registered for watch in watches)]
         self._held_back.clear()

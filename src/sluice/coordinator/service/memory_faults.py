@@ -1,4 +1,4 @@
-"""The faults a call to the coordinator in memory can meet, and the script of those still to come."""
+"""The faults that a call to the coordinator in memory can meet, and the script of pending ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Call", "Fault", "Hook", "Script"]
 
 
 class Fault(Enum):
-    """What happens to one call; the fault model is in the header of `memory.py`."""
+    """What happens to one call; `memory.py` documents the fault model."""
 
     REQUEST_LOST = "the request is lost"
     REPLY_LOST = "the reply is lost"
@@ -32,7 +32,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a verb, as hooks see it. `number` counts the calls of all sessions from 1; `ops` is what it would change."""
+    """One call of a verb, as hooks see it. `number` counts the calls of all sessions from 1; `ops` are its changes."""
 
     number: int
     session_id: int
@@ -68,11 +68,11 @@ class Script:
         self._lines: list[_Line] = []
 
     def add(self, fault: Fault, *, verb: str | None, path: str | None, session_id: int | None, skip: int) -> None:
-        """Let `fault` happen to the call that matches after `skip` matching ones; None matches everything."""
+        """Add a fault for the call that matches after `skip` matching ones; None matches everything."""
         self._lines.append(_Line(fault, verb, path, session_id, skip))
 
     def take(self, call: Call) -> Fault | None:
-        """The fault this call meets; it will not happen again."""
+        """Remove and return the fault that this call meets."""
         for line in self._lines:
             if not line.matches(call):
                 continue

@@ -1,7 +1,7 @@
-"""What every store checks of a request before anything is sent, so that the twin refuses what ZooKeeper would refuse.
+"""Checks that every store makes before it sends a request, so that the twin refuses what ZooKeeper would refuse.
 
-ZooKeeper answers a request above its `jute.maxbuffer` (1,048,575 bytes by default, a whole multi counts as one request)
-by dropping the connection, which looks like a lost reply: the size has to be checked on our side.
+ZooKeeper answers a request above its `jute.maxbuffer` (1,048,575 bytes by default; a whole multi counts as one request) by
+dropping the connection, which looks like a lost reply: so the size must be checked here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .store import Check, Create, Delete, Op, Write
 __all__ = ["MAX_REQUEST_BYTES", "check_ops", "check_path", "parent_of", "request_bytes"]
 
 MAX_REQUEST_BYTES = 1_000_000
-"""The bound of one request in bytes, all operations of an `apply` together."""
+"""The maximum size of one request in bytes, all operations of an `apply` together."""
 
 _OP_OVERHEAD = 64
-"""Bytes counted per operation for headers, lengths, the access list and flags (the largest of them, create, has 60)."""
+"""Bytes counted per operation for headers, lengths, the access list and flags (create, the largest, has 60)."""
 
 
 def parent_of(path: str) -> str:
-    """The path of the node above; that of "/" is "/"."""
+    """The path of the parent node; "/" is its own parent."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -34,7 +34,7 @@ def check_path(path: str) -> None:
 
 
 def request_bytes(ops: Sequence[Op], *, prefix: int = 0) -> int:
-    """An upper bound of what the operations take on the wire; `prefix` is the length of the chroot."""
+    """An upper bound of the operations' size on the wire; `prefix` is the length of the chroot."""
     total = 0
     for op in ops:
         data = len(op.data) if isinstance(op, Create | Write) else 0
@@ -46,7 +46,7 @@ def check_ops(ops: Sequence[Op], *, prefix: int = 0) -> None:
     """Raise InvalidRequest for a malformed path, for creating or deleting the root, or for a request that is too large."""
     for op in ops:
         if not isinstance(op, Create | Write | Delete | Check):
-            raise InvalidRequest(f"{op!r} is no operation of a coordination store")
+            raise InvalidRequest(f"{op!r} is not an operation of a coordination store")
         check_path(op.path)
         if op.path == "/" and isinstance(op, Create | Delete):
             raise InvalidRequest("the root of the tree can neither be created nor deleted", path="/")

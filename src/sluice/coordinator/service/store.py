@@ -1,11 +1,11 @@
-"""What sluice asks of a coordination service: a small protocol over a tree of versioned nodes.
+"""The protocol of the coordination service: a tree of versioned nodes.
 
-`zookeeper/session.py` implements it over kazoo, `memory.py` is the deterministic twin with injectable faults. Paths are absolute
-within the chroot the store was opened with (`/tables/...`).
+`zookeeper/session.py` implements it over kazoo, `memory.py` is the deterministic twin with injectable faults. Paths are
+absolute within the store's chroot (`/tables/...`).
 
-Replies can be lost. Every mutating verb may raise ReplyLost: the change may have happened, or not, but it will not happen
+Replies can be lost. Every mutating verb may raise ReplyLost: the change may or may not have happened, but it will not happen
 later than a `barrier()` that returned afterwards. The caller finds out by looking for what it wrote (a GUID in a name, a
-data version), never by sending again blindly.
+data version), never by sending blindly again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ ANY_VERSION = -1
 
 
 class StoreError(SluiceError):
-    """The root of what a store answers: expected answers that the protocol code handles, never shown to users."""
+    """The root of a store's expected answers, which the protocol code handles and users never see."""
 
 
 class NodeExists(StoreError):
-    """Raised by create when the node is there."""
+    """Raised by create if the node exists."""
 
 
 class NoNode(StoreError):
-    """Raised when the node (or the parent of a created one) is not there."""
+    """Raised if the node (or the parent of a created one) does not exist."""
 
 
 class BadVersion(StoreError):
@@ -55,7 +55,7 @@ class BadVersion(StoreError):
 
 
 class NotEmpty(StoreError):
-    """Raised by delete when the node has children."""
+    """Raised by delete if the node has children."""
 
 
 class ParentIsEphemeral(StoreError):
@@ -67,7 +67,7 @@ class ReplyLost(StoreError):
 
 
 class ApplyRefused(StoreError):
-    """Raised by apply when one op failed and none took effect; `index` is that op's, `cause` its StoreError."""
+    """Raised by apply if one op failed and none took effect; `index` is that op's, `cause` its StoreError."""
 
     index: int
     cause: StoreError
@@ -86,7 +86,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node; `sequential` appends a ten digit counter of the parent to the path."""
+    """Create a node; `sequential` appends the parent's ten-digit counter to the path."""
 
     path: str
     data: bytes = b""
@@ -125,10 +125,10 @@ Op: TypeAlias = "Create | Write | Delete | Check"
 class CoordinationStore(Protocol):
     """A session with the coordination service.
 
-    Reads are retried inside until the store's retry time is over (CoordinatorUnavailable). After the session expired
-    every verb raises SessionLost. A mutating verb that finds no connection waits for one in the same way, so there
-    CoordinatorUnavailable means that nothing was sent; once sent it answers, or raises ReplyLost. Reads of one session
-    never go back in time, and see its own writes.
+    Reads are repeated internally until the store's retry time is over (CoordinatorUnavailable). After the session expired,
+    every verb raises SessionLost. A mutating verb without a connection waits for one in the same way, so for it
+    CoordinatorUnavailable means that nothing was sent; once sent, it answers or raises ReplyLost. Reads of one session never
+    go back in time, and see its own writes.
     """
 
     @property
@@ -150,30 +150,30 @@ class CoordinationStore(Protocol):
         ...
 
     def read(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
-        """The node, or None when it is not there.
+        """The node, or None if it does not exist.
 
-        `watch` is called once, from a thread of the store, when the node is created, changed or deleted after this
-        read, or when the connection's state changes; it must only set flags or events.
+        `watch` is called once, from a thread of the store, when the node is created, changed or deleted after this read, or
+        when the connection's state changes; it must only set flags or events.
         """
         ...
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The same for many nodes in one go (pipelined); not one point in time."""
+        """Like `read`, for many nodes at once (pipelined); not one point in time."""
         ...
 
     def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
-        """Nodes, and the names of the children of `parents`, in one go (pipelined): one round trip, not one point in time.
+        """Nodes, and the names of the children of `parents`, at once (pipelined): one round trip, not one point in time.
 
-        What is named later is never older: all nodes come before all children, each in the order given.
+        Later results are never older: all nodes come before all children, each in the given order.
         """
         ...
 
     def children(self, path: str, watch: Callable[[], None] | None = None) -> list[str] | None:
-        """The names of the children, unsorted; None when the node is not there. `watch` as for read."""
+        """The names of the children, unsorted; None if the node does not exist. `watch` as for read."""
         ...
 
     def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version fits; returns the new version. Raises NoNode, BadVersion, ReplyLost."""
+        """Replace the data if the version matches; returns the new version. Raises NoNode, BadVersion, ReplyLost."""
         ...
 
     def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
@@ -181,9 +181,9 @@ class CoordinationStore(Protocol):
         ...
 
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
-        """All ops or none, in one transaction. Per op: the created path, the written version, or None.
+        """All ops or none, in one transaction. Returns per op the created path, the written version, or None.
 
-        Raises ApplyRefused, ReplyLost, and InvalidRequest when the request would exceed the service's size limit.
+        Raises ApplyRefused, ReplyLost, and InvalidRequest if the request would exceed the service's size limit.
         """
         ...
 

@@ -1,15 +1,15 @@
-"""ZooKeeper's tree as one value in memory: what a single server with every transaction applied would hold.
+"""ZooKeeper's tree as one value in memory: the state of a single server that has applied every transaction.
 
-Pure: no threads, no sessions' liveness, no watches; `memory.py` adds those. What it keeps from ZooKeeper:
+Pure: no threads, no sessions' liveness, no watches; `memory.py` adds those. It keeps these rules of ZooKeeper:
 
-- every request that could change something takes one zxid, also one that fails; all operations of a request share it;
+- every request that could change something takes one zxid, even if it fails; all operations of a request share it;
 - a sequential name ends in `%010d` of the parent's counter, which counts every child created under that parent,
-  sequential or not, and never falls when children are deleted; a failed request leaves counters as they were;
+  sequential or not, and never falls when children are deleted; a failed request leaves counters unchanged;
 - data versions start at 0 and count writes; a recreated node starts at 0 again with another `created_zxid`;
 - an ephemeral node belongs to a session, has no children, and goes when the session ends;
 - a request has all its effects or none, and names the first operation that failed.
 
-The last changes are remembered, so that the tree can be looked at as of an earlier zxid (a server that lags behind).
+The last changes are remembered, so that the tree can be read as of an earlier zxid (a server that lags).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HISTORY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node's change at `zxid`: `before` and `after` are None where the node was not there."""
+    """One node's change at `zxid`: `before` and `after` are None if the node did not exist."""
 
     zxid: int
     path: str
@@ -60,7 +60,7 @@ class Change:
 
     @property
     def changes_lists_of(self) -> tuple[str, ...]:
-        """The nodes whose watches on children this sets off: the parent, and the node itself, which had a list or will have."""
+        """The nodes whose watches on children this triggers: the parent, and the node itself, which has or had children of its own."""
         above = self.changes_children_of
         return () if above is None else (self.path, above)
 
@@ -84,7 +84,7 @@ class Tree:
     # -- changing --------------------------------------------------------------------------------------------------
 
     def execute(self, ops: Sequence[Op], *, session: int) -> tuple[list[str | int | None], list[Change]]:
-        """All operations or none; what each returns, and what changed. Raises ApplyRefused with the index and cause."""
+        """Apply all operations or none; returns their results and the changes. Raises ApplyRefused with the index and cause."""
         self.zxid += 1
         results: list[str | int | None] = []
         changes: list[Change] = []
@@ -173,7 +173,7 @@ class Tree:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def oldest_view(self) -> int:
-        """The earliest zxid the tree can be looked at."""
+        """The earliest zxid at which the tree can be read."""
         full = len(self._past) == HISTORY
         return self._past[0].zxid if full else 0
 
@@ -195,9 +195,10 @@ class Tree:
         return entry.node if entry else None
 
     def children(self, path: str, at: int) -> list[str] | None:
-        """The names of the children as of zxid `at`, or None when the node was not there.
+        """The names of the children as of zxid `at`, or None if the node did not exist.
 
-        ZooKeeper promises no order. This one is always the same, and unlike that of the names, by which nobody may go.
+        ZooKeeper promises no order. This one is deterministic, but differs from the order of the names, on which nobody may
+        rely.
         """
         if self.node(path, at) is None:
             return None
@@ -210,5 +211,5 @@ class Tree:
         return sorted(names, key=lambda name: (crc32(name.encode()), name))
 
     def walk(self) -> list[Node]:
-        """Every node in path order, for looking at the whole in tests and tools."""
+        """Every node in path order, for tests and tools."""
         return [self._entries[path].node for path in sorted(self._entries)]

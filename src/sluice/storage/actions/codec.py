@@ -1,8 +1,8 @@
-"""Actions to and from the lines of a commit file.
+"""Encodes and decodes actions as lines of a commit file.
 
-Each record has a table of its fields: attribute, name on the wire, and the check that a value must pass. What no table
-knows goes into `extra`, what no record knows becomes an UnknownAction. An explicit null of a known field means that the
-field is absent, as the protocol says, and is not written again.
+Each record has a table of its fields: attribute, name on the wire, and the check that a value must pass. Unknown fields go
+into `extra`, unknown actions become an UnknownAction. As the protocol says, an explicit null of a known field means that the
+field is absent, and it is not written again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["action_of", "actions_of", "decode", "decode_commit", "decode_text", 
 
 
 class _Malformed(ValueError):
-    """Raised when a JSON value is not what the protocol asks for."""
+    """Raised when a JSON value violates the protocol."""
 
 
 def _text(value: Any) -> str:
@@ -87,7 +87,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """How one record class is written: `defaults` stand for fields that old writers left out."""
+    """How one record class is written: `defaults` replace fields that old writers omitted."""
 
     cls: type[Any]
     name: str
@@ -95,7 +95,7 @@ class _Record:
     required: frozenset[str]
     defaults: Mapping[str, Any]
     plain: Mapping[str, _Field]
-    """The fields that are written as they are, without a conversion: commits have millions of lines."""
+    """The fields that need no conversion: commits have millions of lines."""
     needed: frozenset[str]
     """The attributes of the required fields."""
 
@@ -105,7 +105,7 @@ def _camel(attribute: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-# Objects of their own, and attributes that live inside one.
+# Fields that are objects, and attributes that are inside one.
 _NOT_PLAIN = frozenset({"deletionVector", "format", "formatProvider", "formatOptions"})
 
 
@@ -196,7 +196,7 @@ _KNOWN = _BY_NAME.keys() | {_COMMIT_INFO}
 
 
 def encode(action: Action) -> bytes:
-    """One line of a commit file, without its newline. Raises InvalidRequest for values that JSON cannot hold."""
+    """One line of a commit file, without its newline. Raises InvalidRequest for values that JSON cannot represent."""
     if isinstance(action, CommitInfo):
         require_json(action.fields)
         return dumps({_COMMIT_INFO: action.fields})
@@ -208,28 +208,28 @@ def encode(action: Action) -> bytes:
 
 
 def encode_all(actions: Iterable[Action]) -> bytes:
-    """The content of a commit file: a line for each action, each ended by a newline."""
+    """The content of a commit file: one line per action, each with a newline."""
     return b"".join(encode(action) + b"\n" for action in actions)
 
 
 def decode(line: bytes) -> Action:
-    """The action of one line. Raises CorruptLogFile for anything but a JSON object that holds one action."""
+    """The action of one line. Raises CorruptLogFile unless the line is a JSON object with one action."""
     try:
         return action_of(loads(line))
     except ValueError as cause:
-        raise CorruptLogFile(f"{_shown(line)} is no action of the Delta protocol: {cause}", reason=str(cause)) from cause
+        raise CorruptLogFile(f"{_shown(line)} is not an action of the Delta protocol: {cause}", reason=str(cause)) from cause
 
 
 def decode_commit(data: Text, *, name: str) -> tuple[Action, ...]:
-    """The actions of a whole commit file; `name` is what errors call it.
+    """The actions of a whole commit file; errors call it `name`.
 
-    Raises CorruptLogFile, naming file and line, for a line that is cut off or does not parse, and for an empty file.
+    Raises CorruptLogFile, naming file and line, for a truncated or malformed line, and for an empty file.
     """
     return tuple(decode_text(data, name=name))
 
 
 class _Actions(Iterable[Action]):
-    """The actions of a long text, decoded each time somebody goes through them."""
+    """The actions of a long text, decoded on each iteration."""
 
     def __init__(self, text: LongText, name: str) -> None:
         self._text, self._name = text, name
@@ -238,27 +238,27 @@ class _Actions(Iterable[Action]):
         return decode_text(self._text, name=self._name)
 
     def without_files(self) -> Iterator[Action]:
-        """Those that are about no file."""
+        """The actions other than those of files."""
         return decode_text(self._text, name=self._name, files=False)
 
 
 def actions_of(text: Text, *, name: str) -> Iterable[Action]:
-    """The actions of a commit, to go through more than once: at hand, or those of a long text one after the other."""
+    """The actions of a commit, for repeated iteration: a tuple, or decoded one by one from a long text."""
     return decode_commit(text, name=name) if isinstance(text, bytes) else _Actions(text, name)
 
 
 def without_files(actions: Iterable[Action]) -> Iterator[Action]:
-    """The actions that are about no file; of a long text the others are not decoded."""
+    """The actions other than those of files; of a long text, file actions are not decoded."""
     found = actions.without_files() if isinstance(actions, _Actions) else actions
     return (each for each in found if not isinstance(each, (AddFile, RemoveFile, AddCDCFile)))
 
 
 def decode_text(text: Text, *, name: str, files: bool = True) -> Iterator[Action]:
-    """The same one after the other, for a text that may be long; lines that are about a file as most writers spell them may be left out."""
+    """Decode actions one after the other, from a text that may be long. Without `files`, omits file actions in the usual spelling."""
     empty = True
     broken: tuple[int, ValueError] | None = None
     for number, line in enumerate(lines(text), start=1):
-        if broken is not None:  # it is not the last line
+        if broken is not None:  # not the last line
             raise _no_json(name, *broken, "damaged") from broken[1]
         if not line.strip():
             continue
@@ -281,7 +281,7 @@ def decode_text(text: Text, *, name: str, files: bool = True) -> Iterator[Action
 
 
 def _no_json(name: str, number: int, cause: ValueError, what: str) -> CorruptLogFile:
-    return _corrupt_line(name, number, f"is no JSON: {cause}; the file is {what}: restore it from a copy, do not delete it", cause)
+    return _corrupt_line(name, number, f"is not JSON: {cause}; the file is {what}: restore it from a copy, do not delete it", cause)
 
 
 def _corrupt_line(name: str, number: int, problem: str, cause: ValueError) -> CorruptLogFile:
@@ -289,15 +289,15 @@ def _corrupt_line(name: str, number: int, problem: str, cause: ValueError) -> Co
 
 
 def action_of(value: Any) -> Action:
-    """The action in a parsed JSON object `{name: body}`. Raises ValueError where there is none.
+    """The action in a parsed JSON object `{name: body}`. Raises ValueError if there is none.
 
-    Where keys that nobody here knows are beside a known action, that one is meant.
+    If a known action has unknown keys beside it, returns the known one.
     """
     return _actions_of(value)[0]
 
 
 def _actions_of(value: Any) -> list[Action]:
-    """The known action of an object, if it has one, and then those nobody here knows: to be kept, and otherwise ignored."""
+    """The known action of an object, if it has one, then the unknown ones, which are kept but ignored."""
     found = _object(value)
     if len(found) == 1:
         [(name, body)] = found.items()
@@ -306,8 +306,8 @@ def _actions_of(value: Any) -> list[Action]:
     present = {name: body for name, body in found.items() if body is not None}
     known = present.keys() & _KNOWN
     if len(known) > 1 or (not present and (len(found) != 1 or found.keys() & _KNOWN)):
-        raise _Malformed(f"must hold exactly one action, not {sorted(known) or 'none'}")
-    # `{"name": null}` alone is an unknown action without a body; known ones must have one.
+        raise _Malformed(f"must have exactly one action, not {sorted(known) or 'none'}")
+    # `{"name": null}` alone is an unknown action without a body; known actions must have one.
     unknown: list[Action] = [UnknownAction(name, body) for name, body in (present or found).items() if name not in _KNOWN]
     return [*(_known_action(name, present[name]) for name in known), *unknown]
 
@@ -370,7 +370,7 @@ def _body(record: _Record, action: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Nested:
-    """A field that is an object of its own: `read` fills the record's values and returns the fields nobody knows."""
+    """A field that is an object: `read` fills the record's values and returns the unknown fields."""
 
     owners: frozenset[type[Any]]
     read: Callable[[Any, dict[str, Any]], dict[str, Any]]
@@ -400,7 +400,7 @@ _NESTED = {
     "deletionVector": _Nested(frozenset({AddFile, RemoveFile}), _read_vector),
     "format": _Nested(frozenset({Metadata}), _read_format),
 }
-# Attributes of Metadata that live inside `format`, and hence have no field of their own on the wire.
+# Attributes of Metadata that are inside `format`, and so have no field of their own on the wire.
 _INNER = frozenset({"formatProvider", "formatOptions"})
 
 

@@ -1,7 +1,7 @@
-"""Which tables sluice may read and write: table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md).
+"""Which tables sluice can read and write: table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md).
 
 A table names what its clients must implement, by features or, in old tables, by version numbers that imply features. A
-feature that is named but not in use asks nothing of most clients; `_IN_USE` says how to tell.
+feature that is named but not in use requires nothing of most clients; `_IN_USE` says how to tell.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
     "writer_features",
 ]
 
-# Keeps writers out that do not go through the coordinator; readers need not know it.
+# Keeps out writers that do not use the coordinator; readers need not know it.
 SLUICE_FEATURE: Final = "sluice"
 
 FEATURE_READER_VERSION: Final = 3
 FEATURE_WRITER_VERSION: Final = 7
 
-# What the old version numbers imply, each number on top of the lower ones.
+# The features implied by old version numbers, each number in addition to the lower ones.
 _LEGACY_READER: Final[Mapping[int, tuple[str, ...]]] = {1: (), 2: ("columnMapping",)}
 _LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
     1: (),
@@ -82,7 +82,7 @@ def _is_clustered(_: Metadata, domains: _Domains) -> bool:
     return domains is None or "delta.clustering" in domains
 
 
-# Features whose demands rest while nothing uses them; a table that names any other unsupported one is refused.
+# Features that require nothing until something uses them; a table with any other unsupported feature is refused.
 _IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
     "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
     "clustering": _is_clustered,
@@ -92,7 +92,7 @@ _IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
 }
 
 
-# Properties that need a feature once they are on ("Table Properties" of Delta); `delta.feature.<name>` asks for it by name.
+# Properties that need a feature when they are on ("Table Properties" of Delta); `delta.feature.<name>` requests it by name.
 FEATURE_PREFIX: Final = "delta.feature."
 _ASKED_BY: Final = {
     "delta.appendOnly": "appendOnly",
@@ -125,25 +125,27 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise UnsupportedFeature, naming the features, when reading the table needs what sluice lacks."""
+    """Raise UnsupportedFeature, naming the features, if reading the table needs features that sluice lacks."""
     if protocol.min_reader_version > FEATURE_READER_VERSION:
         raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
-    # The mode says whether columns are mapped, whatever the protocol lists.
+    # The mode says whether columns are mapped, whatever features the protocol lists.
+    # check: the-mode-maps-columns (without {"columnMapping"} if _maps_columns(metadata, None) else)
     mapped = {"columnMapping"} if _maps_columns(metadata, None) else set[str]()
     if lacking := reader_features(protocol) - _READABLE - {"columnMapping"} | mapped:
         raise _refusal("read", sorted(lacking))
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata] | None = None) -> None:
-    """Raise UnsupportedFeature, naming the features, when reading or writing the table needs what sluice lacks.
+    """Raise UnsupportedFeature, naming the features, if reading or writing the table needs features that sluice lacks.
 
-    What a property switches on is needed whether the protocol lists the feature or not.
-    `domains` are the table's metadata domains, which tell whether it is clustered; without them it counts as clustered.
+    A feature that a property switches on is needed whether the protocol lists it or not. `domains` are the table's metadata
+    domains, which say whether it is clustered; without them it counts as clustered.
     """
     check_readable(protocol, metadata)
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
     lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata, domains)}
+    # check: properties-ask-for-features
     lacking |= _switched_on_by(metadata.configuration) - _WRITABLE
     if lacking:
         raise _refusal("write", sorted(lacking))
@@ -161,7 +163,7 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
 
 
 def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
-    """The features that properties need, by what they switch on or by name (`delta.feature.<name>`), and what those require."""
+    """The features that properties need, by what they switch on or by name (`delta.feature.<name>`), and those they depend on."""
     asked = _switched_on_by(configuration)
     asked |= {key[len(FEATURE_PREFIX) :] for key in configuration if key.startswith(FEATURE_PREFIX)}
     return frozenset(asked | {_REQUIRES[name] for name in asked if name in _REQUIRES})
@@ -174,7 +176,7 @@ def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
 
 
 def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
-    """The protocol with these features too, by name; what version numbers implied is named now."""
+    """The protocol with these features added by name; features implied by version numbers are now named."""
     readers = reader_features(protocol) | _READABLE.intersection(features)
     writers = writer_features(protocol) | readers | frozenset(features)
     named = bool(readers) or protocol.min_reader_version >= FEATURE_READER_VERSION
@@ -188,7 +190,7 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
 
 
 def check_asked_features(configuration: Mapping[str, str]) -> None:
-    """Raise UnsupportedFeature, naming the features, when properties ask for what sluice lacks."""
+    """Raise UnsupportedFeature, naming the features, if properties need features that sluice lacks."""
     if lacking := asked_features(configuration) - _WRITABLE:
         raise UnsupportedFeature(
             f"the properties ask for {', '.join(sorted(lacking))}, which sluice does not support; leave them out, or make the table "
@@ -199,10 +201,10 @@ def check_asked_features(configuration: Mapping[str, str]) -> None:
 
 
 def upgrade_for_attach(protocol: Protocol, configuration: Mapping[str, str]) -> Protocol:
-    """The protocol with in-commit timestamps and sluice's own feature; what version numbers implied is named now.
+    """The protocol with in-commit timestamps and sluice's own feature; features implied by version numbers are now named.
 
-    So is what the table's properties ask of writers (change data, constraints, append-only), should the protocol lack it. What they
-    would ask of readers stays out, and so do row ids, which the rows that are there do not have.
+    Adds writer features that the table's properties need (change data, constraints, append-only) if the protocol lacks them.
+    It does not add reader features, nor row ids, which the existing rows do not have.
     """
     asked = (_switched_on_by(configuration) & _WRITABLE) - _READABLE - {"rowTracking"}
     return with_features(protocol, {"inCommitTimestamp", SLUICE_FEATURE, *asked})
@@ -215,17 +217,17 @@ def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> P
 
 
 def is_managed(protocol: Protocol) -> bool:
-    """Whether the table is sluice's to write, and nobody else's."""
+    """Whether only sluice may write the table."""
     return SLUICE_FEATURE in writer_features(protocol)
 
 
 def in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether the commits of the table carry their own time: the property says so, and the protocol lists the feature."""
+    """Whether the table's commits have in-commit timestamps: the property says so, and the protocol lists the feature."""
     return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata, None)
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether new deletion vectors may be written; those that are there are applied in any case."""
+    """Whether new deletion vectors may be written; existing ones are applied in any case."""
     named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
     return named and _switched_on(DELETION_VECTORS_KEY)(metadata, None)
 
@@ -246,12 +248,12 @@ def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
 
 
 def _columns(metadata: Metadata) -> Iterator[dict[str, Any]]:
-    """The fields of the schema, nested ones too, as JSON."""
+    """The fields of the schema, including nested ones, as JSON."""
     try:
         schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
     except ValueError as cause:
         raise CorruptLogFile(
-            f"the schema in the newest metaData action is no JSON: {cause}; ask the engine that wrote it", reason=str(cause)
+            f"the schema in the newest metaData action is not JSON: {cause}; ask the engine that wrote it", reason=str(cause)
         ) from cause
     for node in _nodes(schema):
         if isinstance(node, dict) and node.get("type") == "struct":

@@ -1,6 +1,6 @@
-"""Files of a table as rows of Arrow tables: made from records, turned back into them, and replaced by key.
+"""Files of a table as rows of Arrow tables: made from records, converted back, and replaced by key.
 
-A snapshot may hold a million files, so nothing here makes a Python object for a row unless it is asked for that row.
+A snapshot may have a million files, so Python objects are made only for rows that are requested.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VECTOR: Final = pa.struct(
     ]
 )
 
-# The fields of AddFile, in its order; `extra_json` is its `extra` as a JSON text, null when empty.
+# The fields of AddFile in order; `extra_json` is its `extra` as JSON, null if empty.
 FILES_SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -61,7 +61,7 @@ FILES_SCHEMA: Final = pa.schema(
     ]
 )
 
-# The fields of RemoveFile but `stats` and `tags`, which checkpoints do not keep for removed files.
+# The fields of RemoveFile without `stats` and `tags`, which checkpoints do not keep for removed files.
 TOMBSTONES_SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -79,15 +79,15 @@ TOMBSTONES_SCHEMA: Final = pa.schema(
 
 # Tables are kept in chunks of at most this many rows: a change rewrites only the chunks it touches.
 _CHUNK_ROWS_MAX: Final = 16_384
-# Changes are merged at once when there are more than this, so that copying them for the next version stays cheap.
+# Above this number changes are merged at once, so that copying them for the next version stays cheap.
 _PENDING_MAX: Final = 16_384
 
 _FEW: Final = 2
 
-# Checkpoints come in row groups of about this size.
+# Checkpoints have row groups of about this size.
 _SHARED_NULLS: Final = 131_072
 
-# What a key, and a change as a record, take about.
+# Approximate sizes of a key, and of a change as a record.
 _KEY_BYTES: Final = 250
 _RECORD_BYTES: Final = 1500
 
@@ -95,41 +95,41 @@ _Row = TypeVar("_Row", AddFile, RemoveFile)
 
 
 def add_rows(adds: Sequence[AddFile]) -> pa.Table:
-    """A row for each add."""
+    """One row per add."""
     return _rows(adds, FILES_SCHEMA)
 
 
 def remove_rows(removes: Sequence[RemoveFile]) -> pa.Table:
-    """A row for each remove."""
+    """One row per remove."""
     return _rows(removes, TOMBSTONES_SCHEMA)
 
 
 def adds_of(table: pa.Table) -> Iterator[AddFile]:
-    """The record of each row of a table in FILES_SCHEMA."""
+    """One record per row of a table in FILES_SCHEMA."""
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
-            row["partition_values"] = row["partition_values"] or ()  # null in checkpoints of some writers
+            row["partition_values"] = row["partition_values"] or ()  # null in some writers' checkpoints
             yield AddFile(**_values(row))
 
 
 def removes_of(table: pa.Table) -> Iterator[RemoveFile]:
-    """The record of each row of a table in TOMBSTONES_SCHEMA."""
+    """One record per row of a table in TOMBSTONES_SCHEMA."""
     for batch in table.to_batches(max_chunksize=4096):
         for row in batch.to_pylist():
             yield RemoveFile(**_values(row))
 
 
 def picked(table: pa.Table, mask: pa.BooleanArray) -> pa.Table:
-    """The rows of `table` where the mask, which has no nulls, is true; mostly all of them are, or none."""
+    """The rows of `table` where the mask (without nulls) is true; usually all of them or none."""
     if mask.true_count == len(mask):
         return table
     return table.filter(mask) if mask.true_count else table.slice(0, 0)
 
 
 def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
-    """The rows at these places, each given once, in their order.
+    """The rows at these places, each named once, in their order.
 
-    `Table.take` would join the whole table into one piece first, and fails where its texts are larger than 2 GiB.
+    `Table.take` would join the whole table into one piece first, and fails if its texts are larger than 2 GiB.
     """
     bits = bytearray(table.num_rows // 8 + 1)
     for place in places:
@@ -142,7 +142,7 @@ def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
-    """An array of nulls; those of one type share their memory, for whole columns of a snapshot are often null."""
+    """An array of nulls; arrays of one type share their memory, since whole columns of a snapshot are often null."""
     return _nulls(kind).slice(0, length) if length <= _SHARED_NULLS else pa.nulls(length, kind)
 
 
@@ -152,7 +152,7 @@ def _nulls(kind: pa.DataType) -> pa.Array:
 
 
 def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
-    """The batches of `table` less the rows with one of `keys`; batches that hold none of them are passed on as they are."""
+    """The batches of `table` without the rows with one of `keys`; batches without such rows are returned unchanged."""
     batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_CHUNK_ROWS_MAX)
     if not keys:
         return batches
@@ -163,7 +163,7 @@ def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
         if batch.column("deletion_vector").null_count == batch.num_rows:
             gone = _is_any(batch.column("path"), of_whole_files)
         else:
-            # First by path alone, vectorised; only the few rows found are then compared with their deletion vectors.
+            # First by path alone, vectorised; only the few matches are compared with their deletion vectors.
             gone = _with_keys(batch, pc.indices_nonzero(_is_any(batch.column("path"), paths)), keys)
         if gone.true_count:
             batch = batch.filter(pc.invert(gone))
@@ -173,14 +173,14 @@ def without(table: pa.Table, keys: Collection[FileKey]) -> list[pa.RecordBatch]:
 
 
 def _is_any(texts: pa.StringArray, wanted: Sequence[str]) -> pa.BooleanArray:
-    """Which of the texts is wanted. A comparison with one text takes a third of what hashing all of them takes."""
+    """Which texts are wanted. Comparing with one text takes a third of the time of hashing all of them."""
     if 0 < len(wanted) <= _FEW:
         return reduce(pc.or_, (pc.equal(texts, each) for each in wanted))
     return pc.is_in(texts, value_set=pa.array(wanted, pa.string()))
 
 
 def _with_keys(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[FileKey]) -> pa.BooleanArray:
-    """Which rows have one of the keys; only the candidates are looked at."""
+    """Which rows have one of the keys; only the candidates are compared."""
     rows = batch.select(["path", "deletion_vector"]).take(candidates).to_pylist()
     found = [
         index
@@ -191,26 +191,26 @@ def _with_keys(batch: pa.RecordBatch, candidates: pa.Array, keys: Collection[Fil
 
 
 class Deferred(Protocol):
-    """Rows that are read when somebody looks, once."""
+    """Rows that are read once, on first use."""
 
     @property
     def table(self) -> pa.Table:
-        """The rows. Raises what reading them raises."""
+        """The rows. Raises the errors of reading them."""
         ...
 
     @property
     def held(self) -> Mapping[int, int]:
-        """What of them is in memory: the bytes of each table, by its identity, for tables share one another."""
+        """The bytes of each table in memory, by its identity, since tables share others."""
         ...
 
 
-# Keys, and the rows that stand for them now.
+# Keys with their current rows.
 _Sealed: TypeAlias = "tuple[Collection[FileKey], pa.Table]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """A table, and changes to it in their order: the `sealed` ones, and then the `pending` ones."""
+    """A table and its changes in order: the `sealed` ones, then the `pending` ones."""
 
     base: pa.Table | Deferred
     sealed: tuple[_Sealed, ...]
@@ -218,20 +218,20 @@ class _Layers:
 
 
 class LayeredTable(Generic[_Row]):
-    """An immutable table of files plus changes by key; it is read, and the changes are merged in, when somebody looks.
+    """An immutable table of files plus changes by key; reading and merging happen on first use.
 
-    Applying changes costs what the changes cost, not what the table does. A change is the row that now stands for the
-    key, or None when there is none (any more).
+    Applying changes costs time in proportion to the changes, not to the table. A change is a key's new row, or None if it
+    has none any more.
     """
 
     def __init__(self, base: pa.Table | Deferred, make: Callable[[Sequence[_Row]], pa.Table]):
-        # One attribute for all, so that a thread sees either the layers before merging or the table after it.
+        # One attribute for all state, so that a thread sees either the layers before merging or the table after it.
         self._layers: _Layers = _Layers(base, (), {})
         self._make: Callable[[Sequence[_Row]], pa.Table] = make
 
     @property
     def table(self) -> pa.Table:
-        """The rows, read and merged at the first look."""
+        """The rows, read and merged on first use."""
         layers: _Layers = self._layers
         rows: pa.Table = layers.base if isinstance(layers.base, pa.Table) else layers.base.table
         rows = reduce(_merged, (*layers.sealed, *self._sealed(layers.pending)), rows)
@@ -241,7 +241,7 @@ class LayeredTable(Generic[_Row]):
 
     @property
     def held(self) -> Mapping[int, int]:
-        """What of it is in memory: the bytes of each table, by its identity."""
+        """The bytes of each table in memory, by its identity."""
         layers: _Layers = self._layers
         base = {id(layers.base): layers.base.nbytes} if isinstance(layers.base, pa.Table) else layers.base.held
         sealed = {id(rows): rows.nbytes + len(keys) * _KEY_BYTES for keys, rows in layers.sealed}
@@ -252,7 +252,7 @@ class LayeredTable(Generic[_Row]):
         layers: _Layers = replace(self._layers, pending={**self._layers.pending, **changes})
         many = len(layers.pending) > _PENDING_MAX
         if many and not isinstance(layers.base, pa.Table):
-            # Nobody looked so far, and perhaps nobody will: the table is not read for this.
+            # The table has not been used yet, and may never be: do not read it for this.
             return self._of(_Layers(layers.base, (*layers.sealed, *self._sealed(layers.pending)), {}))
         result = self._of(layers)
         if many:
@@ -260,7 +260,7 @@ class LayeredTable(Generic[_Row]):
         return result
 
     def on(self, base: LayeredTable[_Row]) -> LayeredTable[_Row]:
-        """The same changes to another table, which may have the first of them already; what was read stays as it is."""
+        """The same changes on another table, which may already have the first ones. What was read stays available."""
         return self if isinstance(self._layers.base, pa.Table) else self._of(replace(self._layers, base=base))
 
     def _of(self, layers: _Layers) -> LayeredTable[_Row]:
@@ -269,7 +269,7 @@ class LayeredTable(Generic[_Row]):
         return result
 
     def _sealed(self, changes: Mapping[FileKey, _Row | None]) -> list[_Sealed]:
-        """The changes as one layer; none where there are none."""
+        """The changes as one layer; no layer if there are none."""
         made = [row for row in changes.values() if row is not None]
         return [(frozenset(changes), self._make(made))] if changes else []
 
@@ -280,7 +280,7 @@ def _merged(table: pa.Table, change: _Sealed) -> pa.Table:
 
 
 def _merge_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows with fewer batches: neighbours are joined while the earlier one is not much larger."""
+    """The same rows in fewer batches: joins neighbours while the earlier one is not much larger."""
     merged: list[pa.RecordBatch] = []
     for batch in batches:
         merged.append(batch)

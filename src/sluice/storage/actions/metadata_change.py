@@ -1,8 +1,8 @@
-"""What a commit changed about a table's metadata and protocol, and whether writers that did not know of it may go on.
+"""Changes of a table's metadata and protocol, and whether writers that did not know of them may commit.
 
-A description is plain JSON, so that it can travel with a commit and be judged later without the metadata themselves.
-The judgement is Delta Lake's allow-list (ConflictChecker, "attemptToResolveMetadataConflicts"): a change that only
-switches a feature on, and asks nothing of files written by somebody who did not know, stops nobody.
+A description is plain JSON, so that it can travel with a commit and be judged later without the metadata themselves. The
+judgement is Delta Lake's allow-list (ConflictChecker, "attemptToResolveMetadataConflicts"): a change that only switches on a
+feature, and requires nothing of files written without it, stops nobody.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["describe", "describe_protocol", "is_harmless"]
 
 _MODE: Final = "delta.columnMapping.mode"
 _ROW_TRACKING: Final = "delta.enableRowTracking"
-# What enabling column mapping writes into the metadata of fields.
+# What enabling column mapping adds to the metadata of fields.
 _MAPPING_KEYS: Final = frozenset(
     {
         "delta.columnMapping.id",
@@ -55,10 +55,10 @@ def describe(old: Metadata, new: Metadata) -> dict[str, Any]:
 
 
 def is_harmless(description: Mapping[str, Any]) -> bool:
-    """Whether writers who did not know of the described change may commit all the same.
+    """Whether writers that did not know of the described change may commit all the same.
 
-    True when nothing changed, when only identity high-water marks moved, and when every changed property is on the
-    allow-list with a value that switches something on. Whatever is no description made by `describe` is harmful.
+    True if nothing changed, if only identity high-water marks moved, and if every changed property is on the allow-list with
+    a value that switches something on. Anything not made by `describe` is harmful.
     """
     changes = _changes(description.get("configuration"))
     if changes is None or description.get("other") is not False or set(description) != {"configuration", "schema", "other"}:
@@ -110,7 +110,7 @@ def _from_none_to_name(before: str | None, after: str, _: _Changes) -> bool:
     return (before or "none").lower() == "none" and after.lower() == "name"
 
 
-# A property that is not here stops everybody; so does one that is unset.
+# Any other property stops everybody, and so does removing one.
 _ALLOWED: Final[Mapping[str, _Judge]] = {
     _ROW_TRACKING: _to("true"),
     "delta.rowTracking.materializedRowIdColumnName": _with_row_tracking,
@@ -122,7 +122,7 @@ _ALLOWED: Final[Mapping[str, _Judge]] = {
     ICT_ENABLED_KEY: _to("true"),
     ICT_ENABLEMENT_VERSION_KEY: _when_new,
     ICT_ENABLEMENT_TIMESTAMP_KEY: _when_new,
-    COORDINATOR_KEY: lambda *_: True,  # who decides is no matter of the data
+    COORDINATOR_KEY: lambda *_: True,  # who coordinates does not affect the data
     ADDRESS_KEY: lambda *_: True,
     "io.unitycatalog.tableId": _when_new,
     "ucTableId": _when_new,
@@ -135,7 +135,7 @@ def _allowed(key: str, before: str | None, after: str | None, changes: _Changes)
 
 
 def _changes(configuration: object) -> _Changes | None:
-    """The changed properties, or None when this is nothing that `describe` makes."""
+    """The changed properties, or None if this was not made by `describe`."""
     if not isinstance(configuration, Mapping):
         return None
     found: dict[str, tuple[str | None, str | None]] = {}
@@ -153,7 +153,7 @@ def _schema_change(old: str, new: str) -> str:
         return "same"
     try:
         before, after = parse_schema(old), parse_schema(new)
-    except Corrupt:  # what cannot be compared is not the same
+    except Corrupt:  # what cannot be compared counts as changed
         return "changed"
     if before == after:
         return "same"

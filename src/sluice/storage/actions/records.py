@@ -1,7 +1,7 @@
 """The actions of the Delta protocol as records ("Actions" in PROTOCOL.md).
 
-Names are the protocol's in snake case. Times are milliseconds since the epoch, sizes bytes. `extra` keeps the fields this
-version of sluice does not know, so that a record read and written again loses nothing.
+Names are the protocol's in snake case. Times are milliseconds since the epoch, sizes bytes. `extra` keeps unknown fields, so
+that reading and writing a record loses nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 Extra: TypeAlias = Mapping[str, Any]
-FileKey: TypeAlias = tuple[str, str]  # path, unique id of the deletion vector ("" without): what reconciliation goes by
+FileKey: TypeAlias = tuple[str, str]  # path, unique id of the deletion vector ("" without): the key of reconciliation
 
 
 def _none() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _none() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Where the deleted rows of a file are listed; `storage_type` is "u" (relative), "p" (absolute path) or "i" (inline)."""
+    """The location of a list of deleted rows; `storage_type` is "u" (relative), "p" (absolute path) or "i" (inline)."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -51,7 +51,7 @@ class DeletionVector:
 
     @property
     def unique_id(self) -> str:
-        """What tells this vector from others of the same file."""
+        """Identifies this vector among those of the same file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
@@ -75,7 +75,7 @@ class AddFile:
 
     @property
     def key(self) -> FileKey:
-        """What a later add or remove of the same logical file has in common with this one."""
+        """The key that it shares with later adds and removes of the same logical file."""
         return self.path, "" if self.deletion_vector is None else self.deletion_vector.unique_id
 
 
@@ -98,13 +98,13 @@ class RemoveFile:
 
     @property
     def key(self) -> FileKey:
-        """What the add of the same logical file has in common with this one."""
+        """The key that it shares with the add of the same logical file."""
         return self.path, "" if self.deletion_vector is None else self.deletion_vector.unique_id
 
 
 @dataclass(frozen=True, slots=True)
 class AddCDCFile:
-    """A file of row changes, read by change data feed instead of the version's data files."""
+    """A file of row changes, which the change data feed reads instead of the version's data files."""
 
     path: str
     partition_values: Mapping[str, str | None]
@@ -116,7 +116,7 @@ class AddCDCFile:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The table's schema (as JSON; "" for a table that has none yet), partitioning and properties."""
+    """The table's schema (as JSON; "" if it has none yet), partitioning and properties."""
 
     id: str
     schema_string: str
@@ -132,7 +132,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a client must implement: versions, and from reader 3 / writer 7 on the names of features."""
+    """What a client must implement: versions and, from reader 3 / writer 7, names of features."""
 
     min_reader_version: int
     min_writer_version: int
@@ -143,7 +143,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """How far an application has come, in numbers only the application understands."""
+    """An application's progress, as a number that only the application understands."""
 
     app_id: str
     version: int
@@ -163,23 +163,23 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who made a commit, how and when: free-form, kept as it is."""
+    """Who made a commit, how and when: free-form, kept unchanged."""
 
     fields: Mapping[str, Any]
 
     @property
     def operation(self) -> str | None:
-        """The operation's name (WRITE, DELETE, ...), where it is given."""
+        """The operation's name (WRITE, DELETE, ...), if given."""
         return self._typed("operation", str)
 
     @property
     def is_blind_append(self) -> bool | None:
-        """Whether the commit only added files and read none; None where the writer does not say."""
+        """Whether the commit only added files and read none; None if the writer does not say."""
         return self._typed("isBlindAppend", bool)
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """The commit's own time in ms since the epoch, where in-commit timestamps are on."""
+        """The commit's own time in ms since the epoch, if in-commit timestamps are on."""
         return self._typed("inCommitTimestamp", int)
 
     @property
@@ -219,7 +219,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True)
 class UnknownAction:
-    """An action this version of sluice does not know: readers ignore it, nobody loses it."""
+    """An action unknown to this version of sluice: readers ignore it, nobody loses it."""
 
     name: str
     body: Any

@@ -18,13 +18,13 @@ __all__ = ["Actions", "Removals", "besides_removals", "removal"]
 _ROWS_AT_ONCE: Final = 4096
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector", "base_row_id", "default_row_commit_version")
 _LEAST_BYTES: Final = 140
-"""The line of a removal without its path and its partition."""
+"""The line of a removal without its path and partition."""
 
 
 def removal(add: AddFile, now_ms: int | None, *, data_change: bool = True) -> RemoveFile:
-    """The action that removes a file, with what finds the file, counts its space and rows, and tells its row ids.
+    """The action that removes a file, with everything needed to find the file, count its space and rows, and tell its row ids.
 
-    Of the statistics only the number of rows is kept: nobody prunes files that are gone, and a commit may remove millions.
+    Of the statistics only the number of rows is kept: nobody prunes removed files, and a commit may remove millions.
     """
     return RemoveFile(
         path=add.path,
@@ -46,9 +46,9 @@ def _row_count(stats: str | None) -> str | None:
 
 
 class Removals(Collection[RemoveFile]):
-    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made when somebody looks at it.
+    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made on access.
 
-    `moves` tells of each of them where its live rows went, if anything does.
+    `moves` returns where a file's live rows went, if anywhere.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Removals(Collection[RemoveFile]):
             data_change=self._data_change,
             deletion_timestamp=self._now_ms,
             extended_file_metadata=True,
-            partition_values=dict(row["partition_values"] or ()),  # null in checkpoints of some writers
+            partition_values=dict(row["partition_values"] or ()),  # null in some writers' checkpoints
             size=row["size"],
             deletion_vector=None if vector is None else DeletionVector(**vector),
             base_row_id=row["base_row_id"],
@@ -90,17 +90,17 @@ class Removals(Collection[RemoveFile]):
 
     @staticmethod
     def least_bytes(files: pa.Table) -> int:
-        """What the removals of files take in the log at least, without making them."""
+        """The minimum size of the files' removals in the log, without making them."""
         return int(files.num_rows) * _LEAST_BYTES + (pc.sum(pc.binary_length(files["path"])).as_py() or 0)
 
     @staticmethod
     def least_bytes_of(adds: Iterable[AddFile]) -> int:
-        """The same of files as records."""
+        """Like `least_bytes`, for files as records."""
         return sum(_LEAST_BYTES + len(add.path) for add in adds)
 
 
 def besides_removals(actions: Collection[Action]) -> Iterator[Action]:
-    """The actions but for those of `Removals`, for who asks about something else: making a million removals takes seconds."""
+    """The actions without those of `Removals`, for callers that need others: making a million removals takes seconds."""
     parts = actions._parts if isinstance(actions, Actions) else (actions,)
     for part in parts:
         if isinstance(part, Actions):
@@ -110,7 +110,7 @@ def besides_removals(actions: Collection[Action]) -> Iterator[Action]:
 
 
 class Actions(Collection[Action]):
-    """Actions one after the other, some of which are made when somebody looks at them."""
+    """A sequence of actions, some of which are made on access."""
 
     def __init__(self, *parts: Collection[Action]) -> None:
         self._parts = parts

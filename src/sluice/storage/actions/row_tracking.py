@@ -1,8 +1,8 @@
-"""Row tracking: which tables number their rows, and how far they have come ("Row Tracking" in PROTOCOL.md).
+"""Row tracking: which tables number their rows, and the highest number so far ("Row Tracking" in PROTOCOL.md).
 
-A table that names the feature wants a base row id for every file, whether or not it has row tracking enabled; the highest
-id given so far stands in a metadata domain. Enabling it adds two column names: where a file that rows are copied to keeps
-the ids they had.
+A table that names the feature needs a base row id for every file, whether or not row tracking is enabled; a metadata domain
+records the highest id given so far. Enabling it adds two column names: files with copied rows keep the rows' former ids
+there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tracks_rows(metadata: Metadata, protocol: Protocol) -> bool:
 
 
 def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Metadata, protocol: Protocol) -> int | None:
-    """The highest row id given so far, -1 when none is; None when the table does not track rows. Raises CorruptLogFile."""
+    """The highest row id given so far, -1 if none; None if the table does not track rows. Raises CorruptLogFile."""
     if not tracks_rows(metadata, protocol):
         return None
     domain = domains.get(ROW_TRACKING_DOMAIN)
@@ -51,7 +51,7 @@ def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Meta
     mark = parsed.get(_MARK) if isinstance(parsed, dict) else None
     if type(mark) is not int or not -1 <= mark <= LONG_MAX:
         raise CorruptLogFile(
-            f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, and holds no {_MARK}: no row id is known to be free; "
+            f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, without {_MARK}: no row id is known to be free; "
             "ask the engine that wrote it",
             domain=ROW_TRACKING_DOMAIN,
         )
@@ -59,12 +59,12 @@ def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Meta
 
 
 def first_domain() -> DomainMetadata:
-    """The domain of a new table: no row id is given yet."""
+    """The domain of a new table, in which no row has an id yet."""
     return DomainMetadata(ROW_TRACKING_DOMAIN, dumps({_MARK: -1}).decode(), removed=False)
 
 
 def materialized_columns() -> dict[str, str]:
-    """The properties that name the columns for ids and commit versions of copied rows, which no other column can have."""
+    """The properties that name the columns for copied rows' ids and commit versions; no other column can have these names."""
     return {
         "delta.rowTracking.materializedRowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
         "delta.rowTracking.materializedRowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",

@@ -1,7 +1,7 @@
-"""Statistics kept as Arrow structs, written as the JSON text that the log uses ("Per-file Statistics" in PROTOCOL.md).
+"""Converts statistics in Arrow structs to the log's JSON text ("Per-file Statistics" in PROTOCOL.md).
 
-Column by column: each leaf becomes an array of JSON literals, and each struct joins those of its fields. Fields that are
-null are left out, as in the log.
+It works column by column: each leaf becomes an array of JSON literals, and each struct joins those of its fields. Null
+fields are omitted, as in the log.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ..jsontext import dumps
 
 __all__ = ["struct_to_json"]
 
-# Text that holds none of these is its own JSON string between quotes.
+# A text without these characters is its own JSON string between quotes.
 _SPECIAL = r'["\\\x00-\x1f]'
 
 
 def struct_to_json(values: pa.StructArray) -> pa.StringArray:
-    """The JSON object of each struct; null where the struct is null.
+    """The JSON object of each struct; null if the struct is null.
 
     Dates and timestamps become ISO 8601 text (with milliseconds, UTC with a Z), decimals and numbers JSON numbers; a
-    floating-point number that is not finite has no JSON form and is left out.
+    floating-point number that is not finite has no JSON form and is omitted.
     """
     return _literal(values)
 
 
 def _literal(values: pa.Array) -> pa.StringArray:
-    """Each value as JSON, null where it is null or has no JSON form."""
+    """Each value as JSON; null if it is null or has no JSON form."""
     kind = values.type
     if pa.types.is_struct(kind):
         return _object(values)
@@ -52,7 +52,7 @@ def _object(values: pa.StructArray) -> pa.StringArray:
     joined = pa.array([""] * len(values), pa.string())
     for each in values.type:
         literal = _literal(pc.struct_field(values, each.name))
-        # Each member brings the comma before it, and a null one is empty; the first comma goes in the end.
+        # Each member begins with its comma, and a null one is empty; the first comma is removed at the end.
         member = pc.binary_join_element_wise(f",{dumps(each.name).decode()}:", literal, "")
         joined = pc.binary_join_element_wise(joined, pc.fill_null(member, ""), "")
     objects = pc.binary_join_element_wise("{", pc.ascii_ltrim(joined, characters=","), "}", "")

@@ -1,7 +1,7 @@
-"""Texts of the log that may be too large to hold: bytes, or a sequence of bytes and stored objects that is read in pieces.
+"""Texts of the log that may be too large for memory: bytes, or a sequence of bytes and stored objects, read in pieces.
 
-A commit that removes a million files has some 300 MB. Whoever decides, renders, digests, publishes or replays one goes through
-it piece by piece, line by line. Small texts, nearly all of them, are plain `bytes`.
+A commit that removes a million files has some 300 MB. Deciding, rendering, digesting, publishing and replaying it all work
+piece by piece, line by line. Small texts, nearly all of them, are plain `bytes`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["LongText", "Part", "Text", "concatenated", "lines", "pieces", "put_text", "sha256", "spooled", "stored_text", "stream_of"]
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""How much of a text is in memory at once; a stored text of up to this size is read as a whole."""
+"""How much of a text is in memory at once; a stored text up to this size is read as a whole."""
 
 
 class Part(Protocol):
-    """A part of a long text that is somewhere else than in memory; may be read more than once."""
+    """A part of a long text that is not in memory; may be read more than once."""
 
     def __len__(self) -> int:
         """Its size in bytes."""
@@ -40,7 +40,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An object that does not change while it is read. Reading raises ObjectNotFound, and BadChecksum when it became shorter."""
+    """An object that must not change while it is read. Reading raises ObjectNotFound, and BadChecksum if it became shorter."""
 
     store: ObjectStore
     key: str
@@ -59,7 +59,7 @@ class _Stored:
 
 
 class _Spooled:
-    """A temporary file of this process, which goes with the last reference to this."""
+    """A temporary file of this process, removed with the last reference to this object."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="sluice-")  # noqa: SIM115 (it lives as long as this)
@@ -72,7 +72,7 @@ class _Spooled:
         return self._size
 
     def append(self, data: bytes | bytearray) -> None:
-        """Write more, before anybody reads."""
+        """Append data, before anybody reads."""
         self._file.write(data)
         self._file.flush()
         self._size += len(data)
@@ -85,7 +85,7 @@ class _Spooled:
 
 @dataclass(frozen=True, slots=True)
 class LongText:
-    """A text of several parts, some of which are not in memory."""
+    """A text in several parts, some of which are not in memory."""
 
     parts: tuple[bytes | Part, ...]
 
@@ -106,7 +106,7 @@ def pieces(text: Text) -> Iterator[bytes]:
 
 
 def lines(text: Text) -> Iterator[bytes]:
-    """The lines without their ends; the last one is empty where the text ends with a line's end, as `bytes.split` has it."""
+    """The lines without their ends; like `bytes.split`, ends with an empty line if the text ends with a newline."""
     left = b""
     for piece in pieces(text):
         *whole, left = (left + piece).split(b"\n")
@@ -131,13 +131,13 @@ def concatenated(texts: Iterable[Text]) -> Text:
 
 
 def stored_text(store: ObjectStore, key: str) -> Text:
-    """The text that an object holds: its bytes, or where it is when it is long. Raises ObjectNotFound."""
+    """An object's text: its bytes, or a reference if it is long. Raises ObjectNotFound."""
     begin = store.get_range(key, 0, PIECE_BYTES + 1)
     return begin if len(begin) <= PIECE_BYTES else LongText((_Stored(store, key, store.head(key).size),))
 
 
 def spooled(parts: Iterable[bytes]) -> Text:
-    """The concatenation of very many parts, such as lines; in a temporary file when it is long."""
+    """The concatenation of very many parts, such as lines; in a temporary file if it is long."""
     buffer = bytearray()
     spool: _Spooled | None = None
     for part in parts:
@@ -150,7 +150,7 @@ def spooled(parts: Iterable[bytes]) -> Text:
 
 
 def put_text(store: ObjectStore, key: str, text: Text) -> None:
-    """Write or replace an object; a long text is uploaded in parts."""
+    """Write or replace an object; uploads a long text in parts."""
     if isinstance(text, bytes):
         store.put(key, text)
         return
@@ -162,8 +162,8 @@ def put_text(store: ObjectStore, key: str, text: Text) -> None:
 def stream_of(text: LongText, digest: str) -> BinaryIO:
     """A seekable stream of a text, for one request with a body of that size.
 
-    What is read from its begin to its end is compared with its SHA-256: when it is another text by now, reading the last bytes raises
-    BadChecksum, so that whoever sends them never completes.
+    A read from beginning to end compares the SHA-256: if the text has changed, reading the last bytes raises BadChecksum, so
+    that the request never completes.
     """
     return cast(BinaryIO, io.BufferedReader(_Stream(text, digest), 1 << 20))
 
@@ -188,17 +188,17 @@ class _Stream(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """The position that is read next."""
+        """The position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position; reading there goes through what comes before it."""
+        """Set the position; reading there first reads everything before it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes from the position."""
+        """Read some bytes at the position."""
         if self._position < self._delivered:
             position = self._position
             self._restart()
@@ -221,5 +221,5 @@ class _Stream(io.RawIOBase):
         taken, self._piece = self._piece[:most], self._piece[most:]
         self._delivered += len(taken)
         if self._delivered >= self._size and self._hash.hexdigest() != self._expected:
-            raise BadChecksum(f"a text of {self._size:,} bytes is not what it was when it was decided on")
+            raise BadChecksum(f"a text of {self._size:,} bytes has changed since it was decided")
         return taken

@@ -1,9 +1,9 @@
 """Which object an action's `path` names: a URI, percent-encoded, relative to the table's root or absolute ("Add File" in PROTOCOL.md).
 
-Writers spell the absolute URI of one file in several ways, and all of them are that file:
+Writers spell the absolute URI of one file in several ways, with the same meaning:
 
 =====================================================  ==============================
-spelt                                                  means
+spelling                                               meaning
 =====================================================  ==============================
 ``file:/a/t/x``, ``file:///a/t/x``                     ``file:///a/t/x``
 ``s3a://b/t/x``, ``s3n://b/t/x``, ``s3://b/t/x``       ``s3://b/t/x``
@@ -32,7 +32,7 @@ _SPELLED: Final = {"file": ("", "file:", "file://"), "s3": ("s3:", "s3a:", "s3n:
 
 
 def absolute(location: str, uri: str) -> str | None:
-    """The location of the file that an absolute `path` names, spelt as `location.normalise` does; None for a relative path.
+    """The location of the file that an absolute `path` names, in the spelling of `location.normalise`; None for a relative path.
 
     `location` is the normalised location of the table.
     """
@@ -54,12 +54,12 @@ def absolute(location: str, uri: str) -> str | None:
 
 
 def _is_relative(uri: str) -> bool:
-    """Whether a path is surely relative, as nearly all are."""
+    """Whether a path is certainly relative, as nearly all are."""
     return ":/" not in uri and not uri.startswith("/")
 
 
 def _in_store(location: str, scheme: str, path: str) -> str:
-    """A path without its bucket, or the like, is in the table's own: that is how a URI is resolved against another."""
+    """A path without a bucket (or similar) is in the table's own store, as in resolving a relative URI."""
     if scheme == "file":
         return _local(location, path)
     authority = location.removeprefix(f"{scheme}://").partition("/")[0]
@@ -81,7 +81,7 @@ def _resolved(folder: str) -> str:
 
 
 def key_inside(location: str, uri: str) -> str | None:
-    """The key of the object behind the `path` of an action in the table at `location`; None when an absolute one lies outside."""
+    """The key of an action's `path` in the table at `location`; None if an absolute path is outside the table."""
     found = absolute(location, uri)
     if found is None:
         return uri_to_path(uri)
@@ -90,7 +90,7 @@ def key_inside(location: str, uri: str) -> str | None:
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """The other ways to spell an absolute `path`; none for a relative one."""
+    """The other spellings of an absolute `path`; none for a relative one."""
     if _is_relative(uri):
         return ()
     match = _SCHEME.match(uri)
@@ -105,10 +105,11 @@ def spellings(uri: str) -> tuple[str, ...]:
 
 
 def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
-    """The store and the key of the object behind the `path` of an action of the table in `store`.
+    """The store and key of an action's `path` in the table in `store`.
 
-    An object outside of the table (a shallow clone has the files of the table it was made from) is looked for in a store of the same
-    kind, with the same options: a table in a bucket never opens a file of its reader's disk. Raises UnsupportedFeature for another kind.
+    An object outside the table (as in a shallow clone, which has the files of the original) is looked for in a store of the
+    same kind, with the same options: a table in a bucket never opens a file on its reader's disk. Raises UnsupportedFeature
+    for another kind.
     """
     found = absolute(store.location, uri)
     if found is None:

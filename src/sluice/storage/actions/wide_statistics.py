@@ -1,4 +1,4 @@
-"""Statistics of files with deletion vectors: counts are physical, bounds may be wider than the rows that are left."""
+"""Statistics of files with deletion vectors: counts are physical, bounds may be wider than the remaining rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["live_count", "record_count", "wide"]
 
 
 def record_count(stats: str | None) -> int | None:
-    """How many rows a file holds physically, deleted ones included; None when its statistics do not say."""
+    """The physical number of rows in a file, including deleted ones; None if its statistics do not say."""
     try:
         fields = orjson.loads(stats or "null")
     except orjson.JSONDecodeError:
@@ -23,15 +23,15 @@ def record_count(stats: str | None) -> int | None:
 
 
 def live_count(add: AddFile) -> int | None:
-    """How many rows of a file are left; None when its statistics do not say."""
+    """The number of a file's remaining rows; None if its statistics do not say."""
     counted = record_count(add.stats)
     return counted if counted is None or add.deletion_vector is None else counted - add.deletion_vector.cardinality
 
 
 def wide(stats: str | None) -> str | None:
-    """The statistics of a file that got a deletion vector: marked as not tight, else as they were, number by number.
+    """Statistics for a file that got a deletion vector: marked as not tight, with all numbers unchanged.
 
-    What is no statistics is returned as it is.
+    Text that is not statistics is returned unchanged.
     """
     text = (stats or "").strip()
     try:
@@ -40,7 +40,7 @@ def wide(stats: str | None) -> str | None:
             return stats
         if fields and "tightBounds" not in fields:
             return text[:-1] + ',"tightBounds":false}'
-        # Numbers stay the text they are: a float would not hold the digits of a decimal bound.
+        # Numbers stay text: a float would lose digits of a decimal bound.
         fields = json.loads(text, parse_float=_verbatim, parse_int=_verbatim)
     except ValueError:
         return stats

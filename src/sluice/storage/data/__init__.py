@@ -1,3 +1,4 @@
-"""Data files and deletion vectors: rows are checked, written and read back.
+"""Data files and deletion vectors: checking, writing and reading rows.
 
-Imports all other rooms. Begin with `datafiles.py`."""
+Imports all other rooms. Begin with `datafiles.py`.
+"""

@@ -1,9 +1,9 @@
-"""New values for rows: the SET of an UPDATE, and what an upsert does to a row it meets.
+"""New values for rows: the SET of an UPDATE or of an upsert.
 
-Expressions are Spark SQL over the row as it was before; all of them are evaluated before any takes effect, so that `a = b, b = a` swaps.
-A result is stored as Spark's ANSI store assignment says: among numbers, among dates and timestamps, and as text, with an error for a value
-that does not fit; never from text to something else. `current_timestamp()`, `current_date()` and the like have one value for the whole
-update, taken when it is parsed, as in Spark: a commit that is tried again writes the same rows.
+Expressions are Spark SQL over the old row. All of them are evaluated before any takes effect, so `a = b, b = a` swaps.
+Results are stored by Spark's ANSI store assignment: among numbers, among dates and timestamps, and as text, with an error
+for a value that does not fit; never from text to another type. `current_timestamp()`, `current_date()` and the like have one
+value for the whole update, taken when it is parsed, as in Spark: a repeated commit writes the same rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOMENTS = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
 
 @dataclass(frozen=True)
 class Assignment:
-    """`column` becomes the value of `node`, which is `expression` in SQL, cast to `type`."""
+    """`column` gets the value of `node`, which is `expression` in SQL, cast to `type`."""
 
     column: StructField
     expression: str
@@ -37,7 +37,7 @@ class Assignment:
     type: pa.DataType
 
     def of(self, rows: pa.Table) -> pa.Array:
-        """The new values. Raises PredicateError where a row cannot be evaluated, SchemaMismatch where its value cannot be stored."""
+        """The new values. Raises PredicateError if a row cannot be evaluated, SchemaMismatch if its value cannot be stored."""
         name = self.column.name
         if not rows.num_rows:
             return pa.array([], self.type)
@@ -74,17 +74,17 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Assignments:
-    """What an update sets; immutable."""
+    """The assignments of an update; immutable."""
 
     assignments: tuple[Assignment, ...]
 
     @classmethod
     def parse(cls, assignments: Mapping[str, str], schema: StructType, *, now: datetime | None = None) -> Assignments:
-        """The assignments column -> Spark SQL expression over the columns of `schema`; names match whatever their case.
+        """The assignments column -> Spark SQL expression over the columns of `schema`; names ignore case.
 
-        `now`, a moment with a zone, is what `current_timestamp()` gives (the present by default). Raises InvalidRequest, SchemaMismatch
-        or PredicateError, naming what it is about: nothing to set, an unknown column, a field of a struct, a column set twice, an
-        expression that cannot be evaluated, a type that cannot be stored in the column.
+        `now`, a time with a zone, is the value of `current_timestamp()` (by default the present). Raises InvalidRequest,
+        SchemaMismatch or PredicateError, naming the cause: no assignments, an unknown column, a field of a struct, a column
+        set twice, an expression that cannot be evaluated, a type that cannot be stored in the column.
         """
         if not isinstance(assignments, Mapping) and assignments is not None:
             raise InvalidRequest(f"set is {assignments!r}; give a mapping of columns to expressions, such as {{'delay': 'delay + 1'}}")
@@ -101,18 +101,19 @@ class Assignments:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are set, as the schema spells them."""
+        """The assigned columns, as the schema spells them."""
         return tuple(each.column.name for each in self.assignments)
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The columns whose old values have a part in the new ones."""
+        """The columns whose old values the new ones depend on."""
         return frozenset(path[0] for each in self.assignments for path in columns(each.node))
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """The rows, which have all columns that are set or read under the schema's names and types, with the new values.
+        """The rows with the new values. They must have all columns that are set or read, with the schema's names and types.
 
-        Raises PredicateError where a row cannot be evaluated, SchemaMismatch where a value does not fit its column or is null and may not.
+        Raises PredicateError if a row cannot be evaluated, SchemaMismatch if a value does not fit its column or is null and
+        must not be.
         """
         values = [(each.column.name, each.type, each.of(rows)) for each in self.assignments]
         for name, kind, column in values:
@@ -122,7 +123,7 @@ class Assignments:
 
 
 def _target(key: str, schema: StructType) -> StructField:
-    """The column a key of the mapping names, with or without backquotes."""
+    """The column that a key of the mapping names, with or without backquotes."""
     bare = key[1:-1].replace("``", "`") if len(key) > 1 and key.startswith("`") and key.endswith("`") else key
     field = schema.get(bare)
     if field is not None and not (field.name != bare and sum(name.lower() == bare.lower() for name in schema.names) > 1):
@@ -139,7 +140,7 @@ def _target(key: str, schema: StructType) -> StructField:
 def _assignment(field: StructField, expression: str, schema: StructType, now: datetime) -> Assignment:
     if not isinstance(expression, str):
         raise InvalidRequest(
-            f'column {field.name!r} is set to {expression!r}, which is no SQL text: write a string as "\'text\'", a number as "1"',
+            f'column {field.name!r} is set to {expression!r}, which is not SQL text: write a string as "\'text\'", a number as "1"',
             column=field.name,
         )
     try:
@@ -152,7 +153,7 @@ def _assignment(field: StructField, expression: str, schema: StructType, now: da
 
 
 def _require_storable(name: str, expression: str, source: pa.DataType, target: pa.DataType) -> None:
-    """Raise SchemaMismatch unless ANSI store assignment lets a `source` into a column that is a `target`, and sluice can cast it."""
+    """Raise SchemaMismatch unless ANSI store assignment allows a `source` in a `target` column, and sluice can cast it."""
     if source == target or pa.types.is_null(source):
         return
     among_numbers = types.is_numeric(source) and types.is_numeric(target)
@@ -165,7 +166,7 @@ def _require_storable(name: str, expression: str, source: pa.DataType, target: p
         return
     remedy = f"write it as one, or CAST({expression} AS {types.name(target)})" if types.is_atomic(target) else "set it to a column like it"
     raise SchemaMismatch(
-        f"column {name!r} is {types.name(target)}, and {expression!r} is {types.name(source)}, which is not stored there unasked: {remedy}",
+        f"column {name!r} is {types.name(target)}, and {expression!r} is {types.name(source)}, which needs an explicit cast: {remedy}",
         column=name,
     )
 

@@ -1,7 +1,7 @@
-"""CHECK constraints and column invariants, enforced on the rows that are written.
+"""CHECK constraints and column invariants, enforced on written rows.
 
-Both must be TRUE for every row: null is a violation too. NOT NULL is checked with the schema (`schema.conform`). A constraint that sluice
-cannot evaluate exactly as Spark would makes the table one that sluice does not write.
+They must be TRUE for every row: null is a violation, too. `schema.conform` checks NOT NULL. If sluice cannot evaluate a
+constraint exactly as Spark would, it does not write the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INVARIANTS_KEY = "delta.invariants"
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A named condition; `expression` is the SQL as the table's metadata has it."""
+    """A named condition; `expression` is the SQL in the table's metadata."""
 
     name: str
     expression: str
@@ -47,7 +47,7 @@ class Constraints:
         return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
 
     def check(self, table: pa.Table) -> None:
-        """Raise ConstraintViolated, naming the constraint and the first row that breaks it, unless all rows satisfy all of them."""
+        """Raise ConstraintViolated, naming the constraint and the first row that breaks it, unless every row satisfies all."""
         for constraint in self.constraints:
             try:
                 broken = pc.invert(pc.fill_null(constraint.predicate.mask(table), False))

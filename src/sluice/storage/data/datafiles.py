@@ -1,7 +1,7 @@
-"""Data files: rows become Parquet files of a table, and come back from them.
+"""Writes rows as Parquet files of a table.
 
-Names carry the transaction's id, so that what a dead writer left behind can be told from what is in use. A failed write
-leaves nothing.
+File names contain the transaction's id, which distinguishes a dead writer's files from those in use. A failed write leaves
+nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["TARGET_FILE_BYTES", "iter_files", "read_files", "write_files"]
 TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512
 
-# Rows are split by partition in pieces of this size; smaller ones are gathered first.
+# Rows are split by partition in pieces of this size; smaller inputs are collected first.
 _PIECE_BYTES: Final = 32 * 1024 * 1024
-# What may wait in memory over all partitions before the largest becomes a row group.
+# The maximum in memory over all partitions before the largest becomes a row group.
 _PENDING_BYTES: Final = 128 * 1024 * 1024
-# Uploads that are open at once; each holds buffers of its own.
+# Concurrent uploads; each has buffers of its own.
 _STREAMS: Final = 32
 _CLOSING_THREADS: Final = 4
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.-]*")
@@ -57,13 +57,13 @@ def write_files(
     indexed_columns: int = INDEXED_COLUMNS_DEFAULT,
     root: str = "",
 ) -> list[AddFile]:
-    """Write rows as data files and return what describes them; no rows make no files.
+    """Write rows as data files and return their add actions; no rows make no files.
 
-    Each batch is fitted to the schema (SchemaMismatch) and given to `check` before any of its rows is written. Files end once they have
-    reached `target_file_bytes`. Memory stays bounded however many rows and partitions there are: beyond `max_open_partitions` the
-    partition that has waited longest gets its file. `label` tells several calls under one transaction apart (tasks, attempts).
-    `root` is the folder below the table's that the partitions' folders are in, "" or ending in "/". When this raises, the files it
-    wrote are gone again.
+    Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends
+    once it has reached `target_file_bytes`. Memory is bounded for any number of rows and partitions: beyond
+    `max_open_partitions`, the least recently used partition's file is finished. `label` distinguishes calls under one
+    transaction (tasks, attempts). `root` is the folder in the table that contains the partitions' folders, "" or ending in
+    "/". If this raises, it has removed the files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
@@ -112,7 +112,7 @@ def _pieces(tables: Iterable[pa.Table], piece_bytes: int) -> Iterator[tuple[pa.T
 
 
 class _Files:
-    """The files of one write: those that are open, by partition, least recently used first, and those that are done."""
+    """The files of one write: the open ones, by partition, least recently used first, and the finished ones."""
 
     def __init__(self, store: ObjectStore, layout: FileFormat, tag: str, max_open: int) -> None:
         self._store = store
@@ -139,12 +139,12 @@ class _Files:
             self._flush(max(self._open, key=lambda each: self._open[each].pending_bytes))
 
     def close(self) -> list[AddFile]:
-        """Finish every open file; all files in the order they were begun."""
+        """Finish every open file; returns all files in the order they were begun."""
         files = list(self._open.values())
         if len(files) == 1:
             self._finish(files[0])
         elif files:
-            # Several at once: to an object store, the time is in the waiting.
+            # Several at once: an object store's time is mostly waiting.
             with ThreadPoolExecutor(min(_CLOSING_THREADS, len(files)), thread_name_prefix="sluice-files") as pool:
                 try:
                     list(pool.map(self._finish, files))
@@ -155,10 +155,10 @@ class _Files:
         return [self._done[file.key] for file in self._started]
 
     def discard(self) -> None:
-        """Leave nothing behind: neither uploads nor files."""
+        """Remove everything: uploads and files."""
         for file in self._open.values():
             file.discard()
-        # What cannot be deleted now is found by the transaction's id later; the error that is on its way matters more.
+        # Files that cannot be deleted now are found later by the transaction's id; the pending error matters more.
         with suppress(SluiceError):
             for file in self._started:
                 self._store.delete(file.key)

@@ -1,4 +1,4 @@
-"""One data file in the making: rows gather in memory, and become the file in one piece, or row group by row group.
+"""One data file being written: rows collect in memory, and are written at once or row group by row group.
 
 A file that never fills a row group is encoded in memory and put at once; a larger one is streamed, so that memory holds one
 row group of it.
@@ -30,7 +30,7 @@ from .statistics import StatsCollector
 __all__ = ["FileFormat", "OpenFile"]
 
 _SUFFIXES: Final = {"zstd": ".zstd", "snappy": ".snappy", "gzip": ".gz", "lz4": ".lz4", "brotli": ".br", "none": ""}
-# Below this, a dictionary costs more time than it saves room.
+# Below this number, a dictionary costs more time than it saves space.
 _DICTIONARY_BYTES: Final = 64 * 1024
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 _ROW_GROUP_BYTES_MIN: Final = 64 * 1024
@@ -38,9 +38,9 @@ _ROW_GROUP_BYTES_MIN: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """What all files of one write have in common; sizes are bytes, `row_group_bytes` those of the rows in memory.
+    """The settings shared by all files of one write; sizes are bytes, `row_group_bytes` counts rows in memory.
 
-    `root` is the folder that partitions lie in, "" or ending in "/".
+    `root` is the parent folder of the partitions, "" or ending in "/".
     """
 
     schema: StructType
@@ -55,26 +55,26 @@ class FileFormat:
             raise InvalidRequest(f"compression {self.compression!r} is unknown; use one of {', '.join(_SUFFIXES)}")
         if self.target_file_bytes <= 0:
             raise InvalidRequest(f"target_file_bytes is {self.target_file_bytes}; give a positive number of bytes")
-        _ = self.stored  # raises where there is no place for a column
+        _ = self.stored  # raises if a column has no place
 
     @property
     def stored(self) -> StructType:
-        """The columns that are in the files."""
+        """The columns stored in the files."""
         return _stored(self.schema, self.partition_columns)
 
     @property
     def suffix(self) -> str:
-        """How names of files end."""
+        """The suffix of file names."""
         return f"{_SUFFIXES[self.compression]}.parquet"
 
     @property
     def row_group_bytes(self) -> int:
-        """How much gathers in memory before it becomes a row group."""
+        """How much collects in memory before it becomes a row group."""
         return max(_ROW_GROUP_BYTES_MIN, min(ROW_GROUP_BYTES, self.target_file_bytes))
 
     def writer(self, sink: Any, nbytes: int) -> pq.ParquetWriter:
-        """A Parquet writer for rows without the partition columns, about `nbytes` of them."""
-        # The Arrow schema is not stored: every type here is one that Parquet itself can say.
+        """A Parquet writer for rows without the partition columns, with a total of about `nbytes`."""
+        # The Arrow schema is not stored: Parquet itself has all types used here.
         return pq.ParquetWriter(
             sink,
             to_arrow(self.stored),
@@ -92,8 +92,9 @@ def _stored(schema: StructType, partition_columns: tuple[str, ...]) -> StructTyp
 
 @lru_cache(maxsize=256)
 def _with_bounds(stored: StructType) -> Any:
-    """The columns whose bounds are stored: not floats, for Parquet's bounds leave NaN out, and Spark, to which NaN is the
-    largest number, would skip row groups that hold it."""
+    """The columns whose bounds are stored: not floats, since Parquet's bounds omit NaN, and Spark, to which NaN is the largest
+    number, would skip row groups with it.
+    """
     return list(_leaves(to_arrow(stored), ""))
 
 
@@ -124,17 +125,17 @@ class OpenFile:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a part of the file has left memory, over an upload that is open."""
+        """Whether part of the file has left memory through an open upload."""
         return self._stream is not None
 
     def add(self, rows: pa.Table, nbytes: int) -> None:
-        """Take rows in, about `nbytes` of them; nothing is written before `flush` or `close`."""
+        """Add rows of about `nbytes`; `flush` or `close` write them."""
         stored = self._format.stored
         self._pending.append(without_hidden_nulls(adapt(rows, stored), stored))
         self.pending_bytes += nbytes
 
     def flush(self) -> int:
-        """Write what is pending as a row group; the size of the file so far."""
+        """Write pending rows as a row group; returns the file's size so far."""
         if self._stream is None:
             self._stream = _Stream(self._store, self.key, self._format, self.pending_bytes)
         if self._pending:
@@ -142,7 +143,7 @@ class OpenFile:
         return self._stream.size
 
     def close(self) -> AddFile:
-        """Make the file visible. It holds at least one row."""
+        """Make the file visible. It must have a row."""
         if self._stream is None:
             sink = pa.BufferOutputStream()
             writer = self._format.writer(sink, self.pending_bytes)
@@ -165,7 +166,7 @@ class OpenFile:
         )
 
     def discard(self) -> None:
-        """Give up the upload, if there is one: nothing remains in the store."""
+        """Abort the upload, if any: nothing remains in the store."""
         stream, self._stream = self._stream, None
         self._pending.clear()
         if stream is not None:
@@ -216,11 +217,11 @@ class _Stream:
 
 
 class _Discarded(InvariantBroken):
-    """What an upload is ended with when the write it belongs to has failed; never leaves this file."""
+    """Ends an upload whose write has failed; never leaves this file."""
 
 
 class _Counting:
-    """A stream that knows how much went through it; Arrow asks for no more than this of a Python file."""
+    """A stream that counts its bytes; Arrow needs no more of a Python file."""
 
     closed = False
 

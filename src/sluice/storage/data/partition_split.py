@@ -1,4 +1,4 @@
-"""Rows split by partition, without a Python step per row."""
+"""Splits rows by partition, without a Python step per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PartitionKey", "split"]
 
 PartitionKey: TypeAlias = tuple[str | None, ...]  # the texts of the values, in the order of the partition columns
 
-# Combined codes are numbered anew before they could leave 64 bits.
+# Combined codes are renumbered before they could exceed 64 bits.
 _CODES_MAX: Final = 2**31
 
 
@@ -38,7 +38,7 @@ def split(table: pa.Table, schema: StructType, partition_columns: Sequence[str])
     keys = zip(*([texts[code] for code in codes.take(firsts).to_pylist()] for codes, texts in coded), strict=True)
     rows = rows.combine_chunks()
     for key, start, end in zip(keys, starts, ends, strict=True):
-        # Taken apart and not sliced: a slice of a few rows would keep the memory of all of them.
+        # Copied, not sliced: a slice of a few rows would keep the memory of all of them.
         yield key, rows.take(order.slice(start, end - start))
 
 

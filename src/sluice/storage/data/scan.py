@@ -1,4 +1,4 @@
-"""Rows read back from data files: only the files, row groups and columns that are asked for, and only rows that are still there."""
+"""Reads rows from data files: only the requested files, row groups and columns, and no deleted rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["iter_files", "read_files", "read_positions"]
 
 _THREADS: Final = 4
-# Of so many files the partition values are decoded together.
+# Partition values are decoded for this many files at a time.
 _JOBS_AT_ONCE: Final = 4096
 _THREAD_NAME: Final = "sluice-scan"
 _NOTHING: Final[Mapping[str, Rows]] = {}
@@ -48,11 +48,11 @@ def read_files(
     chosen: bool = False,
     version: int | None = None,
 ) -> pa.Table:
-    """The rows of a snapshot's `files` as one table of exactly `to_arrow` of the asked `columns` (all when None).
+    """The rows of a snapshot's `files` as one table of exactly `to_arrow` of the requested `columns` (None: all).
 
-    Rows come in the order of the files, and within a file in its order; those that deletion vectors hide do not come. Columns a file
-    lacks are null. `chosen`: all of the files may match the predicate, which was asked already. Raises MissingObject, naming the path
-    and `version`, when a file is gone, and InvalidRequest for an unknown column.
+    Rows come in the order of the files, and within a file in its order, without deleted rows. Columns that a file lacks are
+    null. `chosen` says that the files were already filtered by the predicate. Raises MissingObject, naming the path and
+    `version`, if a file is gone, and InvalidRequest for an unknown column.
     """
     scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
 
@@ -63,7 +63,7 @@ def read_files(
     with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
         tables = [table for _, table in ahead]
     if not scan.reader.output.names:
-        # concat_tables would count no rows.
+        # concat_tables would lose the row count of tables without columns.
         return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
     return pa.concat_tables(tables) if tables else scan.reader.output.empty_table()
 
@@ -100,10 +100,11 @@ def read_positions(
     deleted: Mapping[str, Rows] | None = None,
     version: int | None = None,
 ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
-    """File by file, in the order of `files`: its row in `files`, the rows `read_files` would give, and their positions (int64).
+    """File by file, in the order of `files`: its row in `files`, its rows as in `read_files`, and their positions (int64).
 
-    A position counts the file's own rows from 0, those included that are gone or do not satisfy the predicate. Files that cannot hold
-    rows of the answer are left out. `deleted[path]`, where given, stands for the file's own deletion vector. A few files are read ahead.
+    A position counts the file's own rows from 0, including deleted ones and those that do not satisfy the predicate. Files
+    that cannot have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion vector. A
+    few files are read ahead.
     """
     scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
 
@@ -118,7 +119,7 @@ def read_positions(
 
 
 def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
-    """What `run` makes of each job, in their order; a few are run ahead in threads, and dropped when nobody wants them any more."""
+    """The results of `run` for each job, in order; a few run ahead in threads, and `drop` gets those no longer needed."""
     first = list(islice(jobs, 2))
     if len(first) <= 1:
         yield from ((job, run(job)) for job in first)
@@ -140,7 +141,7 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """Which files are read, and how each of them is."""
+    """The files of a scan and how each is read."""
 
     reader: FileReader
     table_schema: StructType
@@ -164,7 +165,7 @@ class _Scan:
         return _Scan(reader, schema, tuple(partition_columns))
 
     def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
-        """The files that may hold rows of the answer; their partition values are decoded for some files at a time."""
+        """The files that may have rows of the result; partition values are decoded for several files at a time."""
         indices: Sequence[int] = range(files.num_rows)
         predicate = self.reader.predicate
         if predicate is not None and files.num_rows and not chosen:
@@ -186,7 +187,7 @@ class _Scan:
 
 
 def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
-    """The deletion vectors of the files that have one, by row."""
+    """The files' deletion vectors, by row."""
     if "deletion_vector" not in files.column_names or files.column("deletion_vector").null_count == files.num_rows:
         return {}
     rows = pc.indices_nonzero(pc.is_valid(files.column("deletion_vector")))

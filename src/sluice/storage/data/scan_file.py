@@ -1,4 +1,4 @@
-"""One data file read back: only the row groups and columns that are asked for, and only rows that no deletion vector hides."""
+"""Reads one data file: only the requested row groups and columns, and no deleted rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileReader", "Found", "Job", "OpenFile"]
 
-# Objects up to this size are fetched whole: one request instead of three.
+# Objects up to this size are fetched as a whole: one request instead of three.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 _BATCH_ROWS: Final = 64 * 1024
 _FORMAT: Final = ds.ParquetFileFormat()
@@ -35,9 +35,9 @@ _FORMAT: Final = ds.ParquetFileFormat()
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file to read: row `index` of the files that were asked for.
+    """One file to read: row `index` of the requested files.
 
-    `values` are those of the partition columns that are needed, as arrays of one value; `deleted`, when given, stands for `vector`.
+    `values` are those of the needed partition columns, as arrays of one value; `deleted`, if given, replaces `vector`.
     """
 
     index: int
@@ -49,24 +49,24 @@ class Job:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is worth several requests, and several threads."""
+        """Whether the file is worth several requests and threads."""
         return self.size > _WHOLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file's bytes, and its rows that are gone."""
+    """A file's bytes and its deleted rows."""
 
     source: pa.NativeFile
     deleted: Rows | None
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self.source.close()
 
 
 class Found(NamedTuple):
-    """Rows of the answer, and where they stand in their file (int64, from 0), which is None when nobody asked."""
+    """Rows of the result and their positions in the file (int64, from 0), None unless requested."""
 
     rows: pa.Table
     positions: pa.Array | None
@@ -74,19 +74,19 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """How the files of one scan are read. `schema` holds what is read, the predicate's columns included, partition columns last."""
+    """How a scan reads its files. `schema` has the columns to read, including the predicate's, partition columns last."""
 
     store: ObjectStore
     schema: StructType
-    stored: StructType  # the part of it that is in files
+    stored: StructType  # the part of `schema` in the files
     partition_fields: tuple[StructField, ...]
     output: pa.Schema
     predicate: Predicate | None
     version: int | None
 
     def open(self, job: Job) -> OpenFile:
-        """The file's bytes and its deletion vector. Raises MissingObject, and UnsupportedFeature where sluice does not reach it."""
-        # The vector first: nothing is left open when it cannot be read.
+        """The file's bytes and its deletion vector. Raises MissingObject, and UnsupportedFeature if sluice cannot reach it."""
+        # The vector first, so that nothing is left open if it cannot be read.
         deleted = job.deleted
         if deleted is None and job.vector is not None:
             deleted = read_vector(self.store, job.vector)
@@ -119,14 +119,14 @@ class FileReader:
             return self._finish(job, stored, spans, deleted, positions=positions)
 
     def batches(self, job: Job, opened: OpenFile) -> Iterator[pa.Table]:
-        """The rows of one file, piece by piece."""
+        """The rows of one file in pieces."""
         with _decoding(job.path):
             file = _parquet(opened.source)
             deleted = _checked(job, opened.deleted, file)
             names = self._names(file)
             groups = self._row_groups(job, file, opened.source)
             chosen = range(file.num_row_groups) if groups is None else groups
-            # One row group after the other: what Arrow fetches ahead is all that it is asked for at once.
+            # One row group at a time, since Arrow fetches ahead everything requested at once.
             for group, span in zip(chosen, _spans(file, groups), strict=True):
                 if names:
                     start = span.start
@@ -138,12 +138,12 @@ class FileReader:
                     yield self._finish(job, None, [span], deleted).rows
 
     def _names(self, file: pq.ParquetFile) -> list[str]:
-        """What the needed columns are called in the file."""
+        """The needed columns' names in the file."""
         present = {name.lower(): name for name in file.schema_arrow.names}
         return [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
 
     def _row_groups(self, job: Job, file: pq.ParquetFile, source: pa.NativeFile) -> list[int] | None:
-        """The row groups that may hold rows of the answer, in the file's order; None for all."""
+        """The row groups that may have rows of the result, in the file's order; None for all."""
         if self.predicate is None or file.num_row_groups <= 1:
             return None
         physical = file.schema_arrow
@@ -151,7 +151,8 @@ class FileReader:
         fields = {each.name: each for each in to_arrow(self.schema)}
         for name in self.predicate.columns:
             index = physical.get_field_index(name)
-            # Only where the file has the table's type, and never by floats: Parquet's bounds leave NaN out, SQL calls it the largest.
+            # Only if the file has the table's type, and never by floats: Parquet's bounds omit NaN, which SQL calls the
+            # largest number.
             is_stored = name not in partitions
             if is_stored and (index < 0 or physical.field(index).type != fields[name].type or pa.types.is_floating(fields[name].type)):
                 return None
@@ -161,7 +162,7 @@ class FileReader:
         try:
             kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return None  # such as a division by zero: the rows will tell, in the predicate's own words
+            return None  # such as a division by zero: reading the rows raises it with the predicate's own message
         return sorted(group.id for group in kept)
 
     def _guarantee(self, job: Job) -> pc.Expression:
@@ -180,9 +181,10 @@ class FileReader:
         *,
         positions: bool = False,
     ) -> Found:
-        """Columns in the table's types, partition columns beside them, only rows and columns of the answer.
+        """Columns in the table's types, with partition columns; only rows and columns of the result.
 
-        `spans` are the positions of the rows in `stored`. Rows that are gone are left out first: the predicate must not stumble over them.
+        `spans` are the positions of the rows in `stored`. Deleted rows are removed first, so that the predicate cannot fail
+        on them.
         """
         num_rows = sum(map(len, spans))
         live: pa.Array | None = None
@@ -208,13 +210,13 @@ class FileReader:
             has_columns = stored is not None and stored.num_columns
             columns += adapt(stored, self.stored).columns if has_columns else _nulls(self.stored, num_rows)
         columns += [pa.repeat(value[0], num_rows) for value in job.values]
-        # Without any column a placeholder keeps the count of the rows, which is what is asked for.
+        # Without any columns, a placeholder keeps the number of rows, which is the result.
         return pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else pa.table({"": pa.nulls(num_rows)})
 
 
 @contextmanager
 def _decoding(path: str) -> Iterator[None]:
-    """Name the file whose bytes make no sense, or whose columns are not those of the table."""
+    """Name the file in errors about malformed bytes or columns that do not fit the table."""
     try:
         yield
     except SchemaMismatch as cause:
@@ -223,17 +225,17 @@ def _decoding(path: str) -> Iterator[None]:
         ) from cause
     except (pa.ArrowInvalid, OSError) as cause:
         if isinstance(cause, OSError) and cause.errno is not None:
-            raise  # the machine's trouble, not the file's
+            raise  # not the file's fault
         raise Corrupt(f"data file {path!r} cannot be read: {cause}; restore it from a copy", path=path) from cause
 
 
 def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
-    # Fetched ahead where fetching means waiting for a server.
+    # Fetch ahead if fetching means waiting for a server.
     return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
 
 
 def _checked(job: Job, deleted: Rows | None, file: pq.ParquetFile) -> Rows | None:
-    """The rows that are gone, None for none; all of them must be rows of the file."""
+    """The deleted rows, None if there are none; all of them must be rows of the file."""
     if not deleted:
         return None
     if deleted.max() >= file.metadata.num_rows:
@@ -246,7 +248,7 @@ def _checked(job: Job, deleted: Rows | None, file: pq.ParquetFile) -> Rows | Non
 
 
 def _spans(file: pq.ParquetFile, groups: list[int] | None) -> list[range]:
-    """Which rows of the file its row groups hold, for the given ones or all."""
+    """The positions of the rows in the given row groups, or in all."""
     spans: list[range] = []
     start = 0
     for group in range(file.num_row_groups):

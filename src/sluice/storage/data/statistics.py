@@ -1,8 +1,8 @@
-"""Statistics of a data file, as Delta defines them ("Per-file Statistics"): what readers skip files by.
+"""Statistics of a data file as Delta defines them ("Per-file Statistics"), by which readers skip files.
 
-Bounds bound: text is cut to 32 characters, the largest rounded up; timestamps have milliseconds, the smallest rounded down
-and the largest up. A bound that JSON cannot say, or that would not hold for every reader (the largest of numbers with NaN
-among them), is left out. Booleans, binary, arrays and maps have a count of nulls only.
+Bounds hold for every value: text is cut to 32 characters, the largest rounded up; timestamps have milliseconds, the smallest
+rounded down and the largest up. A bound that JSON cannot represent, or that would not hold for every reader (the largest of
+numbers with NaN), is omitted. Booleans, binary, arrays and maps have a count of nulls only.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[_Leaf]:
 
 
 class StatsCollector:
-    """Statistics of a file that is written piece by piece: `update` with each, then `to_json`."""
+    """Statistics of a file that is written in pieces: call `update` with each, then `to_json`."""
 
     __slots__ = ("_high", "_leaves", "_low", "_nan", "_nulls", "_rows")
 
@@ -84,7 +84,7 @@ class StatsCollector:
         self._nan = [False] * len(self._leaves)
 
     def update(self, table: pa.Table) -> None:
-        """Take in more rows of the same file."""
+        """Add rows of the same file."""
         self._rows += table.num_rows
         for index, leaf in enumerate(self._leaves):
             column = table.column(leaf.path[0])
@@ -101,7 +101,7 @@ class StatsCollector:
         elif kind == "date":
             column = column.cast(pa.int32())
         elif kind in ("timestamp", "timestamp_ntz"):
-            # As numbers: Python's datetime ends with the year 9999, Arrow's does not.
+            # As numbers: Python's datetime ends in the year 9999, Arrow's does not.
             column = column.cast(pa.int64())
         found = pc.min_max(column)
         low, high = found["min"].as_py(), found["max"].as_py()

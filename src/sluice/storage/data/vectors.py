@@ -1,8 +1,8 @@
-"""Deletion vectors: which rows of a data file are gone ("Deletion Vectors" in PROTOCOL.md).
+"""Deletion vectors: which rows of a data file are deleted ("Deletion Vectors" in PROTOCOL.md).
 
-A vector is a set of row positions: a 64-bit roaring bitmap in its portable serialisation, behind a magic number. A small one stands in
-the log itself, as Z85 text; a larger one is a file: a version byte, then the size of the bitmap, its bytes and their CRC-32. A second form,
-which Spark keeps in memory and others have written, is read as well, never written.
+A vector is a set of row positions: a 64-bit roaring bitmap in its portable serialisation, after a magic number. A small
+vector is in the log itself, as Z85 text; a larger one is in a file: a version byte, the size of the bitmap, its bytes and
+their CRC-32. A second format, which Spark uses in memory and some writers have stored, is read but never written.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 Rows: TypeAlias = BitMap64
-"""Positions of rows in a data file, from 0 in the file's own order, whatever has been deleted before."""
+"""Positions of rows in a data file, from 0 in the file's own order, including deleted rows."""
 
 INLINE_BYTES_MAX: Final = 512
-"""Up to this many bytes a vector stands in the log: a request less for whoever reads it, and a checkpoint still small."""
+"""Vectors up to this size are inline in the log: readers save a request, and checkpoints stay small."""
 
 _PORTABLE: Final = 1681511377
 _NATIVE: Final = 1681511376
 _FILE_VERSION: Final = 1
-# Where the first vector of a file begins, behind the version byte.
+# The offset of a file's first vector, after the version byte.
 _FIRST: Final = 1
-# A vector's size before its bytes, and their checksum behind them.
+# A vector's size precedes its bytes, their checksum follows.
 _FRAME_BYTES: Final = 4 + 4
 _POSITION_BITS: Final = 63
 
@@ -59,7 +59,7 @@ _UUID_CHARACTERS: Final = 20
 _NAMESPACE: Final = uuid.UUID("8f6d1a0e-5b0c-5c7e-9d43-2f1c1a4be0a7")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]+")
 
-# Z85 is Python's Base85 in other letters; what is no letter of it becomes a blank, which is none of Base85 either.
+# Z85 is Base85 with other letters; other characters become a blank, which Base85 refuses.
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _TO_Z85: Final = bytes.maketrans(_B85, _Z85)
@@ -67,10 +67,10 @@ _FROM_Z85: Final = bytes(_B85[_Z85.index(code)] if code in _Z85 else ord(" ") fo
 
 
 def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
-    """The rows that `vector` says are gone.
+    """The rows deleted by `vector`.
 
-    Raises Corrupt (BadChecksum, MissingObject) when its bytes are not what the log says of them, and UnsupportedFeature for one outside
-    of the table, as in a shallow clone, that sluice does not reach.
+    Raises Corrupt (BadChecksum, MissingObject) if its bytes are not those the log describes, and UnsupportedFeature for one
+    outside the table, as in a shallow clone, that sluice cannot reach.
     """
     if vector.storage_type == "p":
         return _rows_of(vector, _stored(*object_at(store, vector.path_or_inline_dv), vector))
@@ -79,7 +79,7 @@ def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
 
 
 def inline_rows(vector: DeletionVector) -> Rows:
-    """The same of one whose descriptor holds its bytes, without a store."""
+    """The rows of an inline vector, without a store."""
     return _rows_of(vector, _inline(vector))
 
 
@@ -94,9 +94,9 @@ def _rows_of(vector: DeletionVector, payload: bytes) -> Rows:
 
 
 def vector_key(vector: DeletionVector, location: str | None = None) -> str | None:
-    """The key of the object in the table that holds `vector`; None for an inline one, and for one outside of the table.
+    """The key of the object in the table with `vector`; None for an inline vector and one outside the table.
 
-    A vector with an absolute path needs the table's `location`. Raises Corrupt when the descriptor makes no sense.
+    A vector with an absolute path needs the table's `location`. Raises Corrupt if the descriptor is malformed.
     """
     match vector.storage_type:
         case "i":
@@ -111,13 +111,14 @@ def vector_key(vector: DeletionVector, location: str | None = None) -> str | Non
 
 
 def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, bytes] | None]:
-    """The descriptor of a vector of these rows, and the object (key, content) to put before anybody may see it; None when it is inline.
+    """The descriptor of a vector of these rows, and the object (key, content) to put before it is used; None if it is inline.
 
-    The name is made from content and `owner`, the transaction's id: whoever plans the same makes the same. It begins with the owner, so
-    that garbage collection knows whose it is. Raises ValueError for no rows, or an owner that cannot be a folder's name.
+    The name is made from the content and `owner`, the transaction's id, so repeated plans are identical. It begins with the
+    owner, so that garbage collection knows whose it is. Raises ValueError for no rows, or an owner that cannot be a folder's
+    name.
     """
     if not rows:
-        raise ValueError("no rows need no deletion vector")
+        raise ValueError("an empty set of rows needs no deletion vector")
     if not _OWNER.fullmatch(owner):
         raise ValueError(f"{owner!r} becomes a folder's name; use letters, digits, '_' and '-' only")
     payload = encode_payload(rows)
@@ -133,14 +134,14 @@ def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, b
 def encode_payload(rows: Rows) -> bytes:
     """The bytes of a vector without its frame: equal sets give equal bytes."""
     if rows and rows.max() >> _POSITION_BITS:
-        raise ValueError(f"{rows.max()} is no position of a row: the largest is 2^{_POSITION_BITS} - 1")
+        raise ValueError(f"{rows.max()} is not a position of a row: the largest is 2^{_POSITION_BITS} - 1")
     compact = rows.copy()
     compact.run_optimize()
     return struct.pack("<I", _PORTABLE) + compact.serialize()
 
 
 def decode_payload(payload: bytes) -> Rows:
-    """The rows in the bytes of a vector. Raises ValueError when they are none."""
+    """The rows in a vector's bytes. Raises ValueError if they are malformed."""
     magic = int.from_bytes(payload[:4], "little")
     body = payload[4:]
     if magic == _NATIVE:
@@ -150,29 +151,29 @@ def decode_payload(payload: bytes) -> Rows:
     try:
         rows = BitMap64.deserialize(body)
     except (ValueError, IndexError) as cause:
-        raise ValueError(f"its {len(payload)} bytes are no roaring bitmap") from cause
+        raise ValueError(f"its {len(payload)} bytes are not a roaring bitmap") from cause
     if rows and rows.max() >> _POSITION_BITS:
-        raise ValueError(f"{rows.max()} in it is no position of a row")
+        raise ValueError(f"{rows.max()} in it is not a position of a row")
     return rows
 
 
 def to_text(rows: Rows) -> str:
-    """A set of rows as text that JSON takes as it is; not a deletion vector of the protocol."""
+    """A set of rows as text for JSON, without escapes; not a deletion vector of the protocol."""
     return base64.b85encode(encode_payload(rows)).decode("ascii")
 
 
 def from_text(text: str) -> Rows:
-    """The rows in a text of `to_text`. Raises ValueError for any other text."""
+    """The rows in a text made by `to_text`. Raises ValueError for any other text."""
     return decode_payload(base64.b85decode(text))
 
 
 def rows_at(positions: pa.Array | pa.ChunkedArray) -> Rows:
-    """The set of these positions (int64, none null, in any order)."""
+    """The set of these positions (int64, without nulls, in any order)."""
     rows = BitMap64()
     chunks = positions.chunks if isinstance(positions, pa.ChunkedArray) else [positions]
     for chunk in chunks:
         values = array.array("Q")
-        # The buffer knows nothing of the array's offset.
+        # The buffer ignores the array's offset.
         start, stop = (8 * (chunk.offset + edge) for edge in (0, len(chunk)))
         values.frombytes(memoryview(chunk.buffers()[1])[start:stop] if len(chunk) else b"")
         rows |= BitMap64(values)
@@ -186,7 +187,7 @@ def positions_of(rows: Rows) -> pa.Array:
 
 
 def _portable(body: bytes) -> bytes:
-    """The portable form of Spark's own: there a bitmap for every number up to the highest used one, each behind its size."""
+    """The portable form of Spark's own, which has a bitmap for every number up to the highest used one, each after its size."""
     try:
         (count,) = struct.unpack_from("<i", body)
         at, buckets = 4, []
@@ -206,7 +207,7 @@ def _inline(vector: DeletionVector) -> bytes:
     try:
         payload = _from_z85(vector.path_or_inline_dv)
     except ValueError as cause:
-        raise _corrupt(vector, f"its text is no Z85: {cause}") from cause
+        raise _corrupt(vector, f"its text is not Z85: {cause}") from cause
     if len(payload) != vector.size_in_bytes + -vector.size_in_bytes % 4:
         raise _corrupt(vector, f"it has {len(payload)} bytes, the log says {vector.size_in_bytes}")
     return payload[: vector.size_in_bytes]
@@ -214,7 +215,7 @@ def _inline(vector: DeletionVector) -> bytes:
 
 def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:
     offset = vector.offset or 0
-    # The version byte comes along where it costs no request of its own.
+    # The version byte is read, too, if that costs no extra request.
     start = 0 if offset == _FIRST else offset
     try:
         content = store.get_range(key, start, offset - start + vector.size_in_bytes + _FRAME_BYTES)
@@ -235,7 +236,7 @@ def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:
     payload = frame[4:-4]
     if zlib.crc32(payload) != int.from_bytes(frame[-4:], "big"):
         raise BadChecksum(
-            f"deletion vector {key!r} of {store.location} does not have the checksum that stands behind it; restore it from a copy",
+            f"deletion vector {key!r} of {store.location} does not match its checksum; restore it from a copy",
             path=key,
             location=store.location,
         )
@@ -258,9 +259,9 @@ def _to_z85(data: bytes) -> str:
 
 
 def _from_z85(text: str) -> bytes:
-    """The bytes of a text. Raises ValueError when it is no Z85."""
+    """The bytes of a text. Raises ValueError if it is not Z85."""
     if len(text) % 5:
-        raise ValueError(f"{len(text)} characters are no multiple of five")
+        raise ValueError(f"{len(text)} characters are not a multiple of five")
     return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
 
 
@@ -269,6 +270,6 @@ def _corrupt(vector: DeletionVector, reason: str) -> Corrupt:
     return Corrupt(f"deletion vector {vector.storage_type}{shown!r} cannot be read: {reason}; restore it from a copy", reason=reason)
 
 
-# Positions are handed over as they lie in memory.
+# Positions are passed on without copying.
 assert sys.byteorder == "little"
 assert array.array("Q").itemsize == 8

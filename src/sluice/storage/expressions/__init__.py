@@ -1,1 +1,1 @@
-"""Expressions of Spark SQL: parsed, typed, rendered as SQL, and evaluated by Arrow."""
+"""Expressions of Spark SQL: parsed, typed, rendered as SQL, and evaluated with Arrow."""

@@ -1,8 +1,8 @@
-"""Makers of typed nodes: every one checks the types of its operands, coerces literals and folds constants.
+"""Makers of typed nodes: each one checks the types of its operands, coerces literals and folds constants.
 
-A literal compared with something takes the type of that something where its value is exactly one of that type: `small = 5L` compares
-SMALLINTs, so that statistics and Parquet's own pruning apply. Where it is not (`small < 70000`, `whole = 1.5`) both sides meet at a type
-that holds both, so that nothing wraps around. Refusals are PredicateErrors.
+A literal in a comparison takes the other side's type if its value is exactly one of that type: `small = 5L` compares
+SMALLINTs, so that statistics and Parquet's own pruning apply. Otherwise (`small < 70000`, `whole = 1.5`) both sides are
+converted to a type that holds both, so that nothing wraps around. Refusals are PredicateErrors.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FALSE = Literal(False, pa.bool_())
 
 
 def column(path: Sequence[str], schema: pa.Schema) -> Column:
-    """The column (or nested field) of that name, whatever the case of its letters."""
+    """The column (or nested field) of that name, ignoring case."""
     fields: Iterable[pa.Field] = schema
     found: list[str] = []
     kind: pa.DataType = pa.null()
@@ -87,7 +87,7 @@ def column(path: Sequence[str], schema: pa.Schema) -> Column:
 
 
 def number(text: str) -> Literal:
-    """An unsigned or signed numeric literal as Spark reads it: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent."""
+    """A numeric literal, with or without sign, as Spark reads it: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent."""
     if "e" in text.lower():
         return Literal(float(text), pa.float64())
     return literal(Decimal(text) if "." in text else int(text))
@@ -130,7 +130,7 @@ def _decimal_type(value: Decimal) -> pa.DataType:
 
 
 def require_boolean(node: Node) -> Node:
-    """`node` as a condition; NULL is one."""
+    """`node` as a condition; NULL is allowed."""
     if pa.types.is_null(node.type):
         return Literal(None, pa.bool_())
     if not pa.types.is_boolean(node.type):
@@ -145,7 +145,7 @@ def compare(op: str, left: Node, right: Node) -> Node:
 
 
 def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
-    """Both operands, literals turned into the type at which they are compared, and that type."""
+    """Both operands, with literals converted to the type of the comparison, and that type."""
     if isinstance(right, Literal) and not isinstance(left, Literal):
         right = _fitted(right, left.type)
     elif isinstance(left, Literal) and not isinstance(right, Literal):
@@ -157,7 +157,7 @@ def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
         kinds = f"{types.name(left.type)} {op} {types.name(right.type)}"
         raise PredicateError(f"{kinds} cannot be evaluated: CAST one side to the type of the other, or name a field")
     left, right = as_literal(left, at), as_literal(right, at)
-    # A string constant has become a number by now, which may be one of the column's own type.
+    # A string constant is a number by now, and may fit the column's own type.
     if isinstance(right, Literal) and not isinstance(left, Literal):
         right = _fitted(right, left.type)
     elif isinstance(left, Literal) and not isinstance(right, Literal):
@@ -166,12 +166,12 @@ def _meet(op: str, left: Node, right: Node) -> tuple[Node, Node, pa.DataType]:
 
 
 def _fitted(term: Literal, kind: pa.DataType) -> Literal:
-    """The literal as one of type `kind`, where comparing at `kind` has the same answers as comparing at the common type."""
+    """The literal at type `kind`, if comparing at `kind` has the same results as at the common type."""
     value = term.value
     if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool) or not types.is_numeric(kind) or term.type == kind:
         return term
     if isinstance(value, float) and (not math.isfinite(value) or pa.types.is_decimal(kind) or abs(value) >= 2**53):
-        return term  # a DECIMAL or a large BIGINT is rounded to a DOUBLE before it is compared with one
+        return term  # a DECIMAL or a large BIGINT is rounded to a DOUBLE before a comparison with one
     if pa.types.is_float64(kind):
         return Literal(float(value), kind)
     try:
@@ -182,7 +182,7 @@ def _fitted(term: Literal, kind: pa.DataType) -> Literal:
 
 
 def as_literal(term: Node, kind: pa.DataType) -> Node:
-    """A constant turned into one of type `kind`; anything else, and a decimal beside a decimal, is left as it is."""
+    """A constant converted to type `kind`; anything else, and a decimal beside a decimal, stays unchanged."""
     if isinstance(term, Literal) and term.type != kind and not (types.is_decimal(kind) and types.is_decimal(term.type)):
         return Literal(values.convert(term.value, kind), kind)
     return term
@@ -214,7 +214,7 @@ def is_null(term: Node) -> Node:
 
 
 def in_(term: Node, options: Sequence[Node]) -> Node:
-    """`term IN (options)`; options that are no constants become comparisons."""
+    """`term IN (options)`; options that are not constants become comparisons."""
     if not options:
         raise PredicateError("IN needs at least one value in its list")
     constants = [option for option in options if isinstance(option, Literal)]
@@ -245,7 +245,7 @@ def like(term: Node, pattern: Node, escape: str = "\\") -> Node:
 
 
 def match(term: Node, parts: tuple[str | bool, ...]) -> Node:
-    """`term` LIKE a pattern that is taken apart already (see `Like`)."""
+    """`term` LIKE a pattern that is already split into parts (see `Like`)."""
     if all(isinstance(part, str) for part in parts):
         return compare("=", term, literal("".join(map(str, parts))))
     return folded(Like(term, parts))
@@ -272,7 +272,7 @@ def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
 
 
 def as_string(term: Node, what: str) -> Node:
-    """`term`, which must be a STRING or NULL for `what`."""
+    """`term`, which must be a STRING or NULL as required by `what`."""
     if pa.types.is_null(term.type):
         return Literal(None, pa.string())
     if not pa.types.is_string(term.type):
@@ -281,7 +281,7 @@ def as_string(term: Node, what: str) -> Node:
 
 
 def cast(term: Node, kind: pa.DataType) -> Node:
-    """CAST(term AS kind); PredicateError when sluice does not evaluate that cast exactly."""
+    """CAST(term AS kind); PredicateError if sluice does not evaluate that cast exactly."""
     if term.type == kind:
         return term
     if isinstance(term, Literal):
@@ -291,7 +291,7 @@ def cast(term: Node, kind: pa.DataType) -> Node:
 
 
 def try_cast(term: Node, kind: pa.DataType) -> Node:
-    """TRY_CAST(term AS kind): NULL for a value that CAST would refuse."""
+    """TRY_CAST(term AS kind): NULL for a value that CAST refuses."""
     if term.type == kind:
         return term
     if isinstance(term, Literal):
@@ -329,7 +329,7 @@ def case(branches: Iterable[tuple[Node, Node]], otherwise: Node = NULL) -> Node:
 
 
 def common_of(terms: Iterable[Node], what: str) -> pa.DataType:
-    """The type at which all terms meet."""
+    """The common type of all terms."""
     kind: pa.DataType | None = pa.null()
     for term in terms:
         kind = types.common(kind, term.type) if kind is not None else None
@@ -339,7 +339,7 @@ def common_of(terms: Iterable[Node], what: str) -> pa.DataType:
 
 
 def folded(node: Node) -> Node:
-    """The node's value, when no column has a part in it. What fails is left for the rows that reach it."""
+    """The node's value if it depends on no column. Errors are left to the rows that reach it."""
     if columns(node) or isinstance(node, Literal):
         return node
     try:

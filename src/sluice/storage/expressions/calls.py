@@ -1,4 +1,4 @@
-"""Function calls: other ways of writing an expression become that expression, the rest is looked up in `functions`."""
+"""Function calls: alternative spellings of an expression become that expression, others are looked up in `functions`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .regex import to_re2
 
 __all__ = ["bits", "call", "clock", "ilike"]
 
-# Functions without a name in SQL: they are written as operators.
+# Functions without a name in SQL, written as operators.
 _OPERATORS = frozenset({"&", "|", "^", "~"})
 _REWRITTEN = (
     "coalesce",
@@ -69,7 +69,7 @@ def call(name: str, args: Sequence[Node]) -> Node:
             if isinstance(args[1], Literal):
                 if args[1].value is None:
                     return Literal(None, pa.bool_())
-                to_re2(str(args[1].value))  # raises for what cannot be evaluated
+                to_re2(str(args[1].value))  # raises if it cannot be evaluated
         case "size", [value]:
             return build.folded(Call("size", (_of_many(value),), pa.int32()))
         case (("shiftleft" | "shiftright"), [value, places]):
@@ -91,13 +91,13 @@ def call(name: str, args: Sequence[Node]) -> Node:
 
 
 def bits(sign: str, args: Sequence[Node]) -> Node:
-    """`left & right`, `left | right`, `left ^ right`, or `~term`, as `sign` says."""
+    """`left & right`, `left | right`, `left ^ right`, or `~term`, depending on `sign`."""
     kind = _whole_number(args, sign)
     return build.folded(Call(sign, tuple(build.cast(arg, kind) for arg in args), kind))
 
 
 def ilike(term: Node, pattern: Node, escape: str = "\\") -> Node:
-    """`term ILIKE pattern ESCAPE escape`: Spark compares both in small letters."""
+    """`term ILIKE pattern ESCAPE escape`: Spark compares both in lower case."""
     return build.like(call("lower", [build.as_string(term, "ILIKE")]), call("lower", [build.as_string(pattern, "ILIKE")]), escape)
 
 
@@ -109,7 +109,7 @@ def _of_many(value: Node) -> Node:
 
 
 def _whole_number(args: Sequence[Node], name: str) -> pa.DataType:
-    """The common type of whole numbers; a NULL takes the type of the other operands."""
+    """The common type of whole numbers; a NULL takes the other operands' type."""
     kinds = [arg.type for arg in args if not pa.types.is_null(arg.type)]
     for kind in kinds:
         if not pa.types.is_signed_integer(kind):
@@ -118,7 +118,7 @@ def _whole_number(args: Sequence[Node], name: str) -> pa.DataType:
 
 
 def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
-    """The arguments at the type they share; text and something else share none here."""
+    """The arguments at their common type; text has none with other types here."""
     kind = build.common_of(args, name.upper())
     if any(pa.types.is_string(arg.type) != pa.types.is_string(kind) and not pa.types.is_null(arg.type) for arg in args):
         raise PredicateError(f"the values of {name.upper()} have no common type: CAST them to one", function=name)
@@ -126,12 +126,12 @@ def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
 
 
 def _as_text(arg: Node) -> Node:
-    """An argument of concat, which takes what is not text as text."""
+    """An argument of concat, which converts other types to text."""
     return arg if pa.types.is_binary(arg.type) or not types.is_atomic(arg.type) else build.cast(arg, pa.string())
 
 
 def clock(name: str, now: datetime) -> Node | None:
-    """What a function that tells the time gives at the moment `now` (in UTC, as everything is); None for any other name."""
+    """The value at the moment `now` (in UTC, like everything) of a function that returns the time; None for any other name."""
     match name.lower():
         case "current_timestamp" | "now":
             return build.literal(now)
@@ -143,7 +143,7 @@ def clock(name: str, now: datetime) -> Node | None:
 
 
 def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
-    """The argument at the type the function takes; None takes any number."""
+    """The argument at the function's type; None takes any number."""
     if kind is None:
         if not types.is_numeric(arg.type):
             raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)

@@ -1,36 +1,50 @@
-"""What Arrow expressions need beside Arrow's own functions, for the few things Arrow does otherwise than Spark.
+"""Functions on terms that Arrow lacks, or computes differently from Spark.
 
-Exact Python functions are registered with Arrow under names of their own (`sluice.<name>:<takes>-><gives>`), so that they work in a
-dataset's filter too, and see every distinct value of a batch once. An exception raised by one comes out of the scan as it is.
+A term is an array, a scalar, or an expression of a dataset's filter. For expressions, exact Python functions are registered
+with Arrow under their own names (`sluice.<name>:<takes>-><gives>`). A scan raises their exceptions unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_nan", "per_array", "per_value"]
+__all__ = ["Term", "and_", "is_nan", "or_", "per_array", "per_value"]
+
+Term: TypeAlias = pa.Array | pa.Scalar | pc.Expression
 
 _REGISTERED: Final[set[str]] = set()
 _LOCK: Final = Lock()
 
 
-def is_nan(term: pc.Expression, kind: pa.DataType) -> pc.Expression:
-    """Whether the float `term` is NaN, asked so that Arrow cannot answer from Parquet's statistics, which leave NaN out.
+def or_(left: Term, right: Term) -> Term:
+    """Null if either side is null; for expressions, pyarrow's own wrapper calls a function that does not exist."""
+    return pc.Expression._call("or", [left, right]) if isinstance(left, pc.Expression) else pc.or_(left, right)
 
-    Where a row group's smallest and largest value are equal, Arrow takes every row for that value. What depends on a random number
-    (always less than 2) it cannot know beforehand.
+
+def and_(left: Term, right: Term) -> Term:
+    """Null if either side is null."""
+    return pc.Expression._call("and", [left, right]) if isinstance(left, pc.Expression) else pc.and_(left, right)
+
+
+def is_nan(term: Term, kind: pa.DataType) -> Term:
+    """Whether the float `term` is NaN, computed so that Arrow cannot use Parquet's statistics, which omit NaN.
+
+    If a row group's smallest and largest value are equal, Arrow assumes that value for every row. The result of a random
+    number (always less than 2) cannot be known beforehand.
     """
+    if not isinstance(term, pc.Expression):
+        return pc.is_nan(term)
     always = pc.less(pc.Expression._call("random", [], pc.RandomOptions(initializer=0)), 2.0)
-    return pc.is_nan(pc.if_else(always, term, pc.scalar(pa.scalar(None, kind))))
+    return pc.is_nan(pc.if_else(always, term, pa.scalar(None, kind)))
 
 
-def per_value(name: str, change: Callable[[Any], Any], term: pc.Expression, takes: pa.DataType, gives: pa.DataType) -> pc.Expression:
-    """`change` applied to every value of `term` that is not null."""
+def per_value(name: str, change: Callable[[Any], Any], term: Term, takes: pa.DataType, gives: pa.DataType) -> Term:
+    """`change` applied to every non-null value of `term`, once per distinct value of a batch."""
 
     def run(values: pa.Array) -> pa.Array:
         encoded = values.dictionary_encode()
@@ -40,16 +54,16 @@ def per_value(name: str, change: Callable[[Any], Any], term: pc.Expression, take
     return per_array(name, run, term, takes, gives)
 
 
-def per_array(
-    name: str, change: Callable[[pa.Array], pa.Array], term: pc.Expression, takes: pa.DataType, gives: pa.DataType
-) -> pc.Expression:
-    """`change` applied to the whole of `term`, batch by batch; it must keep the length."""
+def per_array(name: str, change: Callable[[pa.Array], pa.Array], term: Term, takes: pa.DataType, gives: pa.DataType) -> Term:
+    """`change` applied to the whole of `term`, batch by batch; it must preserve the length."""
 
     def run(_: Any, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
         if isinstance(values, pa.Scalar):
             return change(pa.array([values.as_py()], takes))[0]
         return change(values)
 
+    if not isinstance(term, pc.Expression):
+        return run(None, term)
     full = f"sluice.{name}:{takes}->{gives}"
     with _LOCK:
         if full not in _REGISTERED:

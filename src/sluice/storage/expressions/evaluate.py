@@ -1,23 +1,26 @@
-"""Evaluates expressions: the tree becomes one Arrow expression, for a table in memory and for a dataset's filter alike.
+"""Evaluates expressions with Arrow: over the rows of a table, or as the filter of a dataset.
 
-Semantics are Spark's in ANSI mode: three-valued logic; NaN equals NaN and is greater than every other number; -0.0 equals 0.0; strings and
-binaries compare by their bytes; overflow, division by zero and a cast that cannot be done are errors. An error belongs to the rows that
-reach it: in `b <> 0 AND a / b > 1` the division is done only where the left side is not false. Such guarded operands are set to null.
+Semantics are Spark's in ANSI mode: three-valued logic; NaN equals NaN and is greater than every other number; -0.0 equals
+0.0; strings and binaries compare by their bytes; overflow, division by zero and an impossible cast are errors. An error
+belongs to the rows that reach it: in `b <> 0 AND a / b > 1` the division happens only where the left side is not false. Such
+guarded operands become null.
+
+Arrow's functions compute values from arrays and scalars, and expressions from expressions. So both evaluations are the same
+walk through the tree; they differ in what a column and a constant are.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from ..errors import PredicateError
-from . import casts, direct, elementwise, types
+from . import casts, elementwise, types
+from .elementwise import Term
 from .functions import FUNCTIONS
 from .nodes import (
     FLIPPED,
@@ -36,11 +39,10 @@ from .nodes import (
     Not,
     Or,
     Value,
-    columns,
     walk,
 )
 
-__all__ = ["check_cast", "compile_expression", "constant", "run", "run_plan"]
+__all__ = ["check_cast", "compile_expression", "constant", "may_fail", "run", "run_over"]
 
 check_cast = casts.check
 
@@ -59,41 +61,34 @@ _CHECKED: Final = {
     "/": pc.divide_checked,
     "div": pc.divide_checked,
 }
-# Longer lists are looked up in a hash table, with bounds beside it for Parquet's pruning.
+# Longer lists are looked up in a hash table, with additional bounds for Parquet's pruning.
 _MOST_EQUALITIES: Final = 16
-# Arrow recurses into a connective once for each term, and has a C stack only.
-_MOST_TERMS: Final = 256
+# The intermediate values of this many rows need little memory.
+_PIECE_ROWS: Final = 131_072
+_TRUE: Final = pa.scalar(True)
+_FALSE: Final = pa.scalar(False)
 
 
 def run(node: Node, table: pa.Table) -> pa.Array:
-    """The value of `node` for every row of `table`, whose columns have the names and types the tree was built with.
+    """The value of `node` for every row of `table`, whose columns have the tree's names and types.
 
-    PredicateError when a row cannot be evaluated.
+    PredicateError if a row cannot be evaluated.
     """
-    if isinstance(node, (And, Or)) and len(node.terms) > _MOST_TERMS and not any(map(_may_fail, node.terms)):
-        parts = (type(node)(node.terms[first : first + _MOST_TERMS]) for first in range(0, len(node.terms), _MOST_TERMS))
-        return reduce(pc.and_kleene if isinstance(node, And) else pc.or_kleene, (run(part, table) for part in parts))
-    if (values := direct.value_of(node, table)) is not None:
-        return values
-    return run_plan(node, table)
+    if table.num_rows <= _PIECE_ROWS:
+        return _over(node, table)
+    return pa.concat_arrays([_over(node, table.slice(first, _PIECE_ROWS)) for first in range(0, table.num_rows, _PIECE_ROWS)])
 
 
-def run_plan(node: Node, table: pa.Table) -> pa.Array:
-    """The same by an Arrow plan, which knows every kind of node."""
-    names = sorted({path[0] for path in columns(node)})
-    source = table.select(names) if names else pa.table({"": pa.nulls(1)})
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(source)),
-            acero.Declaration("project", acero.ProjectNodeOptions([compile_expression(node)], ["value"])),
-        ]
-    )
+def run_over(node: Node, column: Callable[[Column], pa.Array], rows: int, *, fails: bool | None = None) -> pa.Array:
+    """The value of `node` for rows whose columns are looked up; `fails` is the result of `may_fail`, if known.
+
+    PredicateError if a row cannot be evaluated.
+    """
     try:
-        values = plan.to_table(use_threads=False).column(0)
+        values = _Evaluation(column, _itself, may_fail(node) if fails is None else fails).value(node, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise PredicateError(f"the expression cannot be evaluated for every row: {error}; exclude such rows first") from error
-    array = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
-    return array if names else pa.repeat(array[0], table.num_rows)
+    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
 def constant(node: Node) -> Value:
@@ -102,55 +97,187 @@ def constant(node: Node) -> Value:
     return value
 
 
-def compile_expression(node: Node, guard: pc.Expression | None = None) -> pc.Expression:
-    """The Arrow expression of `node`; where `guard` is false it never raises, and its value is of no importance."""
-    match node:
-        case Column():
-            return pc.field(*node.path)
-        case Literal():
-            return _scalar(node.value, node.type)
-        case And() | Or():
-            return _connected(node, guard)
-        case Not():
-            return pc.invert(compile_expression(node.term, guard))
-        case IsNull():
-            return pc.is_null(compile_expression(node.term, guard))
-        case Compare():
-            return _compared(node.op, _at(node.left, node.at, guard), _at(node.right, node.at, guard), node)
-        case In():
-            return _contained(node, _at(node.term, node.at, guard))
-        case Like():
-            return _matched(compile_expression(node.term, guard), node.parts)
-        case Cast():
-            return _at(node.term, node.type, guard)
-        case Arithmetic():
-            return _computed(node, guard)
-        case Case():
-            return _chosen(node, guard)
-        case Call(name="coalesce"):
-            return _first(node, guard)
-        case Call(name="try_cast", args=(term,)):
-            return casts.try_cast(compile_expression(term, guard), term.type, node.type)
-        case Call():
-            return _called(node, guard)
-    raise TypeError(f"not a node: {node!r}")
+def compile_expression(node: Node) -> pc.Expression:
+    """The Arrow expression of `node`, for the filter of a dataset."""
+    return _Evaluation(lambda column: pc.field(*column.path), pc.scalar, may_fail(node)).value(node, None)
 
 
-def _or(left: pc.Expression, right: pc.Expression) -> pc.Expression:
-    """Null where either side is null; pyarrow's own wrapper calls a function that does not exist."""
-    return pc.Expression._call("or", [left, right])
+def _itself(scalar: pa.Scalar) -> Term:
+    return scalar
 
 
-def _and(left: pc.Expression, right: pc.Expression) -> pc.Expression:
-    return pc.Expression._call("and", [left, right])
+def _over(node: Node, table: pa.Table) -> pa.Array:
+    def column(node: Column) -> pa.Array:
+        name, *inner = node.path
+        chunks = table.column(name)
+        values = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+        return pc.struct_field(values, inner) if inner else values
+
+    return run_over(node, column, table.num_rows)
 
 
-def _scalar(value: Value, kind: pa.DataType) -> pc.Expression:
-    return pc.scalar(pa.scalar(value, kind))
+class _Evaluation:
+    """One walk through a tree.
+
+    Every part is evaluated under a guard: where the guard is false, the part does not raise, and its value does not matter.
+    """
+
+    def __init__(self, column: Callable[[Column], Term], scalar: Callable[[pa.Scalar], Term], fails: bool) -> None:
+        """`fails` says that some part may raise for some row."""
+        self._column = column
+        self._scalar = scalar
+        self._fails = fails
+
+    def value(self, node: Node, guard: Term | None) -> Term:
+        """The value of `node`."""
+        match node:
+            case Column():
+                return self._column(node)
+            case Literal():
+                return self._constant(node.value, node.type)
+            case And() | Or():
+                return self._connected(node, guard)
+            case Not():
+                return pc.invert(self.value(node.term, guard))
+            case IsNull():
+                return pc.is_null(self.value(node.term, guard))
+            case Compare():
+                return self._compared(node.op, self._at(node.left, node.at, guard), self._at(node.right, node.at, guard), node)
+            case In():
+                return self._contained(node, self._at(node.term, node.at, guard))
+            case Like():
+                return _matched(self.value(node.term, guard), node.parts)
+            case Cast():
+                return self._at(node.term, node.type, guard)
+            case Arithmetic():
+                return self._computed(node, guard)
+            case Case():
+                return self._chosen(node, guard)
+            case Call(name="coalesce"):
+                return self._first(node, guard)
+            case Call(name="try_cast", args=(term,)):
+                return casts.try_cast(self.value(term, guard), term.type, node.type)
+            case Call():
+                return self._called(node, guard)
+        raise TypeError(f"not a node: {node!r}")
+
+    def _constant(self, value: Value, kind: pa.DataType) -> Term:
+        return self._scalar(pa.scalar(value, kind))
+
+    def _at(self, node: Node, kind: pa.DataType, guard: Term | None) -> Term:
+        """The value of `node`, cast to `kind`."""
+        if (isinstance(node, Literal) and node.value is None) or (pa.types.is_null(node.type) and node.type != kind):
+            return self._constant(None, kind)
+        if isinstance(node, Literal) and pa.types.is_integer(kind) and not casts.may_fail(node.type, kind):
+            return self._constant(node.value, kind)
+        term = self.value(node, guard)
+        if node.type == kind:
+            return term
+        return casts.cast(_shielded(term, node.type, guard) if casts.may_fail(node.type, kind) else term, node.type, kind)
+
+    def _connected(self, node: And | Or, guard: Term | None) -> Term:
+        """A term is reached where earlier terms leave the result open; if that is nowhere, it is not evaluated."""
+        conjunction = isinstance(node, And)
+        join = pc.and_kleene if conjunction else pc.or_kleene
+        joined: list[Term] = []
+        found: Term = None
+        for term in node.terms:
+            reached = guard
+            if self._fails and joined and may_fail(term):
+                joined = [_balanced(joined, join)]
+                open_still = pc.coalesce(joined[0] if conjunction else pc.invert(joined[0]), _TRUE)
+                reached = _both(guard, open_still)
+            found = self.value(term, reached)
+            if isinstance(found, pa.BooleanArray):
+                decided, undecided = (found.false_count, found.true_count) if conjunction else (found.true_count, found.false_count)
+                if decided == len(found):
+                    return found
+                if undecided == len(found):
+                    continue
+            joined.append(found)
+        return _balanced(joined, join) if joined else found
+
+    def _compared(self, op: str, left: Term, right: Term, node: Compare) -> Term:
+        if pa.types.is_null(node.at):  # two void columns, which Arrow cannot compare
+            return pc.is_null(left) if op == "<=>" else self._constant(None, pa.bool_())
+        if op == "<=>":
+            same = pc.coalesce(self._compared("=", left, right, node), _FALSE)
+            return elementwise.or_(elementwise.and_(pc.is_null(left), pc.is_null(right)), same)
+        plain = _COMPARISONS[op](left, right)
+        if not pa.types.is_floating(node.at):
+            return plain
+        if op == "<>":
+            return pc.invert(self._compared("=", left, right, node))
+        if op in (">", ">="):
+            op, left, right, first, second = FLIPPED[op], right, left, node.right, node.left
+        else:
+            first, second = node.left, node.right
+        nans = (None if _is_number(side) else elementwise.is_nan(term, node.at) for term, side in ((left, first), (right, second)))
+        return _with_nan(op, plain, *nans)
+
+    def _contained(self, node: In, term: Term) -> Term:
+        if not node.options:
+            found = self._constant(None, pa.bool_())
+        elif len(node.options) <= _MOST_EQUALITIES or pa.types.is_floating(node.at):
+            options = ((self._constant(option.value, node.at), Compare("=", node.term, option, node.at)) for option in node.options)
+            found = _balanced([self._compared("=", term, option, same) for option, same in options], pc.or_kleene)
+        else:
+            values = pa.array([option.value for option in node.options], node.at)
+            bounds = pc.min_max(values)
+            within = pc.and_kleene(pc.greater_equal(term, bounds["min"]), pc.less_equal(term, bounds["max"]))
+            listed = pc.or_kleene(pc.is_in(term, value_set=values), pc.not_equal(term, term))  # the latter is null for null, else false
+            found = pc.and_kleene(within, listed)
+        return pc.or_kleene(found, self._constant(None, pa.bool_())) if node.with_null and node.options else found
+
+    def _computed(self, node: Arithmetic, guard: Term | None) -> Term:
+        if types.is_decimal(node.type):
+            left, right = (self._decimal_operand(*pair, guard) for pair in ((node.left, node.right), (node.right, node.left)))
+            return casts.decimal_result(node.op, left, right, node.type)
+        at = types.arithmetic("+", node.left.type, node.right.type) if node.op == "div" else node.type
+        left, right = (_shielded(self._at(side, at, guard), at, guard) for side in (node.left, node.right))
+        if node.op != "%":
+            result = _CHECKED[node.op](left, right)
+            return result.cast(node.type) if node.op == "div" and at != node.type else result
+        # Not every version of Arrow has a remainder. x % -1 is 0, even where x / -1 would overflow.
+        minus_one = pc.equal(right, pa.scalar(-1, at))
+        divisor = pc.if_else(minus_one, pa.scalar(1, at), right)
+        return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
+
+    def _decimal_operand(self, side: Node, other: Node, guard: Term | None) -> tuple[Term, pa.DataType]:
+        kind = types.decimal(*types.decimal_parts(types.operand(side.type, side.value if isinstance(side, Literal) else None, other.type)))
+        return _shielded(self._at(side, kind, guard), kind, guard), kind
+
+    def _chosen(self, node: Case, guard: Term | None) -> Term:
+        conditions: list[Term] = []
+        chosen: list[Term] = []
+        for condition, value in node.branches:
+            conditions.append(pc.coalesce(self.value(condition, guard), _FALSE))
+            chosen.append(self._at(value, node.type, _both(guard, conditions[-1]) if _needs_guard(value, node.type) else guard))
+            if may_fail(node):
+                guard = _both(guard, pc.invert(conditions[-1]))
+        result = self._at(node.otherwise, node.type, guard)
+        for condition_, value_ in zip(reversed(conditions), reversed(chosen), strict=True):
+            result = pc.if_else(condition_, value_, result)
+        return result
+
+    def _called(self, node: Call, guard: Term | None) -> Term:
+        function = FUNCTIONS[node.name]
+        terms = [self.value(arg, guard) for arg in node.args]
+        if function.fails:
+            terms[0] = _shielded(terms[0], node.args[0].type, guard)
+        return function.run(terms, node.args)
+
+    def _first(self, node: Call, guard: Term | None) -> Term:
+        """COALESCE: an argument is reached where the earlier ones are null."""
+        terms: list[Term] = []
+        for arg in node.args:
+            reached = _both(guard, pc.is_null(pc.coalesce(*terms))) if terms and _needs_guard(arg, node.type) else guard
+            terms.append(self._at(arg, node.type, reached))
+        return pc.coalesce(*terms)
 
 
-def _may_fail(node: Node) -> bool:
-    """Whether some row could make `node` raise."""
+def may_fail(node: Node) -> bool:
+    """Whether `node` could raise for some row."""
     for part in walk(node):
         match part:
             case Arithmetic():
@@ -172,105 +299,49 @@ def _may_fail(node: Node) -> bool:
     return False
 
 
-def _shielded(term: pc.Expression, kind: pa.DataType, guard: pc.Expression | None) -> pc.Expression:
-    return term if guard is None else pc.if_else(guard, term, _scalar(None, kind))
+def _needs_guard(value: Node, kind: pa.DataType) -> bool:
+    return may_fail(value) or casts.may_fail(value.type, kind)
 
 
-def _both(guard: pc.Expression | None, more: pc.Expression) -> pc.Expression:
-    """The guard of what is reached only where `more` is true; where `more` is null it is not."""
-    known = pc.coalesce(more, pc.scalar(False))
-    return known if guard is None else _and(guard, known)
+def _shielded(term: Term, kind: pa.DataType, guard: Term | None) -> Term:
+    return term if guard is None else pc.if_else(guard, term, pa.scalar(None, kind))
 
 
-def _at(node: Node, kind: pa.DataType, guard: pc.Expression | None) -> pc.Expression:
-    """The value of `node`, cast to `kind`."""
-    if (isinstance(node, Literal) and node.value is None) or (pa.types.is_null(node.type) and node.type != kind):
-        return _scalar(None, kind)
-    term = compile_expression(node, guard)
-    if node.type == kind:
-        return term
-    return casts.cast(_shielded(term, node.type, guard) if casts.may_fail(node.type, kind) else term, node.type, kind)
-
-
-def _connected(node: And | Or, guard: pc.Expression | None) -> pc.Expression:
-    """A term is reached where those before it leave the answer open."""
-    join = pc.and_kleene if isinstance(node, And) else pc.or_kleene
-    joined: list[pc.Expression] = []
-    for term in node.terms:
-        reached = guard
-        if joined and _may_fail(term):
-            joined = [_balanced(joined, join)]
-            open_still = pc.coalesce(joined[0] if isinstance(node, And) else pc.invert(joined[0]), pc.scalar(True))
-            reached = _both(guard, open_still)
-        joined.append(compile_expression(term, reached))
-    return _balanced(joined, join)
-
-
-def _compared(op: str, left: pc.Expression, right: pc.Expression, node: Compare) -> pc.Expression:
-    if pa.types.is_null(node.at):  # two void columns: Arrow compares no such values
-        return pc.is_null(left) if op == "<=>" else _scalar(None, pa.bool_())
-    if op == "<=>":
-        same = pc.coalesce(_compared("=", left, right, node), pc.scalar(False))
-        return _or(_and(pc.is_null(left), pc.is_null(right)), same)
-    plain = _COMPARISONS[op](left, right)
-    if not pa.types.is_floating(node.at):
-        return plain
-    if op == "<>":
-        return pc.invert(_compared("=", left, right, node))
-    if op in (">", ">="):
-        op, left, right, first, second = FLIPPED[op], right, left, node.right, node.left
-    else:
-        first, second = node.left, node.right
-    return _with_nan(
-        op, plain, *(None if _is_number(side) else elementwise.is_nan(term, node.at) for term, side in ((left, first), (right, second)))
-    )
+def _both(guard: Term | None, more: Term) -> Term:
+    """The guard of a part that is reached only where `more` is true (not where it is null)."""
+    known = pc.coalesce(more, _FALSE)
+    return known if guard is None else elementwise.and_(guard, known)
 
 
 def _is_number(node: Node) -> bool:
-    """Whether `node` is surely not NaN."""
+    """Whether `node` is certainly not NaN."""
     return isinstance(node, Literal) and node.value is not None and node.value == node.value
 
 
-def _with_nan(op: str, plain: pc.Expression, left: pc.Expression | None, right: pc.Expression | None) -> pc.Expression:
-    """Spark's answer for = < <= from Arrow's, which follows IEEE 754: beside a NaN all of them are false.
+def _with_nan(op: str, plain: Term, left: Term | None, right: Term | None) -> Term:
+    """Spark's result for = < <= from Arrow's, which follows IEEE 754: with a NaN all of them are false.
 
-    `left` and `right` say where a NaN is, None where never. They are named also where Arrow agrees, because that keeps Arrow from taking
-    the answer from Parquet's statistics. `_or` and `_and`, unlike their Kleene twins, keep the answer null where an operand is null.
+    `left` and `right` say where a NaN is, None if nowhere. They are used even where Arrow agrees, because that keeps Arrow
+    from taking the result from Parquet's statistics. Unlike their Kleene twins, `or` and `and` return null where an operand
+    is null.
     """
     if left is None and right is None:
         return plain
     if left is None or right is None:
         nan = right if left is None else left
-        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else _or(plain, nan)
-    true = _and(left, right) if op == "=" else right if op == "<=" else _and(right, pc.invert(left))
-    return _or(plain, true)
+        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else elementwise.or_(plain, nan)
+    true = elementwise.and_(left, right) if op == "=" else right if op == "<=" else elementwise.and_(right, pc.invert(left))
+    return elementwise.or_(plain, true)
 
 
-def _contained(node: In, term: pc.Expression) -> pc.Expression:
-    if not node.options:
-        found = _scalar(None, pa.bool_())
-    elif len(node.options) <= _MOST_EQUALITIES or pa.types.is_floating(node.at):
-        equalities = [
-            _compared("=", term, _scalar(option.value, node.at), Compare("=", node.term, option, node.at)) for option in node.options
-        ]
-        found = _balanced(equalities, pc.or_kleene)
-    else:
-        options = pa.array([option.value for option in node.options], node.at)
-        bounds = pc.min_max(options)
-        within = pc.and_kleene(pc.greater_equal(term, bounds["min"]), pc.less_equal(term, bounds["max"]))
-        listed = pc.or_kleene(pc.is_in(term, value_set=options), pc.not_equal(term, term))  # the latter is null for null, else false
-        found = pc.and_kleene(within, listed)
-    return pc.or_kleene(found, _scalar(None, pa.bool_())) if node.with_null and node.options else found
-
-
-def _balanced(terms: Sequence[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]) -> pc.Expression:
-    """The terms joined in a tree of logarithmic depth: Arrow recurses into it."""
+def _balanced(terms: Sequence[Term], join: Callable[[Term, Term], Term]) -> Term:
+    """The terms joined in a tree of logarithmic depth, since Arrow recurses into it."""
     while len(terms) > 1:
         terms = [join(*pair) if len(pair) > 1 else pair[0] for pair in (terms[i : i + 2] for i in range(0, len(terms), 2))]
     return terms[0]
 
 
-def _matched(term: pc.Expression, parts: tuple[str | bool, ...]) -> pc.Expression:
+def _matched(term: Term, parts: tuple[str | bool, ...]) -> Term:
     match parts:
         case (str() as text, True):
             return pc.starts_with(term, pattern=text)
@@ -280,58 +351,3 @@ def _matched(term: pc.Expression, parts: tuple[str | bool, ...]) -> pc.Expressio
             return pc.match_substring(term, pattern=text)
     pattern = "".join(re.escape(part) if isinstance(part, str) else ".*" if part else "." for part in parts)
     return pc.match_substring_regex(term, pattern=rf"(?s)\A{pattern}\z")
-
-
-def _computed(node: Arithmetic, guard: pc.Expression | None) -> pc.Expression:
-    if types.is_decimal(node.type):
-        left, right = (_decimal_operand(side, other, guard) for side, other in ((node.left, node.right), (node.right, node.left)))
-        return casts.decimal_result(node.op, left, right, node.type)
-    at = types.arithmetic("+", node.left.type, node.right.type) if node.op == "div" else node.type
-    left, right = (_shielded(_at(side, at, guard), at, guard) for side in (node.left, node.right))
-    if node.op != "%":
-        result = _CHECKED[node.op](left, right)
-        return result.cast(node.type) if node.op == "div" and at != node.type else result
-    # Arrow has no remainder that every version knows. x % -1 is 0, also where x / -1 would overflow.
-    minus_one = pc.equal(right, _scalar(-1, at))
-    divisor = pc.if_else(minus_one, _scalar(1, at), right)
-    return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
-
-
-def _decimal_operand(side: Node, other: Node, guard: pc.Expression | None) -> tuple[pc.Expression, pa.DataType]:
-    kind = types.decimal(*types.decimal_parts(types.operand(side.type, side.value if isinstance(side, Literal) else None, other.type)))
-    return _shielded(_at(side, kind, guard), kind, guard), kind
-
-
-def _chosen(node: Case, guard: pc.Expression | None) -> pc.Expression:
-    conditions: list[pc.Expression] = []
-    chosen: list[pc.Expression] = []
-    for condition, value in node.branches:
-        conditions.append(pc.coalesce(compile_expression(condition, guard), pc.scalar(False)))
-        chosen.append(_at(value, node.type, _both(guard, conditions[-1]) if _needs_guard(value, node.type) else guard))
-        if _may_fail(node):
-            guard = _both(guard, pc.invert(conditions[-1]))
-    result = _at(node.otherwise, node.type, guard)
-    for condition_, value_ in zip(reversed(conditions), reversed(chosen), strict=True):
-        result = pc.if_else(condition_, value_, result)
-    return result
-
-
-def _needs_guard(value: Node, kind: pa.DataType) -> bool:
-    return _may_fail(value) or casts.may_fail(value.type, kind)
-
-
-def _called(node: Call, guard: pc.Expression | None) -> pc.Expression:
-    function = FUNCTIONS[node.name]
-    terms = [compile_expression(arg, guard) for arg in node.args]
-    if function.fails:
-        terms[0] = _shielded(terms[0], node.args[0].type, guard)
-    return function.run(terms, node.args)
-
-
-def _first(node: Call, guard: pc.Expression | None) -> pc.Expression:
-    """COALESCE: an argument is reached where those before it are null."""
-    terms: list[pc.Expression] = []
-    for arg in node.args:
-        reached = _both(guard, pc.is_null(pc.coalesce(*terms))) if terms and _needs_guard(arg, node.type) else guard
-        terms.append(_at(arg, node.type, reached))
-    return pc.coalesce(*terms)

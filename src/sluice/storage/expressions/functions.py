@@ -1,6 +1,6 @@
-"""The SQL functions sluice evaluates exactly as Spark does. Dates and hours are those of UTC.
+"""The SQL functions that sluice evaluates exactly like Spark. Dates and hours are in UTC.
 
-A function is one row of `FUNCTIONS`; what is only another way of writing an expression (`nvl`, `if`, `mod`) is in `calls.call`.
+A function is one row of `FUNCTIONS`; alternative spellings of an expression (`nvl`, `if`, `mod`) are in `calls.call`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import pyarrow.compute as pc
 from ..dataclass import dataclass
 from ..errors import PredicateError
 from . import elementwise, rounding, types
+from .elementwise import Term
 from .nodes import Literal, Node
 from .regex import to_re2
 
 __all__ = ["AGGREGATES", "ALIASES", "FUNCTIONS", "NOT_DETERMINISTIC", "Function"]
 
-Run: TypeAlias = Callable[[Sequence[pc.Expression], Sequence[Node]], pc.Expression]
+Run: TypeAlias = Callable[[Sequence[Term], Sequence[Node]], Term]
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """One function.
 
-    `takes` gives the argument types by their number (None: any numeric type), `gives` the type of the result. `run` gets the arguments
-    compiled and as nodes. The arguments at the places `constant` must be constants. `fails` says that it raises for some rows.
+    `takes` has the argument types by their number (None: any numeric type), `gives` the type of the result. `run` gets the
+    arguments compiled and as nodes. The arguments at the places `constant` must be constants. `fails`: it raises for some
+    rows.
     """
 
     arity: Sequence[int]
@@ -40,24 +42,24 @@ class Function:
 
 
 def _constant(node: Node) -> Any:
-    """The value of an argument that `calls.call` has seen to be a constant."""
+    """The value of an argument that `calls.call` has checked to be a constant."""
     return node.value if isinstance(node, Literal) else None
 
 
-def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[pc.Expression], pc.Expression]) -> Function:
+def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[Term], Term]) -> Function:
     return Function((1,), lambda _: (takes,), lambda _: gives, lambda terms, _: run(terms[0]))
 
 
-def _calendar(part: Callable[[pc.Expression], pc.Expression]) -> Function:
+def _calendar(part: Callable[[Term], Term]) -> Function:
     return _simple(pa.date32(), pa.int32(), lambda term: part(term).cast(pa.int32()))
 
 
-def _clock(part: Callable[[pc.Expression], pc.Expression]) -> Function:
+def _clock(part: Callable[[Term], Term]) -> Function:
     return _simple(types.TIMESTAMP, pa.int32(), lambda term: part(term).cast(pa.int32()))
 
 
 def _letters(name: str, ascii_only: Callable[[pa.Array], pa.Array], change: Callable[[str], str]) -> Function:
-    """Case mapping of whole strings: one letter may become two, which Arrow's own mapping does not do."""
+    """Case mapping of whole strings: one letter may become two, which Arrow's own mapping does not support."""
 
     def run(values: pa.Array) -> pa.Array:
         if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
@@ -67,8 +69,8 @@ def _letters(name: str, ascii_only: Callable[[pa.Array], pa.Array], change: Call
     return _simple(pa.string(), pa.string(), lambda term: elementwise.per_array(name, run, term, pa.string(), pa.string()))
 
 
-def _slice(term: pc.Expression, position: int, length: int | None) -> pc.Expression:
-    """Positions count from 1; 0 means 1; negative ones count from the end, and may lie before the beginning."""
+def _slice(term: Term, position: int, length: int | None) -> Term:
+    """Positions count from 1; 0 means 1; negative ones count from the end, and may be before the beginning."""
     if length is not None and length <= 0:
         return pc.utf8_slice_codeunits(term, 0, 0)
     start = position - 1 if position > 0 else position
@@ -76,56 +78,56 @@ def _slice(term: pc.Expression, position: int, length: int | None) -> pc.Express
     return pc.utf8_slice_codeunits(term, start, None if stop is not None and start < 0 <= stop else stop)
 
 
-def _substring(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _substring(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     position, *length = (_constant(node) for node in nodes[1:])
     return _slice(terms[0], position, length[0] if length else None)
 
 
-def _left(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _left(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     return _slice(terms[0], 1, _constant(nodes[1]))
 
 
-def _right(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _right(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     length = _constant(nodes[1])
     return _slice(terms[0], -length if length > 0 else 1, max(length, 0))
 
 
-def _replace(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _replace(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     search, *new = (_constant(node) for node in nodes[1:])
     return pc.replace_substring(terms[0], pattern=search, replacement=new[0] if new else "") if search else terms[0]
 
 
-def _extreme(choose: Callable[..., pc.Expression], terms: Sequence[pc.Expression], kind: pa.DataType) -> pc.Expression:
-    """The largest or smallest; nulls count only where there is nothing else. Arrow knows neither for timestamps and booleans."""
+def _extreme(choose: Callable[..., Term], terms: Sequence[Term], kind: pa.DataType) -> Term:
+    """The largest or smallest; null only if all are. Arrow supports neither for timestamps and booleans."""
     stand_in = pa.int64() if pa.types.is_timestamp(kind) else pa.int8() if pa.types.is_boolean(kind) else None
     if stand_in is None:
         return choose(*terms, skip_nulls=True)
     return choose(*(term.cast(stand_in) for term in terms), skip_nulls=True).cast(kind)
 
 
-def _greatest(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
-    """NaN is greater than every number, which Arrow's own maximum does not say."""
+def _greatest(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
+    """NaN is greater than every number, unlike in Arrow's own maximum."""
     kind = nodes[0].type
     largest = _extreme(pc.max_element_wise, terms, kind)
     if not pa.types.is_floating(kind):
         return largest
-    nans = [pc.coalesce(elementwise.is_nan(term, kind), pc.scalar(False)) for term in terms]
-    return pc.if_else(reduce(pc.or_kleene, nans), pc.scalar(pa.scalar(float("nan"), kind)), largest)
+    nans = [pc.coalesce(elementwise.is_nan(term, kind), pa.scalar(False)) for term in terms]
+    return pc.if_else(reduce(pc.or_kleene, nans), pa.scalar(float("nan"), kind), largest)
 
 
-def _least(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _least(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     return _extreme(pc.min_element_wise, terms, nodes[0].type)
 
 
 def _days(sign: int) -> Function:
-    def run(terms: Sequence[pc.Expression], _: Sequence[Node]) -> pc.Expression:
+    def run(terms: Sequence[Term], _: Sequence[Node]) -> Term:
         change = pc.add_checked if sign > 0 else pc.subtract_checked
         return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
     return Function((2,), lambda _: (pa.date32(), pa.int32()), lambda _: pa.date32(), run, fails=True)
 
 
-def _date_difference(terms: Sequence[pc.Expression], _: Sequence[Node]) -> pc.Expression:
+def _date_difference(terms: Sequence[Term], _: Sequence[Node]) -> Term:
     return pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32()))
 
 
@@ -141,7 +143,7 @@ _UNITS: Final = {
 }
 
 
-def _truncated(term: pc.Expression, unit: Node, units: Sequence[str]) -> pc.Expression:
+def _truncated(term: Term, unit: Node, units: Sequence[str]) -> Term:
     text = _constant(unit)
     known = _UNITS.get(text.upper())
     if known not in units:
@@ -153,39 +155,39 @@ def _number(args: Sequence[Node]) -> pa.DataType:
     return args[0].type
 
 
-def _whole(change: Callable[[pc.Expression], pc.Expression]) -> Function:
-    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _whole(change: Callable[[Term], Term]) -> Function:
+    def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
         return rounding.whole(change, terms[0], nodes[0].type)
 
     return Function((1,), lambda _: (None,), rounding.whole_type, run, fails=True)
 
 
-def _found(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _found(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     return pc.match_substring_regex(terms[0], pattern=to_re2(_constant(nodes[1])))
 
 
-def _size(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
+def _size(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     kind = nodes[0].type
     if not pa.types.is_map(kind):
         return pc.list_value_length(terms[0]).cast(pa.int32())
 
     def lengths(values: pa.MapArray) -> pa.Array:
-        # Arrow counts the entries of lists only.
+        # Arrow only counts the entries of lists.
         entries = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
         return pc.list_value_length(values.cast(entries)).cast(pa.int32())
 
     return elementwise.per_array("size", lengths, terms[0], kind, pa.int32())
 
 
-def _bits(change: Callable[..., pc.Expression]) -> Function:
+def _bits(change: Callable[..., Term]) -> Function:
     return Function((2,), lambda _: (None, None), _number, lambda terms, _: change(*terms))
 
 
-def _shifted(change: Callable[..., pc.Expression]) -> Function:
-    def run(terms: Sequence[pc.Expression], nodes: Sequence[Node]) -> pc.Expression:
-        # Java takes the lowest bits of the number of places, as many as the width of the value asks for.
+def _shifted(change: Callable[..., Term]) -> Function:
+    def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
+        # Java uses only the lowest bits of the shift count, as many as the width of the value needs.
         kind = nodes[0].type
-        places = pc.bit_wise_and(terms[1], pc.scalar(pa.scalar(kind.bit_width - 1, pa.int32())))
+        places = pc.bit_wise_and(terms[1], pa.scalar(kind.bit_width - 1, pa.int32()))
         return change(terms[0], places.cast(kind))
 
     return Function((2,), lambda _: (None, pa.int32()), _number, run)
@@ -221,7 +223,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "~": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.bit_wise_not(terms[0])),
     "shiftleft": _shifted(pc.shift_left),
     "shiftright": _shifted(pc.shift_right),
-    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pc.scalar(False))),
+    "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(elementwise.is_nan(term, pa.float64()), pa.scalar(False))),
     "year": _calendar(pc.year),
     "quarter": _calendar(pc.quarter),
     "month": _calendar(pc.month),

@@ -1,8 +1,8 @@
 """The typed tree of an SQL expression.
 
-Nodes are immutable values. Build them with `build`, which checks types and coerces; a node made by hand is not checked. Every node
-knows its Arrow type. Where operands of different types meet (`Compare`, `In`, `Case`, `Arithmetic`) the node says at which type they
-meet, and the operands stay as written, so that the tree prints as the SQL it came from.
+Nodes are immutable values. Make them with `build`, which checks types and coerces; a node made directly is not checked.
+Every node knows its Arrow type. If operands have different types (`Compare`, `In`, `Case`, `Arithmetic`), the node has their
+common type, and the operands stay as written, so that the tree prints as the SQL it came from.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Condition:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field nested in struct columns: `path` holds the names as the schema spells them."""
+    """A column, or a field nested in struct columns: `path` has the names in the schema's spelling."""
 
     path: tuple[str, ...]
     type: pa.DataType
@@ -69,7 +69,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; `value` is of the Python type that belongs to `type`."""
+    """A constant; `value` has the Python type that belongs to `type`."""
 
     value: Value
     type: pa.DataType
@@ -108,7 +108,7 @@ class Not(_Condition):
 
 @dataclass(frozen=True, slots=True)
 class In(_Condition):
-    """`options` are literals of type `at`, none of them null; `with_null` says that the list held NULL too."""
+    """`options` are literals of type `at`, none of them null; `with_null`: the list also had NULL."""
 
     term: Node
     options: tuple[Literal, ...]
@@ -125,14 +125,14 @@ class IsNull(_Condition):
 
 @dataclass(frozen=True, slots=True)
 class Like(_Condition):
-    """`parts` is the pattern taken apart: a string stands for itself, True for `%` and False for `_`."""
+    """`parts` is the split pattern: a string is literal text, True is `%` and False is `_`."""
 
     term: Node
     parts: tuple[str | bool, ...]
 
     @property
     def prefix(self) -> str:
-        """The text every match begins with."""
+        """The text with which every match begins."""
         return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
 
 
@@ -176,8 +176,10 @@ Node: TypeAlias = Column | Literal | Compare | And | Or | Not | In | IsNull | Li
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes right below `node`, from left to right."""
+    """The direct children of `node`, from left to right."""
     match node:
+        case Column() | Literal():
+            return ()
         case Compare() | Arithmetic():
             return (node.left, node.right)
         case And() | Or():
@@ -193,9 +195,11 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def walk(node: Node) -> Iterator[Node]:
     """The node and everything below it."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    left = [node]
+    while left:
+        part = left.pop()
+        yield part
+        left.extend(reversed(children(part)))
 
 
 def columns(node: Node) -> frozenset[tuple[str, ...]]:

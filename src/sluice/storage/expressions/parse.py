@@ -1,4 +1,4 @@
-"""From SQL text to typed nodes. sqlglot parses; every construct it can return is either translated here or refused by name."""
+"""Translates SQL text to typed nodes. sqlglot parses; every construct it can return is translated here or refused by name."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .nodes import Node
 __all__ = ["parse", "parse_widely"]
 
 _PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What was parsed last is kept: a tree takes some hundred times its text."""
+"""The memory for recently parsed trees, each of which takes some hundred times its text."""
 
 
 class _Dialect(Spark):
-    """Spark's grammar with functions kept as they are written: sqlglot would rewrite `year(x)` and the like."""
+    """Spark's grammar with functions kept as written: sqlglot would rewrite `year(x)` and the like."""
 
     class Parser(Spark.Parser):  # type: ignore[misc,valid-type]
-        # sqlglot gives its dialects' parsers their names at run time.
+        # sqlglot names its dialects' parsers at run time.
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
 
 def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetime | None = None) -> Node:
-    """The expression `text` over the columns of `schema`; PredicateError tells what cannot be parsed or evaluated, and where.
+    """The expression `text` over the columns of `schema`; PredicateError says what cannot be parsed or evaluated, and where.
 
-    `noun` is what errors call the text. `now` is what `current_timestamp()` and its kin stand for; without it they are refused.
+    Errors call the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
     """
     found = _trees(text, noun)
     try:
@@ -48,9 +48,9 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
 
 
 def parse_widely(text: str, schema: pa.Schema) -> Node:
-    """A condition that is TRUE wherever `text` is: what cannot be evaluated, under ANDs and ORs, is taken for TRUE.
+    """A condition that is TRUE wherever `text` is: under ANDs and ORs, parts that cannot be evaluated become TRUE.
 
-    PredicateError when the text is no expression at all.
+    PredicateError if the text is not an expression.
     """
     trees = _trees(text, "predicate")
     try:
@@ -61,7 +61,7 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
 @cached_by_size(_PARSED_BYTES_MAX, per_character=100)
 def _trees(text: str, noun: str) -> tuple[Any, ...]:
-    """What was parsed; nobody changes it. Raises PredicateError."""
+    """The parsed trees, which must not be changed. Raises PredicateError."""
     try:
         return tuple(sqlglot.parse(text, dialect=_Dialect))
     except RecursionError:
@@ -125,7 +125,7 @@ _BITS: Final[dict[type[Any], str]] = {
     exp.BitwiseRightShift: "shiftright",
 }
 _MIXED: Final = (*_BITS, exp.DPipe)
-# What SQL calls the constructs that people are likely to try.
+# SQL's names for constructs that people are likely to try.
 _NAMES: Final = {"Subquery": "a subquery", "Select": "a subquery", "Exists": "a subquery", "Bracket": "an element of an array or map"}
 
 
@@ -177,7 +177,7 @@ class _Translator:
         return build.column(path, self.schema)
 
     def _clock(self, name: str) -> Node | None:
-        """The value of a function that tells the time, where the time is known."""
+        """The value of a function that returns the time, if the time is known."""
         return None if self.now is None else clock(name, self.now)
 
     def _dot(self, tree: exp.Dot) -> Node:
@@ -249,7 +249,7 @@ class _Translator:
         return call("rlike", [self.node(tree.this), self.node(tree.expression)])
 
     def _bits(self, tree: Any) -> Node:
-        """The parser takes all of these for equally strong, Spark does not."""
+        """The parser gives all of these the same precedence, Spark does not."""
         for side in (tree.this, tree.expression):
             if type(side) is not type(tree) and isinstance(side, _MIXED):
                 raise PredicateError(f"{tree.sql(dialect='spark')} mixes operators of different strength: write parentheses")

@@ -1,8 +1,8 @@
-"""Java's regular expressions, which Spark's RLIKE takes, as those of RE2, which Arrow evaluates.
+r"""Translates Java's regular expressions, which Spark's RLIKE takes, to RE2's, which Arrow evaluates.
 
-Only what both say alike, or what can be said in the other's words, is translated: `.`, `$` and `\\s` mean more or less to one of them.
-Everything else is refused by name: references back, lookaround, possessive quantifiers and flags, which RE2 has not; `\\b` and `\\p{..}`,
-where the two go by different tables of letters; classes inside of classes.
+Only constructs with the same meaning, or with an equivalent, are translated: `.`, `$` and `\s` differ in their details.
+Everything else is refused by name: back references, lookaround, possessive quantifiers and flags, which RE2 lacks; `\b` and
+`\p{..}`, whose tables of letters differ; nested classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["to_re2"]
 
 _LINE_ENDS: Final = r"\n\r\x{85}\x{2028}\x{2029}"
 _ANY: Final = f"[^{_LINE_ENDS}]"
-# Java's $ is also before a line terminator that ends the text.
+# Java's $ also matches before a line terminator at the end of the text.
 _END: Final = rf"(?:(?:\r\n|[{_LINE_ENDS}])?\z)"
 _SPACES: Final = r"\t\n\x0b\f\r "
 _SAME: Final = frozenset("dDwWtnrfaAz")
@@ -32,7 +32,7 @@ _QUANTIFIERS: Final = frozenset("*+?{")
 
 @lru_cache(maxsize=256)
 def to_re2(pattern: str) -> str:
-    """The pattern in RE2's words: found in a text exactly where Java finds `pattern`. Raises PredicateError, saying what it refuses."""
+    """The equivalent RE2 pattern: it matches exactly the texts that Java's `pattern` does. Raises PredicateError for refused constructs."""
     translated = _Translator(pattern).whole()
     try:
         pc.match_substring_regex(pa.array([""]), pattern=translated)
@@ -80,7 +80,7 @@ class _Translator:
         return "".join(parts)
 
     def require_end(self) -> None:
-        """Nothing follows a `$`: what stands for it takes the line terminator, Java's leaves it."""
+        """Require that nothing follows a `$`: its replacement consumes the line terminator, Java's does not."""
         at = self.at
         while at < len(self.text):
             if self.text[at] == "|":
@@ -91,7 +91,7 @@ class _Translator:
                 raise self.refuse("something behind a $")
 
     def end_of_group(self, at: int) -> int:
-        """Where the group ends that `at` is in: its parenthesis, or the end of the pattern."""
+        """The end of the group that `at` is in: its parenthesis, or the end of the pattern."""
         depth, in_class = 0, False
         while at < len(self.text):
             char = self.text[at]

@@ -1,4 +1,4 @@
-"""From typed nodes back to SQL that parses to the same thing."""
+"""Renders typed nodes as SQL that parses to the same nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUFFIXES: Final = {pa.int8(): "Y", pa.int16(): "S", pa.int64(): "L"}
 
 
 def to_sql(node: Node) -> str:
-    """`node` in Spark's SQL, with parentheses wherever a reader could doubt."""
+    """`node` in Spark's SQL, with parentheses wherever a reader could be in doubt."""
     match node:
         case Column():
             return name_sql(node.path)
@@ -84,7 +84,7 @@ def to_sql(node: Node) -> str:
 
 
 def name_sql(path: tuple[str, ...]) -> str:
-    """A column's name, in backquotes where it needs them."""
+    """A column's name, in backquotes if needed."""
     return ".".join(name if _is_plain(name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
@@ -92,7 +92,7 @@ def _is_plain(name: str) -> bool:
     return name.isascii() and name.isidentifier() and name.lower() not in _KEYWORDS
 
 
-# All that the tokenizer knows (`show`, `order by`, ...), and what the parser treats as a function without parentheses.
+# All words that the tokenizer knows (`show`, `order by`, ...), and those the parser treats as functions without parentheses.
 _KEYWORDS: Final = frozenset(
     word.lower()
     for known in (Spark.Tokenizer.KEYWORDS, Spark.Parser.NO_PAREN_FUNCTION_PARSERS)
@@ -102,7 +102,7 @@ _KEYWORDS: Final = frozenset(
 
 
 def literal_sql(value: Value, kind: pa.DataType) -> str:
-    """A literal that has just that value and type."""
+    """A literal with exactly that value and type."""
     match value:
         case None:
             return "NULL" if pa.types.is_null(kind) else f"CAST(NULL AS {types.name(kind)})"
@@ -143,7 +143,7 @@ def _operand(node: Node, sibling: Node) -> str:
 
 
 def _bare(node: Literal) -> str:
-    """A constant where it is given the type of what it is compared with: a number of that type needs no sign of its own."""
+    """A constant that takes its type from the other side of a comparison: a number of that type needs no suffix."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return str(node.value)
     return f"{node.value:f}BD" if isinstance(node.value, Decimal) else literal_sql(node.value, node.type)

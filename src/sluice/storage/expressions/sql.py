@@ -19,7 +19,7 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
 
 
 def parse_widely(text: str, schema: pa.Schema) -> Node:
-    """Translate a condition, with TRUE for what cannot be evaluated; see `sluice.storage.expressions.parse`."""
+    """Translate a condition, with TRUE for parts that cannot be evaluated; see `sluice.storage.expressions.parse`."""
     from .parse import parse_widely as implementation
 
     return implementation(text, schema)

@@ -1,4 +1,4 @@
-"""Which types meet where, as Spark's ANSI type coercion says. Types are Arrow types; nothing here looks at values."""
+"""Common types by Spark's ANSI type coercion. Types are Arrow types; nothing here depends on values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 TIMESTAMP_NTZ: Final = pa.timestamp("us")
 
-# By ascending width; DECIMAL(p,s) is added by `name` and `parse`.
+# By ascending width; `name` and `parse` add DECIMAL(p,s).
 _NAMES: Final = {
     "TINYINT": pa.int8(),
     "SMALLINT": pa.int16(),
@@ -55,7 +55,7 @@ def name(kind: pa.DataType) -> str:
 
 
 def parse(text: str, precision: int | None = None, scale: int | None = None) -> pa.DataType:
-    """The type a name stands for; PredicateError when sluice has no such type."""
+    """The type of that name; PredicateError if sluice has no such type."""
     if text in ("DECIMAL", "DEC", "NUMERIC"):
         precision, scale = 10 if precision is None else precision, scale or 0
         if not 1 <= precision <= _MAX_DIGITS or not 0 <= scale <= precision:
@@ -79,7 +79,7 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 
 def is_atomic(kind: pa.DataType) -> bool:
-    """Whether values of the type are plain values, not structs, lists or maps."""
+    """Whether values of the type are plain, not structs, lists or maps."""
     return kind in _NAMES.values() or is_decimal(kind)
 
 
@@ -90,24 +90,24 @@ def integer_bounds(kind: pa.DataType) -> tuple[int, int]:
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
-    """Wider than SQL's 38 digits is allowed: comparisons meet there, so that they are exact."""
+    """May exceed SQL's 38 digits: comparisons use such types, so that they are exact."""
     return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else pa.decimal256(precision, scale)
 
 
 def decimal_parts(kind: pa.DataType) -> tuple[int, int]:
-    """The digits and the scale of a decimal, or of the decimal that holds every integer of a type."""
+    """The digits and the scale of a decimal, or of the decimal for every integer of a type."""
     return (kind.precision, kind.scale) if is_decimal(kind) else (_DIGITS[kind], 0)
 
 
 def operand(kind: pa.DataType, constant: object, other: pa.DataType) -> pa.DataType:
-    """The type of an operand of arithmetic: an integer constant beside a decimal has just the digits it needs."""
+    """The type of an operand of arithmetic: an integer constant beside a decimal has only the digits it needs."""
     if isinstance(constant, int) and is_decimal(other) and pa.types.is_integer(kind):
         return pa.decimal128(len(str(abs(constant))), 0)
     return kind
 
 
 def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type at which two values are compared, or None when Spark's ANSI mode would refuse.
+    """The type at which two values are compared, or None if Spark's ANSI mode refuses.
 
     A string meets an integer at BIGINT, another number at DOUBLE, and anything else at the other's type.
     """
@@ -130,7 +130,7 @@ def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if pa.types.is_floating(left) or pa.types.is_floating(right):
-        return pa.float64()  # a FLOAT meets everything but a FLOAT at DOUBLE, which holds both
+        return pa.float64()  # a FLOAT meets any other type at DOUBLE, which holds both
     if left in _INTEGERS and right in _INTEGERS:
         return max(left, right, key=_INTEGERS.index)
     (p1, s1), (p2, s2) = decimal_parts(left), decimal_parts(right)
@@ -139,7 +139,7 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def arithmetic(op: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type of `left op right`, or None when it cannot be evaluated exactly as Spark does."""
+    """The type of `left op right`, or None if it cannot be evaluated exactly like Spark."""
     if not (is_numeric(left) and is_numeric(right)):
         return None
     if op == "div":

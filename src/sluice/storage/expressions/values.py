@@ -1,7 +1,8 @@
-"""Casts of single values as Spark does them in ANSI mode, in exact Python.
+"""Casts of single values like Spark's in ANSI mode, in exact Python.
 
-Used for literals when an expression is built, and value by value where Arrow's own cast differs from Spark's. A value that cannot be
-cast raises PredicateError, as Spark raises. A timestamp without a zone is read in UTC: sluice has no session time zone.
+Used for literals when an expression is built, and value by value where Arrow's own cast differs from Spark's. A value that
+cannot be cast raises PredicateError, where Spark raises. A timestamp without a zone is read in UTC: sluice has no session
+time zone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .nodes import Value
 
 __all__ = ["convert", "converted", "parse_text", "to_float32"]
 
-# What Spark's UTF8String.trimAll removes: white space and ISO control characters.
+# The characters that Spark's UTF8String.trimAll removes: white space and ISO control characters.
 _BLANK: Final = "".join(map(chr, (*range(0x21), *range(0x7F, 0xA0))))
 _INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -39,7 +40,7 @@ _EXACT: Final = Context(prec=200)
 
 
 def convert(value: Value, target: pa.DataType) -> Value:
-    """`value` as a value of type `target`: exact, or rounded where Spark rounds; PredicateError when it does not fit."""
+    """`value` at type `target`: exact, or rounded where Spark rounds; PredicateError if it does not fit."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -58,7 +59,7 @@ def convert(value: Value, target: pa.DataType) -> Value:
 
 
 def converted(value: Value, kind: pa.DataType) -> Value:
-    """`value` as a value of type `kind`, None where it does not fit."""
+    """`value` at type `kind`, None if it does not fit."""
     try:
         return convert(value, kind)
     except PredicateError:
@@ -66,7 +67,7 @@ def converted(value: Value, kind: pa.DataType) -> Value:
 
 
 def parse_text(text: str, target: pa.DataType) -> Value:
-    """What Spark's ANSI cast makes of a string."""
+    """The result of Spark's ANSI cast of a string."""
     if pa.types.is_binary(target):
         return text.encode()
     bare = text.strip(_BLANK)
@@ -78,7 +79,7 @@ def parse_text(text: str, target: pa.DataType) -> Value:
         if (word := bare.lower()) in _SPECIAL or word == "nan":
             return _SPECIAL.get(word, math.nan)
         if _NUMBER.fullmatch(bare):
-            # Spark parses to the nearest float at once; by way of double the nearest differs only for texts of 17 digits and more.
+            # Spark parses directly to the nearest float; going through double differs only for texts of 17 digits and more.
             return _number(float(bare), target)
     if types.is_decimal(target) and _NUMBER.fullmatch(bare):
         return _number(Decimal(bare), target)
@@ -89,7 +90,7 @@ def parse_text(text: str, target: pa.DataType) -> Value:
 
 
 def to_float32(value: float) -> float:
-    """The nearest 32-bit float; beyond the largest it is infinite."""
+    """The nearest 32-bit float; infinite beyond the largest."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

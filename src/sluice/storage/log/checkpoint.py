@@ -1,7 +1,7 @@
-"""Reading of checkpoints: classic, multi-part, and V2 (JSON or Parquet) with sidecars ("Checkpoints" in PROTOCOL.md).
+"""Reads checkpoints: classic, multi-part, and V2 (JSON or Parquet) with sidecars ("Checkpoints" in PROTOCOL.md).
 
-A checkpoint holds a table's state (protocol, metadata, application transactions, domains), which is small, and its list of files,
-which may be large. `read_checkpoint` reads the state. The list of files, and that of tombstones, are read when somebody looks.
+A checkpoint has a table's state (protocol, metadata, application transactions, domains), which is small, and its list of
+files, which may be large. `read_checkpoint` reads the state. The lists of files and tombstones are read on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .segment import Checkpoint, LogFile
 
 __all__ = ["read_checkpoint"]
 
-# A checkpoint up to this size in all is fetched in one request for each of its files, whatever of it is asked for.
+# A checkpoint up to this total size is fetched with one request per file, whatever part of it is needed.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
 _THREADS: Final = 4
 
@@ -35,10 +35,10 @@ _R = TypeVar("_R")
 
 
 def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
-    """The state that a checkpoint holds; its files and tombstones are read later, each when somebody looks at them.
+    """The state in a checkpoint; its files and tombstones are read later, each on first use.
 
-    Raises CorruptLogFile, naming the file, for one that cannot be read, and ObjectNotFound when the checkpoint is gone since it
-    was listed. A later look raises the same, and MissingObject for a sidecar that is not there.
+    Raises CorruptLogFile, naming the file, if it cannot be read, and ObjectNotFound if the checkpoint was removed since it
+    was listed. Later reads raise the same, and MissingObject for a missing sidecar.
     """
     whole = sum(part.size for part in checkpoint.parts) <= _WHOLE_BYTES
     in_json = [part.key for part in checkpoint.parts if part.path.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
@@ -63,9 +63,9 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
 
 
 class _FileList:
-    """The adds or the removes of a checkpoint, in its parts and its sidecars, read once, at the first look.
+    """The adds or removes of a checkpoint's parts and sidecars, read once, on first use.
 
-    `known` are those that were read with the state: the main file of a V2 checkpoint in JSON may hold some.
+    `known` are those read with the state: the main file of a V2 checkpoint in JSON may have some.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class _FileList:
 
     @property
     def table(self) -> pa.Table:
-        """The rows. Raises what `read_checkpoint` says."""
+        """The rows. Raises the same as `read_checkpoint`."""
         with self._lock:
             if self._table is None:
                 found = _at_once(self._of_part, self._parts) + _at_once(self._of_sidecar, self._sidecars)
                 batches = [*self._known.to_batches(), *(batch for batches in found for batch in batches)]
                 self._table = pa.Table.from_batches(batches, self._known.schema)
-                self._parts = ()  # nothing is read from them any more
+                self._parts = ()  # they are not read again
             return self._table
 
     @property
     def held(self) -> Mapping[int, int]:
-        """The bytes of the rows, once they are read, by the identity of their table."""
+        """The bytes of the rows once they are read, by the identity of their table."""
         table = self._table
         return {} if table is None else {id(table): table.nbytes}
 
@@ -119,7 +119,7 @@ class _FileList:
 
 
 def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """What `do` makes of each item, in their order; several are read at once."""
+    """The results of `do` for each item, in order; several run at once."""
     if len(items) <= 1:
         return [do(each) for each in items]
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-checkpoint-part") as pool:

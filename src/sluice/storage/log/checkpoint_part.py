@@ -1,8 +1,8 @@
-"""One Parquet file of a checkpoint or one of its sidecars: the table's state and the rows for files, each read by itself.
+"""One Parquet file of a checkpoint, or one of its sidecars. The table's state and the rows of files are read separately.
 
-Row groups and columns without what is asked for are not read, as far as the statistics in the file's footer tell. Adds and removes
-go from Parquet columns to Arrow tables without a Python object for each. Columns that this version of sluice does not know are
-ignored, as the protocol asks of readers.
+Row groups and columns without the requested rows are not read, as far as the statistics in the file's footer tell. Adds and
+removes go from Parquet columns to Arrow tables without a Python object for each. Unknown columns are ignored, as the
+protocol demands of readers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["VECTOR_WIRE", "WIRE", "WITHOUT_FILES", "CheckpointPart", "FileColumn
 
 FileColumn = Literal["add", "remove"]
 
-# The protocol's name of each column of our tables ; `extra_json` has none, and no place in a checkpoint.
+# The protocol's name of each column of our tables; `extra_json` has none, and is not in checkpoints.
 VECTOR_WIRE: Final = {
     "storage_type": "storageType",
     "path_or_inline_dv": "pathOrInlineDv",
@@ -62,13 +62,13 @@ class _Unfit(ValueError):
 
 
 class CheckpointPart:
-    """A Parquet file of a checkpoint, or a sidecar. `whole` fetches it in one request and keeps its bytes for what is read later.
+    """A Parquet file of a checkpoint, or a sidecar. `whole` fetches it in one request and keeps its bytes for later reads.
 
-    Another engine may replace a checkpoint between two reads, and a new table at the same place may have one of the same name. So the
-    footer is read with each read, and a file that has not the `size` that was listed, or is not the one that was read first, counts as
-    gone: a new listing tells. (A sidecar is never replaced: its name is drawn by lot.)
+    Another engine may replace a checkpoint between two reads, and a new table at the same location may have one of the same
+    name. So each read reads the footer, and a file whose `size` is not the listed one, or that is not the file of the first
+    read, counts as gone: a new listing decides. (A sidecar is never replaced: its name is random.)
 
-    Every method raises CorruptLogFile, naming the file, when it cannot be read, and ObjectNotFound when it is gone.
+    Every method raises CorruptLogFile, naming the file, if it cannot be read, and ObjectNotFound if it is gone.
     """
 
     def __init__(self, store: ObjectStore, key: str, *, whole: bool, size: int | None = None) -> None:
@@ -79,7 +79,7 @@ class CheckpointPart:
         self._version: object = None
 
     def actions(self) -> list[Action]:
-        """Its actions that are about no file."""
+        """Its actions other than those of files."""
         with self._reading() as file:
             return [
                 _small_action(name, _plain(body, rows.type), self.key)
@@ -97,7 +97,7 @@ class CheckpointPart:
     def _reading(self) -> Iterator[pq.ParquetFile]:
         whole = self.content
         source = self._opened() if whole is None else pa.BufferReader(whole)
-        # From a local file pages are read piece by piece; over a network the columns of a row group are fetched together.
+        # From a local file, pages are read one by one; over a network, the columns of a row group are fetched together.
         how: dict[str, Any] = {"pre_buffer": isinstance(source, pa.PythonFile), "buffer_size": 0 if whole is not None else _BUFFER_BYTES}
         try:
             with source:
@@ -123,6 +123,7 @@ class CheckpointPart:
     def _opened(self) -> pa.NativeFile:
         stream = self._store.open_input(self.key)
         found = version_of(stream)
+        # check: lists-are-of-the-checkpoint-of-the-state
         if self._version not in (None, found):
             stream.close()
             raise self._replaced()
@@ -134,11 +135,11 @@ class CheckpointPart:
 
 
 def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[str, pa.StructArray]]:
-    """Each of these columns with its rows that are set, batch by batch; each row of a checkpoint has one of its columns set."""
+    """Each of these columns with its non-null rows, batch by batch; in each row of a checkpoint one column is set."""
     for group in range(file.num_row_groups):
         wanted = _leaves(file.metadata.row_group(group), columns)
-        # Some writers put a million rows into one group: batches keep what is decoded at once small. One column has nearly all
-        # bytes, so that threads for columns would gain nothing and hold more memory.
+        # Some writers put a million rows into one group: batches limit what is decoded at once. One column has nearly all
+        # bytes, so that threads for columns would gain nothing and take more memory.
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False) if wanted else ():
             for name, rows in zip(batch.schema.names, batch.columns, strict=True):
                 if rows.null_count < len(rows):
@@ -148,7 +149,7 @@ def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[s
 
 
 def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
-    """The leaves to read from a row group: of what sluice knows, and of columns that hold anything, as its statistics tell."""
+    """The leaves to read from a row group: those that sluice knows, in columns that are not empty according to the statistics."""
     leaves: dict[str, list[str]] = {}
     present: set[str] = set()
     nulls_of: dict[str, int | None] = {}
@@ -180,13 +181,13 @@ def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
 
 
 def _stats_complete(nulls_of: Mapping[str, int | None]) -> bool:
-    """Whether every add of a row group has its statistics as JSON (a path is what every add has)."""
+    """Whether every add of a row group has its statistics as JSON (every add has a path)."""
     paths = nulls_of.get("add.path")
     return paths is not None and nulls_of.get("add.stats") == paths
 
 
 def _adds(rows: pa.StructArray) -> pa.RecordBatch:
-    """The rows of `add`, with statistics that the writer kept only as columns (writeStatsAsJson=false) as JSON."""
+    """The rows of `add`; statistics that the writer kept only as columns (writeStatsAsJson=false) become JSON."""
     files = _to_schema(rows, FILES_SCHEMA)
     stats = files.column("stats")
     if stats.null_count and rows.type.get_field_index(_STATS_STRUCT) >= 0:
@@ -232,7 +233,7 @@ def _small_action(name: str, body: Mapping[str, Any], key: str) -> Action:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """A value of Arrow as JSON would have it: maps are objects, and what is null is not there."""
+    """An Arrow value in its JSON form: maps are objects, and nulls are omitted."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

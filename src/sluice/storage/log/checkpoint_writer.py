@@ -1,7 +1,7 @@
-"""Writing of classic checkpoints ("V1 Spec" in PROTOCOL.md), which every Delta reader understands.
+"""Writes classic checkpoints ("V1 Spec" in PROTOCOL.md), which every Delta reader understands.
 
-A checkpoint may be written by anybody at any time after its version is in the log: two that race write the same state
-under the same name, and the last one stays. `_last_checkpoint` is moved up only, and is a hint in any case.
+Any client may write a checkpoint at any time after its version is in the log: two concurrent writers write the same state
+under the same name, and the last one stays. `_last_checkpoint` only moves up, and is only a hint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VECTOR: Final = pa.struct(
 
 
 def _file_action(schema: pa.Schema) -> pa.StructType:
-    """The struct of `add` or `remove`: what the table of files has, under the names of the protocol."""
+    """The struct of `add` or `remove`: the columns of the table of files, under the protocol's names."""
     return pa.struct([(WIRE[each.name], _VECTOR if pa.types.is_struct(each.type) else each.type) for each in schema if each.name in WIRE])
 
 
@@ -80,7 +80,7 @@ CHECKPOINT_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Rows of one row group: what a writer holds in memory, and what a reader decodes at once.
+# Rows of one row group: a writer holds them in memory, and a reader decodes them at once.
 _ROW_GROUP_ROWS: Final = 65536
 # The columns whose values repeat; a dictionary of paths or statistics would only cost time.
 _REPEATING: Final[Any] = [
@@ -93,9 +93,9 @@ _REPEATING: Final[Any] = [
 def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | None = None) -> None:
     """Write the checkpoint of a snapshot whose version is in the log, and then `_last_checkpoint`.
 
-    Tombstones older than `delta.deletedFileRetentionDuration` before `now_ms` (default: now) are left out, for no reader
-    needs them. Fields that the protocol does not define are not kept. Raises VersionNotFound when the version is not in
-    the log (yet), InvalidRequest when the retention is no duration.
+    Tombstones older than `delta.deletedFileRetentionDuration` before `now_ms` (default: now) are omitted, since no reader
+    needs them. Fields that the protocol does not define are not kept. Raises VersionNotFound if the version is not in the
+    log (yet), InvalidRequest if the retention is not a duration.
     """
     try:
         store.head(commit_path(snapshot.version))
@@ -119,7 +119,7 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
 
 
 def _write(stream: BinaryIO, snapshot: Snapshot, cutoff_ms: int) -> int:
-    """Write the rows, and return how many there are."""
+    """Write the rows; returns their number."""
     rows = 0
     with pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer:
         for table in _row_groups(snapshot, cutoff_ms):
@@ -152,7 +152,7 @@ def _file_actions(name: str, rows: pa.Table) -> pa.Table:
 
 
 def _renamed(column: pa.Array) -> pa.Array:
-    """A deletion vector under the names of the protocol; any other column as it is."""
+    """A deletion vector under the protocol's names; any other column unchanged."""
     if not pa.types.is_struct(column.type):
         return column
     parts = {VECTOR_WIRE[each.name]: column.field(index) for index, each in enumerate(column.type)}
@@ -166,7 +166,7 @@ def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
             "protocol": {
                 "minReaderVersion": protocol.min_reader_version,
                 "minWriterVersion": protocol.min_writer_version,
-                # The lists are there exactly when the versions ask for them, whatever the action in the log had.
+                # The lists exist exactly if the versions need them, whatever the log's action has.
                 "readerFeatures": _listed(protocol.reader_features, protocol.min_reader_version >= FEATURE_READER_VERSION),
                 "writerFeatures": _listed(protocol.writer_features, protocol.min_writer_version >= FEATURE_WRITER_VERSION),
             }

@@ -1,7 +1,8 @@
-"""The commits behind a checkpoint, read from the log: each by itself, or several from one log compaction file.
+"""The commits after a checkpoint, read from the log: single commits, or several from one log compaction file.
 
-A log compaction file holds the reconciled actions of its versions ("Log Compaction Files" in PROTOCOL.md): each key once. One that
-holds a key twice was not reconciled, and the order of its lines says nothing; then the commits it stands for are read.
+A log compaction file has the reconciled actions of its versions ("Log Compaction Files" in PROTOCOL.md): each key once. If a
+key appears twice, the file was not reconciled and the order of its lines means nothing, so the single commits are read
+instead.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from .segment import LogFile, LogSegment
 
 __all__ = ["fetch_actions", "read_deltas"]
 
-# Requests for log files under way at once; they are small, so latency is what counts.
+# Concurrent requests for log files; they are small, so latency dominates.
 _FETCHES_MAX: Final = 8
 
 
 def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Action]]:
-    """The actions that follow the segment's checkpoint, in the order of the versions.
+    """The actions after the segment's checkpoint, in the order of the versions.
 
-    Raises CorruptLogFile for a file that cannot be decoded, and ObjectNotFound for one that is gone since it was listed.
+    Raises CorruptLogFile for a file that cannot be decoded, and ObjectNotFound for one removed since it was listed.
     """
     for file, actions in zip(segment.deltas, fetch_actions(store, segment.deltas), strict=True):
+        # check: compactions-are-reconciled
         if file.path.kind is LogKind.COMPACTED and not _is_reconciled(actions):
             covered = [each for each in segment.commits if file.path.version <= each.path.version <= file.path.end_version]
             yield from fetch_actions(store, covered)
@@ -38,9 +40,9 @@ def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Ac
 
 
 def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iterable[Action]]:
-    """The actions of each file, in order; several files are fetched at once, and long ones while somebody goes through their actions.
+    """The actions of each file, in order; several files are fetched at once, and long ones during iteration.
 
-    Raises what `read_deltas` raises.
+    Raises the same as `read_deltas`.
     """
     if len(files) <= 1:
         for each in files:
@@ -52,13 +54,13 @@ def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iter
 
 
 def _is_reconciled(actions: Iterable[Action]) -> bool:
-    """Whether no two of the actions are about the same thing."""
+    """Whether no two of the actions have the same key."""
     keys = [key for action in actions if (key := _key(action)) is not None]
     return len(set(keys)) == len(keys)
 
 
 def _key(action: Action) -> Hashable:
-    """What reconciliation goes by; None for an action that is not reconciled."""
+    """The key of reconciliation; None for an action that is not reconciled."""
     match action:
         case AddFile() | RemoveFile():
             return "file", action.key

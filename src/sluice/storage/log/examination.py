@@ -1,8 +1,8 @@
-"""Examines a log and the files it names: everything is read, nothing is changed, and each finding says what to do.
+"""Examines a log and its files: reads everything, changes nothing, and says for each finding what to do.
 
-What tells damage that still decodes: in-commit timestamps grow strictly from version to version, a transaction is in one version, and
-a version checksum (`.crc`) repeats what its commit says ("In-Commit Timestamps" and "Version Checksum File" in PROTOCOL.md). A
-commit file that was overwritten with another version's copy breaks the first two.
+It also finds damage that still decodes: in-commit timestamps grow strictly from version to version, a transaction is in one
+version, and a version checksum (`.crc`) repeats what its commit says ("In-Commit Timestamps" and "Version Checksum File" in
+PROTOCOL.md). A commit file that was overwritten with another version's copy breaks the first two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to know: how bad it is ("error", "warning", "note"), the object or node, what is wrong, and what to do."""
+    """A finding: its severity ("error", "warning", "note"), the object or node, the problem, and what to do."""
 
     severity: str
     about: str
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a commit file is known by: the SHA-256 of its content, its in-commit timestamp, its transaction."""
+    """Identifies a commit file: the SHA-256 of its content, its in-commit timestamp, its transaction."""
 
     digest: str
     timestamp_ms: int | None
@@ -56,7 +56,7 @@ class Seal:
 
 
 def examine_log(store: ObjectStore, told: Callable[[Finding], object]) -> dict[int, Seal]:
-    """Look at every file of the log; returns the commits that could be read."""
+    """Examine every file of the log; returns the commits that could be read."""
     listing = list_versions(store)
     _gaps(listing, told)
     seals = _commits(store, listing, told)
@@ -65,7 +65,7 @@ def examine_log(store: ObjectStore, told: Callable[[Finding], object]) -> dict[i
     for info in store.list_from(LOG_FOLDER, recursive=True):
         known = LogPath.parse(info.key) or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not known and not info.key.rpartition("/")[2].startswith((".", "_")):
-            told(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows what it is for"))
+            told(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
     return seals
 
 
@@ -79,7 +79,7 @@ def _gaps(listing: LogListing, told: Callable[[Finding], object]) -> None:
         if version > newest:
             told(Finding(ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE))
         else:
-            what = f"version {version} is missing; the checkpoint of version {newest} stands for it"
+            what = f"version {version} is missing; the checkpoint of version {newest} replaces it"
             told(Finding(WARNING, commit_path(version), what, "versions that need it cannot be read any more; restore it if they matter"))
 
 
@@ -94,7 +94,7 @@ def _commits(store: ObjectStore, listing: LogListing, told: Callable[[Finding], 
             text = stored_text(store, key)
             read.go_through(decode_text(text, name=key))
         except ObjectNotFound:
-            continue  # a clean-up took it, else the next look tells
+            continue  # removed by a clean-up; otherwise the next look reports it
         except SluiceError as damage:
             told(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
             continue
@@ -120,14 +120,14 @@ def _commits(store: ObjectStore, listing: LogListing, told: Callable[[Finding], 
 
 @dataclass(slots=True)
 class _Read:
-    """What the commits so far say that others are held against."""
+    """What the commits so far say, for comparison with others."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     info: CommitInfo | None = None
 
     def go_through(self, actions: Iterable[Action]) -> None:
-        """Decode all of a commit, and keep what counts."""
+        """Decode all of a commit, and keep what is compared."""
         self.info = None
         for action in actions:
             match action:
@@ -142,12 +142,12 @@ class _Read:
 
     @property
     def has_timestamps(self) -> bool:
-        """Whether every commit has to tell its time."""
+        """Whether every commit must have an in-commit timestamp."""
         return self.protocol is not None and self.metadata is not None and in_commit_timestamps(self.protocol, self.metadata)
 
     @property
     def has_no_timestamps(self) -> bool:
-        """Whether no commit has to, as far as is known; those that some carry all the same need not grow."""
+        """Whether, as far as is known, no commit needs an in-commit timestamp; those that exist need not grow."""
         return self.protocol is not None and self.metadata is not None and not self.has_timestamps
 
 
@@ -164,7 +164,7 @@ def _checksums(store: ObjectStore, seals: Mapping[int, Seal], told: Callable[[Fi
         except ValueError:
             says = None
         if not isinstance(says, dict):
-            told(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do without it"))
+            told(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do not need it"))
             continue
         for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
             if says.get(name) is not None and own is not None and says[name] != own:
@@ -203,7 +203,7 @@ def _checkpoint_remedy(listing: LogListing, version: int) -> str:
 def examine_files(
     store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], told: Callable[[Finding], object]
 ) -> None:
-    """Look whether the files of a version are there, and as long as the log says. `vectors` are the keys of its deletion vectors."""
+    """Check that the files of a version exist and have the size in the log. `vectors` are the keys of its deletion vectors."""
     there = {info.key: info for info in store.list_from("", recursive=True)}
     outside = 0
     for batch in snapshot.files.select(["path", "size"]).to_batches():
@@ -222,7 +222,7 @@ def examine_files(
         if _object(store, there, key) is None:
             told(Finding(ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY))
     if outside:
-        told(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not looked at"))
+        told(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not checked"))
 
 
 _FILE_REMEDY: Final = (
@@ -232,7 +232,7 @@ _FILE_REMEDY: Final = (
 
 
 def _object(store: ObjectStore, there: Mapping[str, ObjectInfo], key: str) -> ObjectInfo | None:
-    """What a listing shows, or hides: then the object is asked for by its name."""
+    """The object as listed, or by name if the listing does not show it."""
     if key in there:
         return there[key]
     try:

@@ -1,4 +1,4 @@
-"""The state of a table after the files of a log segment; its lists of files and tombstones are read when somebody looks."""
+"""The state of a table after the files of a log segment; its lists of files and tombstones are read on first use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["read_state"]
 
 
 def read_state(store: ObjectStore, segment: LogSegment) -> ReplayState:
-    """What a segment comes to. Of long commits, such as one that removes a million files, only what is about no file is decoded.
+    """The state that a segment describes. Of long commits, such as one that removes a million files, file actions are not decoded.
 
-    Raises CorruptLogFile for a damaged file, ObjectNotFound for one that is gone since it was listed. A look at the lists raises the
-    same, and what a look at those of a checkpoint raises.
+    Raises CorruptLogFile for a damaged file, ObjectNotFound for one removed since it was listed. Reading the lists raises
+    the same, and the errors of reading a checkpoint's lists.
     """
     begun = ReplayState() if segment.checkpoint is None else read_checkpoint(store, segment.checkpoint)
     if all(each.size <= texts.PIECE_BYTES for each in segment.deltas):
@@ -40,7 +40,7 @@ def read_state(store: ObjectStore, segment: LogSegment) -> ReplayState:
 
 
 class _Replayed:
-    """What a segment comes to with all its actions, found at the first look."""
+    """A segment replayed with all its actions, on first use."""
 
     def __init__(self, store: ObjectStore, segment: LogSegment, begun: ReplayState) -> None:
         self._store = store
@@ -51,12 +51,12 @@ class _Replayed:
 
     @property
     def known(self) -> ReplayState | None:
-        """The state, when somebody looked before."""
+        """The state, if it was replayed before."""
         return self._state
 
     @property
     def state(self) -> ReplayState:
-        """The state, lists included."""
+        """The state, including the lists."""
         with self._lock:
             if self._state is None:
                 self._state = self._begun.after(read_deltas(self._store, self._segment))
@@ -64,7 +64,7 @@ class _Replayed:
 
 
 class _List:
-    """One of the lists of a state that is replayed later."""
+    """One list of a state that is replayed later."""
 
     def __init__(self, replayed: _Replayed, name: Literal["files", "tombstones"]) -> None:
         self._replayed = replayed
@@ -78,6 +78,6 @@ class _List:
 
     @property
     def held(self) -> Mapping[int, int]:
-        """What of the rows is in memory: the bytes of each table, by its identity."""
+        """The bytes of each table in memory, by its identity."""
         state = self._replayed.known
         return {} if state is None else (state.files if self._name == "files" else state.tombstones).held

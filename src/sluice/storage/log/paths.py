@@ -1,4 +1,4 @@
-"""The names of the files below `_delta_log/`: made from versions, and read back."""
+"""The names of the files below `_delta_log/`: made from versions, and parsed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class LogKind(enum.Enum):
-    """What a file of the log is."""
+    """The kind of a log file."""
 
     COMMIT = "commit"
     CLASSIC_CHECKPOINT = "classic checkpoint"
@@ -64,7 +64,7 @@ class LogPath:
 
     @classmethod
     def parse(cls, key: str) -> LogPath | None:
-        """The parts of a key below the table's root, or None for what is no file of the log that a reader uses."""
+        """The parts of a key below the table's root, or None for a file that readers of the log do not use."""
         if not key.startswith(LOG_FOLDER):
             return None
         match = _NAME.fullmatch(key, len(LOG_FOLDER))
@@ -90,7 +90,7 @@ class LogPath:
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether this is a checkpoint, or one part of it."""
+        """Whether it is a checkpoint, or a part of one."""
         return self.kind in _CHECKPOINTS
 
 
@@ -98,7 +98,7 @@ _CHECKPOINTS = frozenset({LogKind.CLASSIC_CHECKPOINT, LogKind.MULTIPART_CHECKPOI
 
 
 def version_prefix(version: int) -> str:
-    """What every key of `version` begins with; listing from it shows this version and all later ones."""
+    """The prefix of all keys of `version`; listing from it shows this version and all later ones."""
     if not 0 <= version <= VERSION_MAX:
         raise ValueError(f"a version is between 0 and {VERSION_MAX}, not {version}")
     return f"{LOG_FOLDER}{version:0{VERSION_DIGITS}d}"
@@ -121,7 +121,7 @@ def checkpoint_part_path(version: int, part: int, parts: int) -> str:
 
 
 def compacted_path(start: int, end: int) -> str:
-    """The key of the file that holds the reconciled actions of versions `start` to `end`, both included."""
+    """The key of the file with the reconciled actions of versions `start` to `end`, both included."""
     return f"{version_prefix(start)}.{end:0{VERSION_DIGITS}d}.compacted.json"
 
 

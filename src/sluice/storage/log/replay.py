@@ -1,7 +1,7 @@
-"""Action reconciliation ("Action Reconciliation" in PROTOCOL.md): what is left of a sequence of actions.
+"""Action reconciliation ("Action Reconciliation" in PROTOCOL.md): the state that a sequence of actions leaves.
 
-The newest protocol and metadata count, the newest transaction of each application and configuration of each domain, and
-for each file (path and deletion vector) the newest add or remove; two absolute paths that are spelt differently may be one file.
+It has the newest protocol and metadata, the newest transaction of each application and configuration of each domain, and for
+each file (path and deletion vector) the newest add or remove; two spellings of an absolute path may name one file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import CorruptLogFile
 __all__ = ["ReplayState"]
 
 
-# Changed files that are held as records: a commit may change millions.
+# Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
 
 _NO_FILES: Final = FILES_SCHEMA.empty_table()
@@ -37,10 +37,10 @@ def _no_tombstones() -> LayeredTable[RemoveFile]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """What the actions so far leave behind; `commit_info` belongs to the last commit, if it had one.
+    """The state after the actions so far; `commit_info` belongs to the last commit, if it had one.
 
-    `lists_at` is the version whose `files` and `tombstones` are read when somebody looks, before changes that are known already
-    are merged in; -1 when nothing is read for them.
+    `lists_at` is the version whose `files` and `tombstones` are read on first use, before known changes are merged in; -1 if
+    nothing is read for them.
     """
 
     protocol: Protocol | None = None
@@ -67,8 +67,9 @@ class ReplayState:
                     case AddFile() | RemoveFile():
                         changed[action.key] = action
                         for spelled in spellings(action.path):
+                            # check: spellings-are-one-file
                             changed[spelled, action.key[1]] = None
-                        if len(changed) >= _CHANGES_MAX:  # as rows they take a tenth
+                        if len(changed) >= _CHANGES_MAX:  # as rows they take a tenth of the memory
                             state, changed = state._with_files(changed), {}
                     case Protocol():
                         protocol = action
@@ -81,10 +82,11 @@ class ReplayState:
                     case CommitInfo():
                         info = action
                     case _:
-                        # Row changes belong to one version only; unknown actions mean nothing to a reader.
+                        # Row changes belong to one version only; readers ignore unknown actions.
                         continue
             timed = _timed(protocol, metadata)
             if timed:
+                # check: timestamps-grow
                 _require_later(info, former)
         state = replace(state, protocol=protocol, metadata=metadata, commit_info=info)
         if transactions:
@@ -109,15 +111,15 @@ def _timed(protocol: Protocol | None, metadata: Metadata | None) -> bool:
 def _require_later(info: CommitInfo | None, former: CommitInfo | None) -> None:
     """Raise CorruptLogFile for a commit whose in-commit timestamp is not later than its predecessor's.
 
-    "In-Commit Timestamps" in PROTOCOL.md: while they are on they grow strictly. A file that was overwritten with another version's
-    copy breaks that.
+    While they are on they grow strictly ("In-Commit Timestamps" in PROTOCOL.md). A file that was overwritten with another
+    version's copy breaks that.
     """
     if info is None or former is None or info.in_commit_timestamp is None or former.in_commit_timestamp is None:
         return
     if info.in_commit_timestamp <= former.in_commit_timestamp:
         raise CorruptLogFile(
-            f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than that of the commit before "
-            f"it, {former.in_commit_timestamp}: one of the two files holds another version's content (here {info.fields.get('operation')}, "
+            f"a commit of the log has the in-commit timestamp {info.in_commit_timestamp}, not later than its predecessor's, "
+            f"{former.in_commit_timestamp}: one of the two files has another version's content (here {info.fields.get('operation')}, "
             f"transaction {info.fields.get('txnId')}). sluice doctor names it; restore it from a copy",
             in_commit_timestamp=info.in_commit_timestamp,
         )

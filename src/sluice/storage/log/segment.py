@@ -1,9 +1,10 @@
 """Which files of the log make up a version: found by listing, checked against numbered guarantees.
 
-A listing is not one moment. A file that is stored or removed while the listing runs may show or not, each file for itself: beside
-a writer, a folder on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open, see
-`readdir`; a bucket's listing is one moment a page.) A file that was there before the listing began, and stays, does show. So a
-commit that a listing lacks is looked for by its name before it is called missing, and a refusal needs two listings that agree.
+A listing is not a point in time. It may or may not show a file that is stored or removed while it runs, each file
+independently: a folder on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open,
+see `readdir`; each page of a bucket's listing is a point in time.) It does show every file that existed before it began, and
+stays. So a commit that is not listed is looked for by name before it is called missing, and a refusal needs two listings
+that agree.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint: one file, or all parts of a multi-part one in their order."""
+    """A complete checkpoint: one file, or all parts of a multi-part one in order."""
 
     version: int
     kind: LogKind
@@ -64,10 +65,10 @@ class LogSegment:
     2. The checkpoint, if any, is complete and not newer than `version`.
     3. Nothing is missing between them: the first commit follows the checkpoint, or is version 0.
     4. `deltas` cover exactly the versions of `commits`, in order, each once: they are these commits, or compacted files
-       that stand for a run of them.
+       that replace a run of them.
 
-    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, where it is
-    still there.
+    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, if it still
+    exists.
     """
 
     location: str
@@ -125,7 +126,7 @@ def _refuse_gap(segment: LogSegment, first: int) -> None:
 
 @dataclass(slots=True)
 class LogListing:
-    """What one listing of `_delta_log/` shows: commits by version, compacted files, complete checkpoints ascending."""
+    """The contents of a listing of `_delta_log/`: commits by version, compacted files, complete checkpoints ascending."""
 
     commits: dict[int, LogFile] = field(default_factory=dict)
     compacted: list[LogFile] = field(default_factory=list)
@@ -134,14 +135,14 @@ class LogListing:
 
     @property
     def latest(self) -> int | None:
-        """The highest version there is."""
+        """The highest version."""
         return max([*self.commits, *(each.version for each in self.checkpoints)], default=None)
 
     def __contains__(self, version: int) -> bool:
         return version in self.commits or any(each.version == version for each in self.checkpoints)
 
     def newest_checkpoint(self, version: int) -> Checkpoint | None:
-        """The checkpoint to start from on the way to `version`."""
+        """The newest checkpoint not after `version`."""
         return next((each for each in reversed(self.checkpoints) if each.version <= version), None)
 
     @property
@@ -156,7 +157,7 @@ _LISTINGS_MAX = 6
 
 
 def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
-    """The files of the log from version `start` on that one listing shows, ascending by version, without those that no reader uses.
+    """The files of the log from version `start` on in one listing, ascending by version, without files that readers do not use.
 
     Beside a writer the listing may hide some of the newest commits: `list_versions` adds them.
     """
@@ -169,15 +170,16 @@ def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
 def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
     """The files that rebuild `version`, or the latest one.
 
-    Raises TableNotFound where nothing is stored, NotATable where something is stored but no log, VersionNotFound for a
-    version that is not there (any more), LogGap when the log lacks a version it must have.
+    Raises TableNotFound if nothing is stored, NotATable if something is stored but no log, VersionNotFound for a version
+    that does not exist (any more), LogGap if the log lacks a version it must have.
     """
     doubt = ""
     for _ in range(_LISTINGS_MAX - 1):
         try:
             return _list_segment(store, version)
         except (LogGap, VersionNotFound, NotATable) as refusal:
-            # A clean-up removed files, or a writer stored some, while this listing ran: another one shows what they did.
+            # A clean-up removed files, or a writer stored some, during this listing: another listing shows the result.
+            # check: two-listings-agree (always)
             if str(refusal) == doubt:
                 raise
             doubt = str(refusal)
@@ -189,10 +191,10 @@ def _list_segment(store: ObjectStore, version: int | None) -> LogSegment:
     if hint is not None and (version is None or hint <= version):
         listing = list_versions(store, hint)
         wanted = listing.latest if version is None else version
-        # Only the whole listing can tell which versions there are instead of one that is not there.
+        # Only a full listing can name the versions that exist instead.
         if wanted is not None and wanted in listing and listing.newest_checkpoint(wanted) is not None:
             return _segment(store.location, listing, version)
-    # No hint, or one that leads nowhere: what the whole listing shows is what counts.
+    # Without a usable hint, the full listing decides.
     listing = list_versions(store, 0)
     if listing.latest is None:
         raise _no_log(store, listing)
@@ -200,14 +202,14 @@ def _list_segment(store: ObjectStore, version: int | None) -> LogSegment:
 
 
 def latest_version(store: ObjectStore) -> int | None:
-    """The highest version in the log, or None where there is no log."""
+    """The highest version in the log, or None if there is no log."""
     hint = last_checkpoint_version(store)
     latest = None if hint is None else list_versions(store, hint).latest
     return list_versions(store, 0).latest if latest is None else latest
 
 
 def earliest_version(store: ObjectStore) -> int | None:
-    """The lowest version that can still be rebuilt, or None where there is no log."""
+    """The lowest version that can still be rebuilt, or None if there is no log."""
     return list_versions(store, 0).earliest
 
 
@@ -257,7 +259,7 @@ def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[
 
 
 def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
-    """The log from version `start` on: what a listing shows, and the commits that it hides."""
+    """The log from version `start` on: a listing, and the commits that it hides."""
     listing = LogListing()
     candidates: list[LogFile] = []
     for each in list_log(store, start):
@@ -269,15 +271,16 @@ def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
         elif each.path.is_checkpoint:
             candidates.append(each)
     listing.checkpoints = sorted(_complete(candidates), key=_preference)
+    # check: hidden-commits-are-looked-for
     _add_hidden(store, listing, start)
     return listing
 
 
 def _add_hidden(store: ObjectStore, listing: LogListing, start: int) -> None:
-    """Add the commits that were stored while the listing ran and that it does not show.
+    """Add commits that were stored while the listing ran and that it does not show.
 
-    Commits are stored in order. So every commit above a hidden one is as new as it is: the search goes down from the latest one
-    and ends at the first name that is not there. That commit was removed, and so were the others that the listing lacks.
+    Commits are stored in order. So every commit above a hidden one is at least as new: the search goes down from the latest
+    one and ends at the first missing name. That commit was removed, and so were the others that the listing lacks.
     """
     if not listing.commits:
         return
@@ -298,7 +301,7 @@ def _add_hidden(store: ObjectStore, listing: LogListing, start: int) -> None:
 
 
 def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:
-    """The checkpoints all of whose parts are there; a set that lacks a part was never finished, and is ignored."""
+    """The checkpoints with all parts; an incomplete set was never finished, and is ignored."""
 
     def identity(each: LogFile) -> tuple[int, str, int, str]:
         return each.path.version, each.path.kind.value, each.path.parts, each.key if each.path.kind is LogKind.V2_CHECKPOINT else ""
@@ -309,7 +312,7 @@ def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:
             yield Checkpoint(parts[0].path.version, parts[0].path.kind, parts)
 
 
-# Of several checkpoints of one version all say the same; the one in the fewest files is read.
+# Several checkpoints of one version have the same contents; the one with the fewest files is read.
 _ORDER = (LogKind.MULTIPART_CHECKPOINT, LogKind.V2_CHECKPOINT, LogKind.CLASSIC_CHECKPOINT)
 
 
@@ -318,7 +321,7 @@ def _preference(checkpoint: Checkpoint) -> tuple[int, int, int]:
 
 
 def last_checkpoint_version(store: ObjectStore) -> int | None:
-    """The version in `_last_checkpoint`: only a hint, so a missing or damaged one is no error."""
+    """The version in `_last_checkpoint`: only a hint, so a missing or damaged one is not an error."""
     try:
         hint = loads(store.get(LAST_CHECKPOINT))
     except (ObjectNotFound, ValueError):

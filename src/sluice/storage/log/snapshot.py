@@ -22,16 +22,16 @@ from .timetravel import in_commit_timestamp, leading_commit_info, version_at
 
 __all__ = ["Snapshot", "version_at"]
 
-# A list that cannot be read because files of the log are gone is looked for again in the log as it is then.
+# If a list cannot be read because files of the log are gone, it is read from the present log.
 _LOOKS_MAX: Final = 3
 
 
 class Snapshot:
     """An immutable version of a table.
 
-    Its state (protocol, metadata, application transactions, domains) is there from the beginning. The lists of files and of
-    tombstones are held in Arrow, and are read from the checkpoint when somebody looks: who only appends never does.
-    `advance` shares everything with the snapshot it starts from and costs what the new commits cost.
+    Its state (protocol, metadata, application transactions, domains) is loaded at once. The lists of files and tombstones
+    are Arrow tables, read from the checkpoint on first use: a client that only appends never reads them. `advance` shares
+    everything with the snapshot it starts from and costs only what the new commits cost.
     """
 
     def __init__(self, location: str, version: int, timestamp_ms: int, state: ReplayState, store: ObjectStore | None = None) -> None:
@@ -52,20 +52,21 @@ class Snapshot:
         self._metadata = state.metadata
         self._size_bytes: int | None = None
         self._file: LogFile | None = None
-        """The commit file of the version, where a listing showed it."""
+        """The commit file of the version, if a listing showed it."""
 
     @classmethod
     def load(cls, store: ObjectStore, *, version: int | None = None) -> Snapshot:
         """The snapshot of `version`, or of the latest one in the log.
 
-        Raises what `list_segment` raises, CorruptLogFile for a damaged file, UnsupportedFeature when the table needs a
+        Raises the errors of `list_segment`, CorruptLogFile for a damaged file, UnsupportedFeature if the table needs a
         reader feature that sluice lacks.
         """
         segment = list_segment(store, version)
         try:
             return cls._load(store, segment)
         except ObjectNotFound as cause:
-            # A cleanup, or a writer of another checkpoint, may have come between the listing and the read, or between two reads.
+            # A cleanup, or a writer of another checkpoint, may have interfered between listing and reading, or between two
+            # reads.
             try:
                 return cls._load(store, list_segment(store, version))
             except ObjectNotFound:
@@ -83,8 +84,8 @@ class Snapshot:
     def advance(self, commits: Sequence[tuple[int, Iterable[Action]]], *, modified_ms: Mapping[int, int] | None = None) -> Snapshot:
         """The snapshot after `commits`, which are (version, actions) and follow this version without a gap.
 
-        `modified_ms` gives the times of the commit files, for tables without in-commit timestamps; without it the
-        writer's own timestamp stands in. Raises InvalidRequest for versions that do not follow.
+        `modified_ms` gives the times of the commit files, for tables without in-commit timestamps; without it the writer's
+        own timestamp is used. Raises InvalidRequest for versions that do not follow.
         """
         expected = range(self._version + 1, self._version + 1 + len(commits))
         versions = [version for version, _ in commits]
@@ -106,16 +107,17 @@ class Snapshot:
         return snapshot
 
     def refresh(self, store: ObjectStore) -> Snapshot:
-        """The snapshot of the latest version in the log: this one advanced by the commits that came since.
+        """The snapshot of the latest version in the log: this one advanced by the commits since.
 
-        Where the file of this version is not the one that was read, the log is another table's, or was cleaned up: it is read anew.
+        If the file of this version is not the one that was read, the log is another table's or was cleaned up: it is read
+        anew.
         """
         listed = list_versions(store, self._version).commits
         if listed.pop(self._version, None) != self._file and self._file is not None:
             return Snapshot.load(store)
         commits = [listed[version] for version in sorted(listed)]
         if [each.path.version for each in commits] != list(range(self._version + 1, self._version + 1 + len(commits))):
-            return Snapshot.load(store)  # names the gap, or starts from a checkpoint beyond it
+            return Snapshot.load(store)  # names the gap, or starts from a later checkpoint
         fetched = zip((each.path.version for each in commits), fetch_actions(store, commits), strict=True)
         fresh = self.advance(list(fetched), modified_ms={each.path.version: each.modified_ms for each in commits})
         fresh._file = commits[-1] if commits else self._file
@@ -128,12 +130,12 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        """The version this is."""
+        """The number of the version."""
         return self._version
 
     @property
     def timestamp_ms(self) -> int:
-        """When the version was made: its in-commit timestamp, or the time of its commit file."""
+        """The version's in-commit timestamp, or the time of its commit file."""
         return self._timestamp_ms
 
     @property
@@ -158,21 +160,21 @@ class Snapshot:
 
     @property
     def commit_info(self) -> CommitInfo | None:
-        """What the commit of this version says about itself, where it was read."""
+        """The commitInfo of this version's commit, if it was read."""
         return self._state.commit_info
 
     @property
     def files(self) -> pa.Table:
         """The live files, in `filetable.FILES_SCHEMA`.
 
-        The first look reads the list. Raises CorruptLogFile for a damaged checkpoint, MissingObject when the checkpoint was
-        cleaned up since the snapshot was loaded and no newer one up to this version is there.
+        The first access reads the list. Raises CorruptLogFile for a damaged checkpoint, MissingObject if the checkpoint was
+        cleaned up since the snapshot was loaded and no newer one up to this version exists.
         """
         return self._listed(lambda state: state.files.table)
 
     @property
     def tombstones(self) -> pa.Table:
-        """The removed files that the log still remembers, in `filetable.TOMBSTONES_SCHEMA`. Read and raises like `files`."""
+        """The removed files still in the log, in `filetable.TOMBSTONES_SCHEMA`. Reads and raises like `files`."""
         return self._listed(lambda state: state.tombstones.table)
 
     def _listed(self, look: Callable[[ReplayState], pa.Table], looks: int = _LOOKS_MAX) -> pa.Table:
@@ -185,12 +187,12 @@ class Snapshot:
         return self._listed(look, looks - 1)
 
     def _read_again(self, gone: ObjectNotFound | MissingObject) -> ReplayState:
-        """The state with its lists as the log has them now: a cleanup removed what they were to be read from.
+        """The state with its lists as the log has them now: a cleanup removed the files they were to be read from.
 
-        They may be of any version from that on whose lists were to be read up to this one: the first of the changes that are known here
-        are in them already, and come to the same when they are applied once more.
+        The lists may be of any version from the planned one up to this one. The known changes may be in them already, and
+        applying them again gives the same result.
         """
-        assert self._store is not None, "what is read later was loaded from a store"
+        assert self._store is not None, "only a snapshot loaded from a store reads lists later"
         listing = list_versions(self._store)
         there = (*listing.commits, *(each.version for each in listing.checkpoints))
         version = max((each for each in there if each <= self._version), default=-1)
@@ -198,7 +200,7 @@ class Snapshot:
             if version >= self._state.lists_at:
                 other = read_state(self._store, list_segment(self._store, version))
                 if other.metadata is None or other.metadata.id != self._metadata.id:
-                    gone.add_note("and the log as it is now is that of another table")
+                    gone.add_note("and the log now belongs to another table")
                     raise self._not_listed(gone) from gone
                 files, tombstones = self._state.files.on(other.files), self._state.tombstones.on(other.tombstones)
                 return replace(self._state, files=files, tombstones=tombstones)
@@ -221,7 +223,7 @@ class Snapshot:
 
     @property
     def domains(self) -> Mapping[str, DomainMetadata]:
-        """The configuration of each domain that is not removed."""
+        """The configuration of each domain except removed ones."""
         return self._state.domains
 
     @property
@@ -231,14 +233,14 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """The sizes of the live files together."""
+        """The total size of the live files."""
         if self._size_bytes is None:
             self._size_bytes = pc.sum(self.files.column("size")).as_py() or 0
         return self._size_bytes
 
     @property
     def held(self) -> Mapping[int, int]:
-        """What of the lists of files is in memory: the bytes of each table, by its identity, for snapshots share tables."""
+        """The bytes of each table of the lists in memory, by its identity, since snapshots share tables."""
         return {**self._state.files.held, **self._state.tombstones.held}
 
     def add_files(self, indices: Iterable[int] | None = None) -> Iterator[AddFile]:
@@ -255,13 +257,13 @@ class Snapshot:
 
 
 def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> int:
-    """The time of the latest version: the one it carries, else that of its file.
+    """The time of the latest version: its own, else that of its file.
 
-    One that switches in-commit timestamps off carries one still, which may be later than that of its file.
+    A version that switches in-commit timestamps off still has its own, which may be later than that of its file.
     """
     commit = segment.last_commit
     if commit is None:
-        # The commit file was cleaned up; the checkpoint came soon after it.
+        # The commit file was cleaned up; the checkpoint was written soon after it.
         assert segment.checkpoint is not None
         return segment.checkpoint.parts[0].modified_ms
     info = snapshot.commit_info if segment.deltas else leading_commit_info(store, segment.version)

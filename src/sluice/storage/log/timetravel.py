@@ -1,4 +1,4 @@
-"""Single commits of the log, and which version was current at a time ("In-Commit Timestamps" in PROTOCOL.md)."""
+"""Single commits of the log, and the version that was current at a time ("In-Commit Timestamps" in PROTOCOL.md)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
     "version_at",
 ]
 
-# The first line of a commit is its commitInfo, which is nearly always smaller than this.
+# A commit's first line is its commitInfo, which is nearly always smaller than this.
 _FIRST_READ_BYTES = 64 * 1024
 
 
 def read_commit(store: ObjectStore, version: int) -> Text:
-    """The commit file of a version; of a large one where it is.
+    """The commit file of a version; a reference if it is large.
 
-    Raises VersionNotFound for a version beyond the latest or cleaned up, LogGap when commits before and after it are there.
+    Raises VersionNotFound for a version beyond the latest or cleaned up, LogGap if commits before and after it exist.
     """
     try:
         return stored_text(store, commit_path(version))
@@ -59,7 +59,7 @@ def read_commit(store: ObjectStore, version: int) -> Text:
 
 
 def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
-    """What the commit of a version says about itself, or None where it says nothing. Raises what `read_commit` raises."""
+    """The commitInfo of a version, or None if it has none. Raises the errors of `read_commit`."""
     leading = leading_commit_info(store, version)
     if leading is not None:
         return leading
@@ -68,9 +68,9 @@ def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
 
 
 def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
-    """The same where it is the first action of its commit, as it must be with in-commit timestamps; None where it is not.
+    """The commitInfo if it is the commit's first action, as it must be with in-commit timestamps; otherwise None.
 
-    Costs one small request, however many files the commit adds, and answers None for a commit that is not there.
+    Costs one small request, however many files the commit adds, and returns None if the commit does not exist.
     """
     try:
         start = store.get_range(commit_path(version), 0, _FIRST_READ_BYTES)
@@ -86,13 +86,13 @@ def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
 
 
 def in_commit_timestamp(store: ObjectStore, version: int) -> int:
-    """The in-commit timestamp of a version that must have one. Raises CorruptLogFile when it has none."""
+    """The in-commit timestamp of a version that must have one. Raises CorruptLogFile if it has none."""
     info = commit_info(store, version)
     if info is None or info.in_commit_timestamp is None:
         name = commit_path(version)
         raise CorruptLogFile(
             f"{name} has no in-commit timestamp, but the table has them switched on: restore it from a copy; if an engine wrote it that "
-            f"does not keep to the table's features, stop that engine and move the file to another place",
+            f"ignores the table's features, stop that engine and move the file to another place",
             file=name,
             line=1,
         )
@@ -100,11 +100,11 @@ def in_commit_timestamp(store: ObjectStore, version: int) -> int:
 
 
 def version_at(store: ObjectStore, timestamp_ms: int) -> int:
-    """The latest version that was there at `timestamp_ms` (since the epoch, UTC).
+    """The latest version that existed at `timestamp_ms` (since the epoch, UTC).
 
-    Where in-commit timestamps are on they count, from the version on that switched them on; before it the times of the
-    commit files do, each moved to 1 ms after its predecessor's if it is not later. Raises VersionNotFound for a time
-    before the first version that can be rebuilt, or after the latest one.
+    From the version that switched in-commit timestamps on, these count; before it, the times of the commit files count, each
+    moved to 1 ms after its predecessor's if it is not later. Raises VersionNotFound for a time before the first version that
+    can be rebuilt, or after the latest one.
     """
     segment = list_segment(store)
     listing = list_versions(store)
@@ -112,7 +112,7 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
     commits = [version for version in sorted(listing.commits) if earliest is not None and earliest <= version <= segment.version]
     if not commits:
         raise VersionNotFound(
-            f"no version of {store.location} can be told by time: the log has a checkpoint of version {segment.version}, but no commit; "
+            f"no version of {store.location} can be found by time: the log has a checkpoint of version {segment.version}, but no commit; "
             f"ask for the version by its number",
             location=store.location,
             timestamp_ms=timestamp_ms,
@@ -139,7 +139,7 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
 
 
 def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[int], list[int]]:
-    """The versions whose time is that of their file, and those that carry their own."""
+    """The versions whose time is their file's, and those with an in-commit timestamp."""
     protocol, metadata = state.protocol, state.metadata
     if protocol is None or metadata is None or not in_commit_timestamps(protocol, metadata):
         return commits, []
@@ -150,7 +150,7 @@ def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[i
 
 
 class _InCommitTimes(Sequence[int]):
-    """The in-commit timestamps of some versions, each read when it is asked for: a search looks at few."""
+    """The in-commit timestamps of some versions, each read on access: a search needs few."""
 
     def __init__(self, store: ObjectStore, versions: Sequence[int]) -> None:
         self._store = store
@@ -164,7 +164,7 @@ class _InCommitTimes(Sequence[int]):
 
 
 def file_times(store: ObjectStore) -> dict[int, int]:
-    """The times of the commit files that are there (ms since the epoch), each later than its predecessor's."""
+    """The times of the existing commit files (ms since the epoch), each later than its predecessor's."""
     return _file_times(list_versions(store))
 
 

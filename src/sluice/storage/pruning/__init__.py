@@ -1,3 +1,5 @@
-"""What partition values and statistics prove about the rows of a file, so that it need not be read.
+"""Pruning: what partition values and statistics prove about the rows of a file, so that it need not be read.
 
-Imports `schema` and `expressions`. Begin with `predicate.py`."""
+Imports `schema`, `expressions` and `actions`. Begin with `predicate.py`; `skipping.py` has the rules, `files.py` the log's
+facts.
+"""

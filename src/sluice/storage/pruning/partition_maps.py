@@ -1,4 +1,4 @@
-"""The partition values of many files, one column of texts for each partition column."""
+"""The partition values of many files, as one column of texts per partition column."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["partition_texts"]
 
 
 def partition_texts(maps: pa.ChunkedArray, names: Sequence[str]) -> list[pa.Array]:
-    """For each name the values that the maps (`add.partitionValues`) have for it, null where they have none.
+    """For each name the values in the maps (`add.partitionValues`), null where a map lacks it.
 
-    A look-up by name goes through the keys of every map, for a hundred names a hundred times. Writers put the same keys in the
-    same order into every map: there each column is a stride through the values, which is checked and not assumed.
+    A look-up by name scans the keys of every map, for a hundred names a hundred times. Writers put the same keys in the same
+    order into every map: then each column is a stride through the values, which is checked, not assumed.
     """
     columns: list[list[pa.Array]] = [[] for _ in names]
     for chunk in maps.chunks:
@@ -26,7 +26,7 @@ def partition_texts(maps: pa.ChunkedArray, names: Sequence[str]) -> list[pa.Arra
 
 
 class _Strides:
-    """Maps that all have the same number of entries."""
+    """Maps with equal numbers of entries."""
 
     def __init__(self, keys: pa.Array, items: pa.Array, width: int) -> None:
         self._keys = keys
@@ -48,7 +48,7 @@ class _Strides:
         return _Strides(maps.keys.slice(start, len(maps) * width), maps.items.slice(start, len(maps) * width), width)
 
     def values(self, name: str) -> pa.Array | None:
-        """The values of a name; None when not all maps have it in the same place."""
+        """The values of a name; None if it is not at the same place in all maps."""
         place = self._places.get(name)
         if place is None:
             return None

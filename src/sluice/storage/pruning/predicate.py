@@ -1,6 +1,6 @@
 """Predicates over the rows of a table: the WHERE of reads, deletes, overwrites and conflict checks.
 
-A predicate means what Spark SQL in ANSI mode says it means (see `expressions.evaluate`), with UTC as the session's time zone.
+A predicate has its meaning in Spark SQL's ANSI mode (see `expressions.evaluate`), with UTC as the session's time zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..expressions.nodes import And, Column, Literal, Node, columns, walk
 from ..expressions.sql import parse, to_sql
 from ..schema.partitions import decode_value
 from ..schema.schema import PrimitiveType, StructType, to_arrow
-from . import skipping
+from .files import Files
+from .skipping import Skipper
 
 __all__ = ["Filter", "Predicate"]
 
@@ -29,7 +30,8 @@ __all__ = ["Filter", "Predicate"]
 # ("In", ("a", "b"), [1, 2]), ("IsNull", ("a",), None), and ("Not", (), another filter).
 Filter: TypeAlias = tuple[str, Sequence[str], Any]
 
-# A tree takes some hundred times its text, and conditions may be long: a dynamic overwrite names thousands of partitions.
+# A tree takes some hundred times the memory of its text, and conditions may be long: a dynamic overwrite names thousands of
+# partitions.
 _PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _COMPARISONS = {
@@ -45,15 +47,16 @@ _SEARCHES = {"StringStartsWith": "startswith", "StringEndsWith": "endswith", "St
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A checked condition over a table's columns. Immutable; equal when it says the same in the same words."""
+    """A checked condition over a table's columns. Immutable; equal if its tree is."""
 
     root: Node
 
     @classmethod
     def parse(cls, sql: str, schema: StructType) -> Predicate:
-        """The condition `sql`, as in a WHERE clause of Spark SQL; names match columns whatever the case of their letters.
+        """The condition `sql`, as in a WHERE clause of Spark SQL; names ignore case.
 
-        Raises PredicateError when it does not parse, names an unknown column, is no condition, or cannot be evaluated exactly.
+        Raises PredicateError if it does not parse, names an unknown column, is not a condition, or cannot be evaluated
+        exactly.
         """
         if not isinstance(sql, str):
             raise PredicateError(f'the condition is {sql!r}, which is no text; write one as in a WHERE clause, such as "delay > 0"')
@@ -61,35 +64,35 @@ class Predicate:
 
     @classmethod
     def from_filters(cls, filters: Iterable[Filter], schema: StructType) -> Predicate:
-        """The conjunction of filters as Spark pushes them down; none is TRUE. Raises PredicateError for one that cannot be used."""
+        """The conjunction of filters as Spark pushes them down; no filters are TRUE. Raises PredicateError for an unusable one."""
         arrow = to_arrow(schema)
         return cls(build.and_(*(_filter(each, arrow) for each in filters)))
 
     @classmethod
     def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
-        """True in exactly the partitions with these values, which are texts as the log has them; no places is FALSE."""
+        """True exactly in the partitions with these values, in the log's text form; no places are FALSE."""
         unique = dict.fromkeys(tuple(place.items()) for place in places)
         return cls(build.or_(*(build.and_(*(_has_value(schema, *each) for each in place)) for place in unique)))
 
     @property
     def columns(self) -> frozenset[str]:
-        """The top-level columns it reads, as the schema spells them."""
+        """The top-level columns it reads, in the schema's spelling."""
         return frozenset(path[0] for path in columns(self.root))
 
     def and_(self, other: Predicate) -> Predicate:
-        """True where both are."""
+        """The conjunction of both."""
         return Predicate(build.and_(self.root, other.root))
 
     def or_(self, other: Predicate) -> Predicate:
-        """True where one of them is."""
+        """The disjunction of both."""
         return Predicate(build.or_(self.root, other.root))
 
     def not_(self) -> Predicate:
-        """True where this is false, null where this is null."""
+        """The negation; null where this is null."""
         return Predicate(build.not_(self.root))
 
     def split(self, partition_columns: Iterable[str]) -> tuple[Predicate | None, Predicate | None]:
-        """The conjuncts that read partition columns only, and the rest; their conjunction is this predicate."""
+        """The conjuncts that read partition columns only, and the others; their conjunction is this predicate."""
         partitions = frozenset(partition_columns)
         inside: list[Node] = []
         rest: list[Node] = []
@@ -101,24 +104,24 @@ class Predicate:
     def mask(self, table: pa.Table) -> pa.BooleanArray:
         """TRUE, FALSE or null for every row; only TRUE selects it. `table` has the schema's columns, or at least `columns`.
 
-        Raises PredicateError when a row cannot be evaluated (division by zero, overflow, a cast that fails).
+        Raises PredicateError if a row cannot be evaluated (division by zero, overflow, a cast that fails).
         """
         return run(self.root, _needed(self.root, table))
 
     def to_arrow(self) -> pc.Expression:
-        """The predicate as a filter for a pyarrow dataset, sound for pruning by Parquet's statistics too.
+        """The predicate as a filter for a pyarrow dataset, which is also sound for pruning by Parquet's statistics.
 
         Scanning raises ArrowInvalid or PredicateError where `mask` raises PredicateError.
         """
         return compile_expression(self.root)
 
     def may_match(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
-        """For every row of a snapshot's file table: false when no row of that file can match, by partition values and statistics."""
-        return skipping.may_match(self.root, files, schema=schema, partition_columns=partition_columns)
+        """For every row of a snapshot's file table: false if, by partition values and statistics, no row of that file can match."""
+        return Skipper(self.root, schema, partition_columns).may_match(Files.of_table(files))
 
     def matches_all(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
-        """For every row of a snapshot's file table: true only when every row of that file surely matches."""
-        return skipping.matches_all(self.root, files, schema=schema, partition_columns=partition_columns)
+        """For every row of a snapshot's file table: true only if every row of that file certainly matches."""
+        return Skipper(self.root, schema, partition_columns).matches_all(Files.of_table(files))
 
     def to_sql(self) -> str:
         """SQL that parses to an equal predicate over the same schema."""
@@ -138,7 +141,7 @@ def _parse(sql: str, schema: StructType) -> Predicate:
 
 
 def _has_value(schema: StructType, name: str, text: str | None) -> Node:
-    """Equality at the column's own type: compared with a string, a DECIMAL or a FLOAT would be compared as a DOUBLE."""
+    """Equality at the column's own type: compared with a string, a DECIMAL or FLOAT would be converted to DOUBLE."""
     column = build.column((name,), to_arrow(schema))
     field = schema.get(name)
     if field is None or not isinstance(field.type, PrimitiveType):
@@ -168,7 +171,7 @@ def _filter(each: Filter, schema: pa.Schema) -> Node:
 
 
 def _needed(root: Node, table: pa.Table) -> pa.Table:
-    """The columns the tree reads, under its names and (where only the representation differs) its types."""
+    """The columns the tree reads, under its names and (if only the representation differs) its types."""
     kinds = {path[0]: part.type for part in walk(root) if isinstance(part, Column) for path in (part.path,) if len(path) == 1}
     names = sorted({path[0] for path in columns(root)})
     picked = []

@@ -1,23 +1,28 @@
 """Data skipping: what partition values and statistics prove about the rows of a file.
 
-For every file and every part of a predicate it is asked which answers (true, false, null) some row could have. The answer errs on the side
-of "could": statistics are bounds, not exact values; they may be missing, be wide (`tightBounds: false`), leave out NaN, or be cut off
-(strings to a prefix, timestamps to milliseconds). All of it is done for all files at once, on Arrow arrays.
+A condition over rows becomes a condition over files: "could some row of the file be TRUE?". Its columns are the partition
+values and the bounds and counts of statistics. If the log lacks one, it is null, and so is a result that depends on it. Only
+FALSE is a proof, since statistics are bounds, not exact values; they may be missing, wide (`tightBounds: false`), omit NaN,
+or be truncated (strings to a prefix, timestamps to milliseconds). The condition over files is evaluated like any other, for
+all files at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-from typing import Final
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import compress
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..actions import AddFile
 from ..dataclass import dataclass
-from ..errors import PredicateError
+from ..errors import Corrupt, PredicateError
 from ..expressions import types
-from ..expressions.evaluate import run
+from ..expressions.evaluate import constant, may_fail, run_over
 from ..expressions.nodes import (
     FLIPPED,
     OPPOSITE,
@@ -37,279 +42,390 @@ from ..expressions.nodes import (
     rewrite,
     walk,
 )
-from ..schema.partitions import decode_column
 from ..schema.schema import PrimitiveType, StructType
-from .partition_maps import partition_texts
-from .statistics import Stats
+from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, has_bounds
 
-__all__ = ["MONOTONE", "MOST_OPTIONS", "after_all", "is_monotone", "matches_all", "may_match", "numbers_in"]
+__all__ = ["Skipper"]
 
-
-# Longer lists are taken as the range from their smallest to their largest value.
-MOST_OPTIONS: Final = 64
-MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
+_MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
-_EVIDENCE: Final = ["partition_values", "stats"]
+_PARTITIONS_KEPT: Final = 4096
+_YES: Final = Literal(True, pa.bool_())
+_NO: Final = Literal(False, pa.bool_())
+_UNKNOWN: Final = Literal(None, pa.bool_())
+_ZERO: Final = Literal(0, pa.int64())
+
+
+class Skipper:
+    """A condition prepared for files.
+
+    Statistics are parsed only for files whose partition could match. The result for a partition is cached: many files share
+    one.
+    """
+
+    def __init__(self, root: Node, schema: StructType, partition_columns: Iterable[str]) -> None:
+        read = {path[0] for path in columns(root)}
+        fields = [field for name in partition_columns if (field := schema.get(name)) is not None and field.name in read]
+        self._root = root
+        self._partitions = {field.name: field.type for field in fields if isinstance(field.type, PrimitiveType)}
+        terms = root.terms if isinstance(root, And) else (root,)
+        inside = [all(path[0] in self._partitions for path in columns(term)) for term in terms]
+        self._by_values = self._test(list(compress(terms, inside)))
+        self._other_terms = [term for term, of_partition in zip(terms, inside, strict=True) if not of_partition]
+        self._known: dict[tuple[str | None, ...], bool] = {}
+
+    def may_match(self, files: Files) -> pa.BooleanArray:
+        """False for files of which no row can satisfy the condition."""
+        if self._by_values is None:
+            return pc.fill_null(self._by_stats.answers(files), True) if self._by_stats else pa.repeat(True, files.rows)
+        found = pc.fill_null(self._by_values.answers(files), True)
+        left = found.true_count
+        if not left or self._by_stats is None:
+            return found
+        some = files if left == files.rows else files.filter(found)
+        return pc.replace_with_mask(found, found, pc.fill_null(self._by_stats.answers(some), True))
+
+    def matches_all(self, files: Files) -> pa.BooleanArray:
+        """True only for files of which every row satisfies the condition."""
+        build = _Translation(self._partitions)
+        other = _Test.of(build.could(self._root, False, or_null=True), build, self._partitions)
+        return pc.fill_null(pc.invert(other.answers(files)), False)
+
+    def picked(self, adds: Sequence[AddFile], *, statistics: bool = True) -> list[AddFile]:
+        """The files of a commit that may match; unless `statistics` count, by partition values alone."""
+        left = adds
+        if self._by_values is not None:
+            known = self._in_partitions([add.partition_values for add in adds])
+            left = adds if all(known) else list(compress(adds, known))
+        if not statistics or not left or self._by_stats is None:
+            return list(left)
+        files = left.files if isinstance(left, AddedFiles) else Files.of_adds(left)
+        return [add for add, answer in zip(left, self._by_stats.answers(files).to_pylist(), strict=True) if answer is not False]
+
+    def in_partition(self, values: Mapping[str, str | None]) -> bool:
+        """Whether a row of a partition may match, according to its values."""
+        return self._in_partitions([values])[0]
+
+    def _in_partitions(self, places: Sequence[Mapping[str, str | None]]) -> list[bool]:
+        if self._by_values is None:
+            return [True] * len(places)
+        known = self._known
+        texts = [tuple(map(place.get, self._partitions)) for place in places]
+        if not all(map(known.__contains__, texts)):
+            new = {text: place for text, place in zip(texts, places, strict=True) if text not in known}
+            if len(known) + len(new) > _PARTITIONS_KEPT:
+                known = self._known = {}
+                new = dict(zip(texts, places, strict=True))
+            answers = self._by_values.answers(Files(list(new.values()), [None] * len(new))).to_pylist()
+            known.update((text, answer is not False) for text, answer in zip(new, answers, strict=True))
+        return [known[text] for text in texts]
+
+    @cached_property
+    def _by_stats(self) -> _Test | None:
+        return self._test(self._other_terms)
+
+    def _test(self, terms: Sequence[Node]) -> _Test | None:
+        """Whether all terms could be TRUE for a row; None for no terms."""
+        build = _Translation(self._partitions)
+        return _Test.of(build.all_true(terms), build, self._partitions) if terms else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
-    """For every file: which answers a condition could have for some row."""
+class _Options:
+    """For every value of `bound`, the first of the sorted `options` that is not below it."""
 
-    true: pa.BooleanArray
-    false: pa.BooleanArray
-    null: pa.BooleanArray
+    bound: Node
+    options: Sequence[Any]
+    kind: pa.DataType
+
+    def following(self, bounds: pa.Array) -> pa.Array:
+        options = self.options
+        places = (0 if low is None else bisect_left(options, low) for low in _plain(bounds).to_pylist())
+        return pa.array([options[place] if place < len(options) else None for place in places], _plain_type(self.kind)).cast(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A condition over files; `options` are computed columns."""
+
+    node: Node
+    wanted: Sequence[Column]
+    fails: bool
+    options: Mapping[tuple[str, ...], _Options]
+    partitions: Mapping[str, PrimitiveType]
+
+    @staticmethod
+    def of(node: Node, build: _Translation, partitions: Mapping[str, PrimitiveType]) -> _Test:
+        read = [node, *(each.bound for each in build.options.values())]
+        wanted = {part for root in read for part in walk(root) if isinstance(part, Column) and part.path not in build.options}
+        return _Test(node, tuple(wanted), may_fail(node), build.options, partitions)
+
+    def answers(self, files: Files) -> pa.BooleanArray:
+        """TRUE, FALSE or null for every file; null also if the condition, or a value of the log, cannot be evaluated."""
+        try:
+            return self._answers(files)
+        except (PredicateError, Corrupt):
+            if files.rows == 1:
+                return pa.nulls(1, pa.bool_())
+        half = files.rows // 2
+        return pa.concat_arrays([self.answers(files.slice(0, half)), self.answers(files.slice(half, files.rows - half))])
+
+    def _answers(self, files: Files) -> pa.BooleanArray:
+        known = files.columns(self.wanted, self.partitions)
+
+        def column(node: Column) -> pa.Array:
+            looked_up = self.options.get(node.path)
+            return known(node) if looked_up is None else looked_up.following(run_over(looked_up.bound, column, files.rows))
+
+        return run_over(self.node, column, files.rows, fails=self.fails)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """For every file: what a value could be for some row. A null bound is no bound; NaN lies outside of the bounds."""
+    """The possible values for some row: bounds (unless it is NaN), and whether it could be null, another value, NaN."""
 
-    low: pa.Array
-    high: pa.Array
-    null: pa.BooleanArray
-    value: pa.BooleanArray
-    nan: pa.BooleanArray
-
-
-def may_match(root: Node, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
-    """False for files no row of which can satisfy `root`."""
-    partitions = frozenset(partition_columns)
-    by_stats: list[Node] = []
-    by_values: list[Node] = []
-    for term in root.terms if isinstance(root, And) else (root,):
-        (by_values if all(path[0] in partitions for path in columns(term)) else by_stats).append(term)
-    left, result = files.select(_EVIDENCE), None
-    for terms in (by_values, by_stats):
-        if not terms or not left.num_rows:
-            continue
-        evidence = _Evidence(left, terms, schema, partition_columns, numbers_in(terms))
-        true = reduce(pc.and_, (evidence.answers(term).true for term in terms))
-        result = true if result is None else pc.replace_with_mask(result, result, true)
-        if terms is by_values and by_stats and pc.any(pc.invert(true)).as_py():
-            left = left.filter(true)  # statistics are parsed only for the files whose partition can match
-    return pa.repeat(pa.scalar(True), files.num_rows) if result is None else result
+    low: Node
+    high: Node
+    null: Node
+    value: Node
+    nan: bool
 
 
-def matches_all(root: Node, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
-    """True only for files every row of which satisfies `root`."""
-    if not files.num_rows:
-        return pa.array([], pa.bool_())
-    answers = _Evidence(files, (root,), schema, partition_columns).answers(root)
-    return pc.invert(pc.or_(answers.false, answers.null))
+class _Translation:
+    """Translates conditions over rows to conditions over files. `options` collects additional look-ups."""
 
+    def __init__(self, partitions: Iterable[str]) -> None:
+        self._partitions = frozenset(partitions)
+        self._numbers: frozenset[Node] = frozenset()
+        self._spans: dict[tuple[tuple[str, ...], bool], _Span] = {}
+        self.options: dict[tuple[str, ...], _Options] = {}
 
-class _Evidence:
-    """What is known of some files."""
+    def all_true(self, terms: Sequence[Node]) -> Node:
+        """Whether all `terms` could be TRUE for one row. Some terms, such as a BETWEEN's, imply that a column is not NaN."""
+        before = self._numbers
+        self._numbers |= _numbers_in(terms)
+        found = _all(*(self.could(term, True, or_null=False) for term in terms))
+        self._numbers = before
+        return found
 
-    def __init__(
-        self,
-        files: pa.Table,
-        roots: Sequence[Node],
-        schema: StructType,
-        partition_columns: Sequence[str],
-        numbers: frozenset[Node] = frozenset(),
-    ) -> None:
-        """`roots` is all that will be asked about; in the rows asked about the columns `numbers` are not NaN."""
-        self._numbers = numbers
-        self._count = files.num_rows
-        self._yes, self._no = (pa.repeat(pa.scalar(answer), self._count) for answer in (True, False))
-        self._unknown = _Answers(self._yes, self._yes, self._yes)
-        read = {part.path: part.type for root in roots for part in walk(root) if isinstance(part, Column)}
-        tops = {path[0] for path in read}
-        fields = {name: field for name in partition_columns if (field := schema.get(name)) is not None and field.name in tops}
-        typed = {name: field.type for name, field in fields.items() if isinstance(field.type, PrimitiveType)}
-        texts = partition_texts(files["partition_values"], list(typed)) if typed else []
-        values = {fields[name].name: decode_column(column, typed[name]) for name, column in zip(typed, texts, strict=True)}
-        self._partitions = frozenset(values)
-        self._values = pa.table(values) if values else pa.table({"": pa.nulls(self._count)})
-        wanted = {path: kind for path, kind in read.items() if path[0] not in values and not pa.types.is_struct(kind)}
-        self._stats = Stats.parse(files["stats"], wanted) if wanted else None
-
-    def _is_exact(self, node: Node) -> bool:
-        """Whether the value of `node` is the same for all rows of a file, and known."""
-        return all(path[0] in self._partitions for path in columns(node))
-
-    def answers(self, node: Node) -> _Answers:
+    def could(self, node: Node, truth: bool, *, or_null: bool) -> Node:
+        """Whether `node` could be `truth` (or null) for some row."""
         if self._is_exact(node):
-            return self._exact_answers(node)
+            value = self._placed(node)
+            if isinstance(value, (Compare, In)) and truth and not or_null:
+                return _all(value, Not(IsNull(value)))  # usually false for all, so nulls do not matter
+            return Call("coalesce", (value if truth else Not(value), _YES if or_null else _NO), pa.bool_())
         match node:
             case Not():
-                inner = self.answers(node.term)
-                return _Answers(inner.false, inner.true, inner.null)
+                return self.could(node.term, not truth, or_null=or_null)
+            case And() if truth and not or_null:
+                return self.all_true(node.terms)
             case And() | Or():
-                return reduce(_and if isinstance(node, And) else _or, map(self.answers, node.terms))
+                join = _all if isinstance(node, And) is truth else _any
+                return join(*(self.could(term, truth, or_null=or_null) for term in node.terms))
             case IsNull():
-                span = self.span(node.term)
-                return _Answers(span.null, span.value, self._no)
-            case Compare() if pa.types.is_null(node.at):
-                return self._unknown  # of two void columns, which Arrow does not compare
-            case Compare():
-                return self._compared(node.op, self.span_at(node.left, node.at), self.span_at(node.right, node.at))
+                span = self._span(node.term)
+                return span.null if truth else span.value
+            case Compare() if not pa.types.is_null(node.at):  # nothing is known about two void columns
+                return self._compared(node, truth, or_null=or_null)
             case In():
-                return self._contained(node)
+                return self._contained(node, truth, or_null=or_null)
             case Like():
-                return self._matched(node)
+                span = self._span(node.term)
+                found = _all(_could_match(node, span) if truth else _could_not_match(node, span), span.value)
+                return _any(found, span.null) if or_null else found
             case Column():
-                span = self.span(node)
-                return _Answers(span.value, span.value, span.null)
-        return self._unknown
+                span = self._span(node)
+                found = _all(_at_most(_YES, span.high, node.type) if truth else _at_most(span.low, _NO, node.type), span.value)
+                return _any(found, span.null) if or_null else found
+        return _UNKNOWN
 
-    def _exact_answers(self, node: Node) -> _Answers:
-        try:
-            truth = run(node, self._values)
-        except PredicateError:
-            return self._unknown  # a row may never reach it: the rest of the predicate decides
-        return _Answers(pc.fill_null(truth, False), pc.fill_null(pc.invert(truth), False), pc.is_null(truth))
+    def _is_exact(self, node: Node) -> bool:
+        """Whether the value of `node` is known and the same for all rows of a file."""
+        return all(path[0] in self._partitions for path in columns(node))
 
-    def span(self, node: Node) -> _Span:
-        """What the value of `node` could be."""
+    def _placed(self, node: Node) -> Node:
+        """An exact node over the partition values of files."""
+        return Column((VALUES, *node.path), node.type) if isinstance(node, Column) else rewrite(node, self._placed)
+
+    def _span(self, node: Node) -> _Span:
+        if isinstance(node, Literal):
+            null = node.value is None
+            return _Span(node, node, _YES if null else _NO, _NO if null else _YES, not _is_number(node))
         if self._is_exact(node):
-            return self._exact_span(node)
-        if isinstance(node, Column) and self._stats is not None and not pa.types.is_struct(node.type):
-            return self._stats_span(node, self._stats)
-        if isinstance(node, Cast) and is_monotone(node.term.type, node.type):
-            return self.span_at(node.term, node.type)
-        if isinstance(node, Call) and node.name in MONOTONE:
-            return self._moved(node, next(arg for arg in node.args if not isinstance(arg, Literal)))
-        return self._anything(node.type)
+            value = self._placed(node)
+            missing = IsNull(value)
+            return _Span(value, value, missing, Not(missing), pa.types.is_floating(node.type))
+        if isinstance(node, Column) and not pa.types.is_struct(node.type):
+            return self._stored(node)
+        if isinstance(node, Cast) and _is_monotone(node.term.type, node.type):
+            return self._span_at(node.term, node.type)
+        if isinstance(node, Call) and node.name in _MONOTONE:
+            inner = next(arg for arg in node.args if not isinstance(arg, Literal))
+            return _moved(self._span(inner), lambda bound: rewrite(node, lambda child: bound if child == inner else child))
+        return _anything(node.type)
 
-    def span_at(self, node: Node, kind: pa.DataType) -> _Span:
-        """What the value of `node` could be once it is cast to `kind`."""
+    def _span_at(self, node: Node, kind: pa.DataType) -> _Span:
+        """The possible values of `node` after a cast to `kind`."""
         if node.type == kind:
-            return self.span(node)
-        moved = Cast(node, kind)
+            return self._span(node)
+        if isinstance(node, Literal):
+            return self._span(Literal(constant(Cast(node, kind)), kind))
         if self._is_exact(node):
-            return self._exact_span(moved)
-        return self._moved(moved, node) if is_monotone(node.type, kind) else self._anything(kind)
+            return self._span(Cast(node, kind))
+        if not _is_monotone(node.type, kind):
+            return _anything(kind)
+        return _moved(self._span(node), lambda bound: Call("try_cast", (bound,), kind))  # a bound that does not fit is no bound
 
-    def _anything(self, kind: pa.DataType) -> _Span:
-        nothing = pa.nulls(self._count, kind)
-        return _Span(nothing, nothing, self._yes, self._yes, self._yes)
+    def _stored(self, column: Column) -> _Span:
+        """The statistics of a column."""
+        nan = pa.types.is_floating(column.type) and column not in self._numbers
+        key = (column.path, nan)
+        if key not in self._spans:
+            bounded = has_bounds(column.type)
+            low, high = (Column((side, *column.path), column.type) if bounded else Literal(None, column.type) for side in (LOW, HIGH))
+            nulls = Column((NULLS, *column.path), pa.int64())
+            null, value = Compare(">", nulls, _ZERO, pa.int64()), Compare("<", nulls, RECORDS, pa.int64())
+            self._spans[key] = _Span(low, high, null, value, nan)
+        return self._spans[key]
 
-    def _exact_span(self, node: Node) -> _Span:
-        try:
-            values = run(node, self._values)
-        except PredicateError:
-            return self._anything(node.type)
-        nan = pc.fill_null(pc.is_nan(values), False) if pa.types.is_floating(node.type) else self._no
-        bound = pc.if_else(nan, pa.scalar(None, node.type), values)
-        return _Span(bound, bound, pc.is_null(values), pc.is_valid(values), nan)
+    def _compared(self, node: Compare, truth: bool, *, or_null: bool) -> Node:
+        left, right = self._span_at(node.left, node.at), self._span_at(node.right, node.at)
+        op = "=" if node.op == "<=>" else node.op
+        # bounds first: if they decide, nulls are not needed
+        found = _all(_could(op if truth else OPPOSITE[op], left, right, node.at), left.value, right.value)
+        if node.op != "<=>":
+            return _any(found, left.null, right.null) if or_null else found
+        if truth:
+            return _any(found, _all(left.null, right.null))
+        return _any(found, _all(left.null, right.value), _all(left.value, right.null))
 
-    def _stats_span(self, column: Column, stats: Stats) -> _Span:
-        low, high = stats.bounds(column.path)
-        nulls, records = stats.nulls(column.path), stats.records
-        null = pc.fill_null(pc.greater(nulls, 0), True)
-        value = pc.fill_null(pc.less(nulls, records), True)
-        may_be_nan = pa.types.is_floating(column.type) and column not in self._numbers
-        return _Span(low, high, null, value, value if may_be_nan else self._no)
+    def _contained(self, node: In, truth: bool, *, or_null: bool) -> Node:
+        span = self._span_at(node.term, node.at)
+        numbers = tuple(option for option in node.options if option.value == option.value)
+        absent: Node = _YES
+        if numbers and not span.nan:
+            absent = Not(_all(Compare("=", span.low, span.high, node.at), In(span.low, numbers, False, node.at)))
+        found = []
+        if truth:
+            found.append(_all(self._meets(span, numbers, node.at, nan=len(numbers) < len(node.options)), span.value))
+        elif not node.with_null:
+            found.append(_all(span.value, absent))
+        if or_null:
+            found += [span.null, _all(span.value, absent)] if node.with_null else [span.null]
+        return _any(*found)
 
-    def _moved(self, node: Node, inner: Node) -> _Span:
-        """The span of a function of `inner` that never falls where `inner` rises."""
-        span = self.span(inner)
-        stand_in = Column(("value",), inner.type)
-        moved = rewrite(node, lambda child: stand_in if child == inner else child)
-        try:
-            low, high = (run(moved, pa.table({"value": bound})) for bound in (span.low, span.high))
-        except PredicateError:
-            low = high = pa.nulls(self._count, node.type)
-        return _Span(low, high, span.null, span.value, span.nan)
-
-    def _compared(self, op: str, left: _Span, right: _Span) -> _Answers:
-        both = pc.and_(left.value, right.value)
-        same = "=" if op == "<=>" else op
-        true, false = (pc.and_(both, _could(which, left, right)) for which in (same, OPPOSITE[same]))
-        if op != "<=>":
-            return _Answers(true, false, pc.or_(left.null, right.null))
-        one_null = pc.or_(pc.and_(left.null, right.value), pc.and_(left.value, right.null))
-        return _Answers(pc.or_(true, pc.and_(left.null, right.null)), pc.or_(false, one_null), self._no)
-
-    def _contained(self, node: In) -> _Answers:
-        span = self.span_at(node.term, node.at)
-        options = pa.array([option.value for option in node.options if option.value == option.value], node.at)
-        with_nan = len(options) < len(node.options)
-        if len(options) <= MOST_OPTIONS:
-            hits = [pc.and_(_below(span.low, option), _below(option, span.high)) for option in options]
-        else:
-            hull = pc.min_max(options)
-            hits = [pc.and_(_below(span.low, hull["max"]), _below(hull["min"], span.high))]
-        if with_nan:
-            hits.append(span.nan)
-        true = pc.and_(span.value, reduce(pc.or_, hits, self._no))
-        single = pc.fill_null(pc.equal(span.low, span.high), False)
-        surely = pc.and_(pc.and_(single, pc.is_in(span.low, value_set=options)), pc.invert(span.nan))
-        missing = pc.and_(span.value, pc.invert(surely))
-        return _Answers(true, self._no, pc.or_(span.null, missing)) if node.with_null else _Answers(true, missing, span.null)
-
-    def _matched(self, node: Like) -> _Answers:
-        span = self.span(node.term)
-        true = false = span.value
-        if prefix := node.prefix:
-            true = pc.and_(true, _below(pa.scalar(prefix), span.high))
-            if (after := after_all(prefix)) is not None:
-                true = pc.and_(true, pc.fill_null(pc.less(span.low, after), True))
-            if node.parts == (prefix, True):
-                all_begin = pc.and_(pc.starts_with(span.low, pattern=prefix), pc.starts_with(span.high, pattern=prefix))
-                false = pc.and_(false, pc.invert(pc.fill_null(all_begin, False)))
-        return _Answers(true, false, span.null)
+    def _meets(self, span: _Span, options: Sequence[Literal], kind: pa.DataType, *, nan: bool) -> Node:
+        """Whether one of the options is within the bounds."""
+        if (nan and span.nan) or not options:
+            return _YES if nan and span.nan else _NO
+        if len(options) == 1:
+            return _all(_at_most(span.low, options[0], kind), _at_most(options[0], span.high, kind))
+        ordered = _plain(pa.array([option.value for option in options], kind).sort())
+        path = ("options", str(len(self.options)))
+        self.options[path] = _Options(span.low, ordered.to_pylist(), kind)
+        last = Literal(ordered[-1:].cast(kind)[0].as_py(), kind)
+        return _all(_at_most(span.low, last, kind), _at_most(Column(path, kind), span.high, kind))
 
 
-def _and(left: _Answers, right: _Answers) -> _Answers:
-    not_false = pc.and_(pc.or_(left.true, left.null), pc.or_(right.true, right.null))
-    return _Answers(pc.and_(left.true, right.true), pc.or_(left.false, right.false), pc.and_(not_false, pc.or_(left.null, right.null)))
+def _all(*terms: Node) -> Node:
+    return _joined(And, terms, _YES, _NO)
 
 
-def _or(left: _Answers, right: _Answers) -> _Answers:
-    negated = _and(_Answers(left.false, left.true, left.null), _Answers(right.false, right.true, right.null))
-    return _Answers(negated.false, negated.true, negated.null)
+def _any(*terms: Node) -> Node:
+    return _joined(Or, terms, _NO, _YES)
 
 
-def numbers_in(terms: Sequence[Node]) -> frozenset[Node]:
-    """The columns that cannot be NaN in a row for which all `terms` are true, such as that of a BETWEEN."""
+def _joined(join: type[And | Or], terms: Iterable[Node], neutral: Node, decisive: Node) -> Node:
+    flat = [part for term in terms for part in (term.terms if isinstance(term, join) else (term,)) if part is not neutral]
+    if any(part is decisive for part in flat):
+        return decisive
+    kept = tuple({id(part): part for part in flat}.values())  # a column has one span, so what is the same is the same object
+    return join(kept) if len(kept) > 1 else kept[0] if kept else neutral
+
+
+def _anything(kind: pa.DataType) -> _Span:
+    nothing = Literal(None, kind)
+    return _Span(nothing, nothing, _UNKNOWN, _UNKNOWN, True)
+
+
+def _moved(span: _Span, move: Callable[[Node], Node]) -> _Span:
+    """The span of a monotonically growing function."""
+    return _Span(move(span.low), move(span.high), span.null, span.value, span.nan)
+
+
+def _at_most(low: Node, high: Node, kind: pa.DataType) -> Node:
+    return Compare("<=", low, high, kind)
+
+
+def _could(op: str, left: _Span, right: _Span, kind: pa.DataType) -> Node:
+    """Whether `left op right` could be true, given that neither is null. NaN is greater than everything and equal to itself."""
+    if op in (">", ">="):
+        return _could(FLIPPED[op], right, left, kind)
+    if op in ("<", "<="):
+        return _YES if right.nan else Compare(op, left.low, right.high, kind)
+    if op == "=":
+        return _YES if left.nan and right.nan else _all(_at_most(left.low, right.high, kind), _at_most(right.low, left.high, kind))
+    if left.nan or right.nan:
+        return _YES
+    pairs = [(left.low, left.high), (right.low, right.high), (left.low, right.low)]
+    return _any(*(Compare("<>", one, other, kind) for one, other in pairs if one != other))
+
+
+def _could_match(node: Like, span: _Span) -> Node:
+    prefix = node.prefix
+    if not prefix:
+        return _YES
+    found = _at_most(Literal(prefix, pa.string()), span.high, pa.string())
+    after = _after_all(prefix)
+    return found if after is None else _all(found, Compare("<", span.low, Literal(after, pa.string()), pa.string()))
+
+
+def _could_not_match(node: Like, span: _Span) -> Node:
+    if node.parts != (node.prefix, True):
+        return _YES
+    return Not(_all(Like(span.low, node.parts), Like(span.high, node.parts)))
+
+
+def _numbers_in(terms: Sequence[Node]) -> frozenset[Node]:
+    """The columns that cannot be NaN in a row for which all `terms` are true."""
     found: set[Node] = set()
     for term in terms:
         match term:
-            case Compare(op="<" | "<=" | "=", left=Column() as column, right=Literal(value=bound)) if bound == bound:
+            case Compare(op="<" | "<=" | "=", left=Column() as column, right=Literal() as bound) if _is_number(bound):
                 found.add(column)
-            case Compare(op=">" | ">=" | "=", left=Literal(value=bound), right=Column() as column) if bound == bound:
+            case Compare(op=">" | ">=" | "=", left=Literal() as bound, right=Column() as column) if _is_number(bound):
                 found.add(column)
-            case In(term=Column() as column) if all(option.value == option.value for option in term.options):
+            case In(term=Column() as column) if all(map(_is_number, term.options)):
                 found.add(column)
     return frozenset(found)
 
 
-def _below(low: pa.Array | pa.Scalar, high: pa.Array | pa.Scalar) -> pa.BooleanArray:
-    """Whether something from `low` up could be at most `high`."""
-    return pc.fill_null(pc.less_equal(low, high), True)
+def _is_number(node: Node) -> bool:
+    """Whether `node` is certainly not NaN."""
+    return isinstance(node, Literal) and node.value == node.value
 
 
-def _could(op: str, left: _Span, right: _Span) -> pa.BooleanArray:
-    """Whether `left op right` could be true, given that neither is null. NaN is greater than everything and equal to itself."""
-    if op in (">", ">="):
-        return _could(FLIPPED[op], right, left)
-    if op == "<":
-        return pc.or_(pc.fill_null(pc.less(left.low, right.high), True), right.nan)
-    if op == "<=":
-        return pc.or_(_below(left.low, right.high), right.nan)
-    nan = pc.or_(left.nan, right.nan)
-    if op == "=":
-        overlap = pc.and_(_below(left.low, right.high), _below(right.low, left.high))
-        return pc.or_(overlap, pc.and_(left.nan, right.nan))
-    points = (pc.equal(left.low, left.high), pc.equal(right.low, right.high), pc.equal(left.low, right.low))
-    return pc.or_(pc.invert(pc.fill_null(reduce(pc.and_kleene, points), False)), nan)
-
-
-def is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a cast keeps order; one that fails for some row may be thought to."""
+def _is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast preserves order; a cast that fails for some rows may count as monotone."""
     moments = (pa.types.is_date, pa.types.is_timestamp)
     if types.is_numeric(source):
         return types.is_numeric(target)
     return any(is_moment(source) for is_moment in moments) and any(is_moment(target) for is_moment in moments)
 
 
-def after_all(prefix: str) -> str | None:
-    """The smallest string greater than all that begin with `prefix`, in the order of code points (which is that of UTF-8 bytes)."""
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Dates and timestamps as numbers: Python does not have all of them."""
+    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date(kind) else kind
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.cast(_plain_type(values.type))
+
+
+def _after_all(prefix: str) -> str | None:
+    """The smallest string greater than all with this `prefix`, in the order of code points (that of UTF-8 bytes)."""
     for end in range(len(prefix), 0, -1):
         following = ord(prefix[end - 1]) + 1
         if following <= _LAST_CODE_POINT:

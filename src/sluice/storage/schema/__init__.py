@@ -1,3 +1,4 @@
-"""Schemas: Delta's types, Arrow's and SQL's, and data that are fitted to them.
+"""Schemas: the types of Delta, Arrow and SQL, and fitting data to them.
 
-Imports only the root of `storage`. Begin with `schema.py`."""
+Imports only the root of `storage`. Begin with `schema.py`.
+"""

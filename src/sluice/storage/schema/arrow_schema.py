@@ -1,7 +1,7 @@
-"""Delta schemas to Arrow's, and back.
+"""Converts Delta schemas to Arrow and back.
 
-A Delta table holds timestamps in microseconds and has no unsigned numbers, so the way back widens: uint8 becomes short,
-uint16 integer, uint32 long, uint64 decimal(20,0), half floats float. Nothing loses a value.
+A Delta table has timestamps in microseconds and no unsigned numbers, so the way back widens: uint8 becomes short, uint16
+integer, uint32 long, uint64 decimal(20,0), half floats float. No value is lost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FROM_ARROW: Final = {
 }
 _PRECISION_MAX: Final = 38
 
-# The kinds of values that a column of a kind takes, as long as each value survives unchanged.
+# The kinds of values that a column of each kind takes, as long as each value survives unchanged.
 ACCEPTS: Final = {
     "integer": frozenset({"integer", "decimal"}),
     "float": frozenset({"integer", "float"}),
@@ -62,7 +62,7 @@ ACCEPTS: Final = {
 
 
 def kind(dtype: PrimitiveType) -> str:
-    """What sort of values a primitive type has; see ACCEPTS."""
+    """The kind of a primitive type's values; see ACCEPTS."""
     if dtype.is_decimal:
         return "decimal"
     if dtype.name in {"byte", "short", "integer", "long"}:
@@ -71,7 +71,7 @@ def kind(dtype: PrimitiveType) -> str:
 
 
 def arrow_kind(dtype: pa.DataType) -> str | None:
-    """What sort of values a plain Arrow type has; None for those that Delta has no place for."""
+    """The kind of a plain Arrow type's values; None for types that Delta lacks."""
     types = pa.types
     if types.is_integer(dtype):
         return "integer"
@@ -94,12 +94,12 @@ def arrow_kind(dtype: pa.DataType) -> str | None:
 
 @lru_cache(maxsize=256)
 def to_arrow(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a table's rows. Raises UnsupportedFeature for a type sluice cannot hold."""
+    """The Arrow schema of a table's rows. Raises UnsupportedFeature for a type that sluice cannot represent."""
     return pa.schema([_arrow_field(each) for each in schema.fields])
 
 
 def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
-    """The Arrow type of the column at `path`. Raises UnsupportedFeature, naming the column, for a type sluice cannot hold."""
+    """The Arrow type of the column at `path`. Raises UnsupportedFeature, naming the column, for a type that sluice cannot represent."""
     match dtype:
         case PrimitiveType():
             return _arrow_primitive(dtype, path)
@@ -132,9 +132,9 @@ def _arrow_primitive(dtype: PrimitiveType, path: str) -> pa.DataType:
 
 
 def from_arrow(schema: pa.Schema) -> StructType:
-    """The Delta schema that holds such data without loss; a column of nulls without a type is void.
+    """The Delta schema for such data without loss; a column of nulls without a type is void.
 
-    Raises SchemaMismatch for a type Delta has no place for.
+    Raises SchemaMismatch for a type that Delta lacks.
     """
     return StructType(_delta_field(each, each.name) for each in schema)
 
@@ -169,13 +169,14 @@ def _delta_primitive(dtype: pa.DataType, path: str) -> PrimitiveType:
         return PrimitiveType(f"decimal({dtype.precision},{dtype.scale})")
     if found is None or found == "decimal":
         raise SchemaMismatch(
-            f"column {path!r} has the Arrow type {dtype}, which no Delta type holds; cast it, to int64 or string for instance", column=path
+            f"column {path!r} has the Arrow type {dtype}, which no Delta type can represent; cast it, to int64 or string for instance",
+            column=path,
         )
     return PrimitiveType(found)
 
 
 def is_list(dtype: pa.DataType) -> bool:
-    """Whether an Arrow type is one of its list types (a map is not)."""
+    """Whether an Arrow type is one of the list types (a map is not)."""
     types = pa.types
     return bool(
         types.is_list(dtype)

@@ -1,6 +1,6 @@
-"""Data fitted to a schema: columns by name, casts that lose nothing, no null where none may be.
+"""Fits data to a schema: columns by name, lossless casts, no nulls in NOT NULL columns.
 
-`conform` is for data on its way in and refuses what does not fit; `adapt` is for rows read from files and fills what older
+`conform` is for incoming data and refuses what does not fit; `adapt` is for rows read from files and fills in what older
 files lack.
 """
 
@@ -24,7 +24,7 @@ _ANOTHER_SCHEMA: Final = "the file was written with another schema: ask the engi
 
 
 def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
-    """The rows of `data` as a table of exactly `to_arrow(schema)`; columns are matched by name, whatever their case.
+    """The rows of `data` as a table of exactly `to_arrow(schema)`; columns are matched by name, ignoring case.
 
     Raises SchemaMismatch, naming the column, for a column the schema lacks, a missing or null NOT NULL one (nested ones
     too), a type that does not fit, and a value that a cast would change. Missing nullable columns become null.
@@ -40,8 +40,8 @@ def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
 def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     """Rows read from a file as a table of exactly `to_arrow(schema)`.
 
-    Like `conform`, but columns the schema lacks are left out, missing ones are null, and timestamps without a zone are taken
-    for UTC (that is what Parquet's old INT96 means).
+    Like `conform`, but columns the schema lacks are dropped, missing ones are null, and timestamps without a zone are read
+    as UTC (the meaning of Parquet's old INT96).
     """
     table = _table(data)
     return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
@@ -67,7 +67,7 @@ class _Fitting:
         return pa.Table.from_arrays(columns, schema=target)
 
     def sources(self, names: Iterable[str], schema: StructType, path: str) -> list[int | None]:
-        """For each field of the schema the position of the column that holds it."""
+        """For each field of the schema, the position of its column."""
         positions: dict[str, int] = {}
         for position, name in enumerate(names):
             if name.lower() in positions and self.strict:
@@ -127,7 +127,7 @@ class _Fitting:
         return pa.StructArray.from_arrays(children, fields=target.fields, mask=_mask(array))
 
     def map(self, array: pa.MapArray, dtype: MapType, target: pa.DataType, path: str) -> pa.Array:
-        # As a list of entries first: only lists can be flattened without what lies under nulls and outside of slices.
+        # As a list of entries first: only lists can be flattened without the values under nulls and outside slices.
         entries = array.cast(pa.list_(pa.struct([pa.field("key", array.type.key_type), pa.field("value", array.type.item_type)])))
         flat = entries.flatten()
         keys = self.array(flat.field(0), dtype.key_type, target.key_type, f"{path}.key")
@@ -163,7 +163,7 @@ _LENIENT = _Fitting(strict=False)
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    """The array without the encodings that only Arrow knows."""
+    """The array without Arrow's own encodings."""
     if isinstance(array, pa.ExtensionArray):
         return _decoded(array.storage)
     if isinstance(array, pa.DictionaryArray):
@@ -175,7 +175,8 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _cast(array: pa.Array, found: str | None, target: pa.DataType) -> pa.Array:
     if found == "integer" and pa.types.is_decimal(target):
-        # Arrow looks at the widest value of the type instead of the values; with room for it, the second cast looks at them.
+        # Arrow checks the type's widest value instead of the actual ones; after a cast to a wide type, the second cast
+        # checks the values.
         array = array.cast(pa.decimal256(76, target.scale))
     cast = array.cast(target)
     if found == "float" and array.type.bit_width > target.bit_width:
@@ -196,7 +197,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 @lru_cache(maxsize=256)
 def _fields_with_duties(schema: StructType) -> tuple[StructField, ...]:
-    """The fields that are NOT NULL, or hold something that is."""
+    """The fields that are NOT NULL, or contain one that is."""
     return tuple(each for each in schema.fields if not each.nullable or _has_duties(each.type))
 
 
@@ -213,9 +214,9 @@ def _has_duties(dtype: DataType) -> bool:
 
 
 def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
-    """The rows, which fit the schema, in a form that can be written: no null beneath a null struct where the schema has NOT NULL.
+    """The rows, which fit the schema, in a form that can be written: no null under a null struct in a NOT NULL field.
 
-    Parquet cannot say such a null, and the struct being null is all there is to say.
+    Parquet cannot represent such a null, and the struct's null says everything.
     """
     for position, each in enumerate(schema.fields):
         if _has_duties(each.type):
@@ -244,7 +245,7 @@ def _check_nulls(column: pa.ChunkedArray, each: StructField, path: str) -> None:
         raise _null(path, column.null_count)
     if _has_duties(each.type):
         for chunk in column.chunks:
-            # Without the null rows: what lies beneath those is no value.
+            # Without the null rows, whose children have no meaning.
             _check_inner_nulls(chunk.drop_null() if chunk.null_count else chunk, each.type, path)
 
 

@@ -35,8 +35,8 @@ def _nothing() -> dict[str, Any]:
 class PrimitiveType:
     """A type without parts, by its Delta name: `long`, `decimal(10,2)`, `timestamp_ntz`, ...
 
-    Any name is accepted, so that a table with a type of a later protocol can be looked at; what cannot be read or written
-    is refused when the type is turned into Arrow.
+    Any name is accepted, so that a table with a type of a later protocol can be inspected; a type that cannot be read or
+    written is refused when it is converted to Arrow.
     """
 
     name: str
@@ -54,19 +54,19 @@ class PrimitiveType:
 
     @property
     def precision(self) -> int:
-        """Number of digits of a decimal."""
+        """The number of digits of a decimal."""
         return self._decimal[0]
 
     @property
     def scale(self) -> int:
-        """Number of digits of a decimal behind the point."""
+        """The number of digits of a decimal after the point."""
         return self._decimal[1]
 
     @property
     def _decimal(self) -> tuple[int, int]:
         match = _DECIMAL.fullmatch(self.name)
         if match is None:
-            raise TypeError(f"{self.name} is no decimal")
+            raise TypeError(f"{self.name} is not a decimal")
         return int(match[1]), int(match[2])
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class StructType:
     """The fields of a table or of a nested struct, in order."""
 
     fields: tuple[StructField, ...]
-    # Kept, for what is derived from a schema is cached by it, and every small write looks there.
+    # Computed once: results derived from a schema are cached by its hash, and every small write looks them up.
     _hash: int = field(repr=False, compare=False)
 
     def __init__(self, fields: Iterable[StructField]) -> None:
@@ -125,7 +125,7 @@ class StructType:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The hash of text differs from process to process.
+        # The hash of text differs between processes.
         return StructType, (self.fields,)
 
     @property
@@ -158,7 +158,7 @@ DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
 
 @lru_cache(maxsize=256)
 def parse_schema(schema_string: str) -> StructType:
-    """The schema in a metadata action. Raises Corrupt when the text is no schema, and NotATable when there is none ("")."""
+    """The schema in a metadata action. Raises Corrupt if the text is not a schema, and NotATable if there is none ("")."""
     if not schema_string:
         raise NotATable(
             "the table has no columns yet: its newest metaData action has no schema. Write to it with the engine that created it, or "
@@ -174,7 +174,7 @@ def parse_schema(schema_string: str) -> StructType:
 
 
 def _no_schema(text: str, why: str) -> Corrupt:
-    return Corrupt(f"{text[:200]!r} is no Delta schema: {why}; ask the engine that wrote the newest metaData action", schema=text)
+    return Corrupt(f"{text[:200]!r} is not a Delta schema: {why}; ask the engine that wrote the newest metaData action", schema=text)
 
 
 def schema_to_json(schema: StructType) -> str:
@@ -218,7 +218,7 @@ def _plain_field(each: StructField) -> dict[str, Any]:
 
 
 def as_nullable(each: StructField) -> StructField:
-    """The field with everything in it nullable: what a column must be that older rows do not have."""
+    """The field with everything in it nullable, as needed for a column that older rows lack."""
     return replace(each, type=_nullable(each.type), nullable=True)
 
 

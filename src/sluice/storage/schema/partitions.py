@@ -1,8 +1,7 @@
-"""Partition values as the text of the log, and the folders and paths named after them ("Partition Value Serialization").
+"""Partition values as the log's text, and the folders and paths named after them ("Partition Value Serialization").
 
-An empty string is null, for the protocol has one text for both; so is empty binary. Binary is the UTF-8 text its bytes are,
-as Spark writes it; bytes that are none are refused. Timestamps are written in UTC with a Z; older text without a zone is
-read as UTC.
+An empty string is null, since the protocol has one text for both; so is empty binary. Binary is written as UTF-8 text, like
+Spark does; other bytes are refused. Timestamps are written in UTC with a Z; older text without a zone is read as UTC.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ __all__ = [
 
 HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
-# ExternalCatalogUtils.charToEscape of Spark, and NUL, which no path may hold.
+# Spark's ExternalCatalogUtils.charToEscape, and NUL, which paths cannot contain.
 _ESCAPED: Final = {ord(char): f"%{ord(char):02X}" for char in (*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^")}
-# File systems end a name after 255 bytes.
+# File systems limit a name to 255 bytes.
 _FOLDER_BYTES_MAX: Final = 240
 _ZONE: Final = r"(Z|[+-]\d{2}:?\d{2})$"
 
 
 def encode_value(value: Any, dtype: PrimitiveType) -> str | None:
-    """The text of one partition value, None for null. Raises SchemaMismatch for a value that is not of the type."""
+    """The text of one partition value, None for null. Raises SchemaMismatch for a value of another type."""
     if value is None:
         return None
     try:
@@ -82,7 +81,7 @@ def _encode_binary(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as cause:
-        raise ValueError("its bytes are no UTF-8 text, and the log holds text only") from cause
+        raise ValueError("its bytes are not UTF-8 text, and the log can only store text") from cause
 
 
 def _encode_float(value: float, dtype: PrimitiveType) -> str:
@@ -114,17 +113,17 @@ def encode_column(values: pa.Array, dtype: PrimitiveType) -> list[str | None]:
     try:
         plain = values.to_pylist()
     except (ValueError, OverflowError) as cause:
-        raise SchemaMismatch(f"a partition value of type {dtype} lies outside of the years 1 to 9999: {cause}; leave it out") from cause
+        raise SchemaMismatch(f"a partition value of type {dtype} is outside the years 1 to 9999: {cause}; leave it out") from cause
     return [encode_value(value, dtype) for value in plain]
 
 
 def decode_value(text: str | None, dtype: PrimitiveType) -> Any:
-    """The value behind a text of the log. Raises Corrupt when it is no value of the type."""
+    """The value of a text in the log. Raises Corrupt if it is not a value of the type."""
     return decode_column(pa.array([text], pa.string()), dtype)[0].as_py()
 
 
 def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
-    """The values behind texts of the log, in the column's Arrow type. Raises Corrupt when one is no value of the type."""
+    """The values of texts in the log, in the column's Arrow type. Raises Corrupt if one is not a value of the type."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
@@ -143,14 +142,16 @@ def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
             case _:
                 return texts.cast(target)
     except pa.ArrowInvalid as cause:
-        raise Corrupt(f"the log holds a partition value that is no {dtype}: {cause}; look at its commits", type=str(dtype)) from cause
+        raise Corrupt(
+            f"the log has a partition value that is not of type {dtype}: {cause}; look at its commits", type=str(dtype)
+        ) from cause
 
 
 def folder(partition_columns: Sequence[str], values: Mapping[str, str | None]) -> str:
-    """The folder of a partition, named as Spark does: `origin=JFK/month=1`; "" for a table without partitions.
+    """The folder of a partition, named like Spark's: `origin=JFK/month=1`; "" for a table without partitions.
 
-    `values` are texts as `encode_value` makes them. A name too long for a file system is cut and ends in a digest; nobody
-    reads values from folders.
+    `values` are texts made by `encode_value`. A name too long for a file system is cut and ends in a digest; nobody reads
+    values from folders.
     """
     return "/".join(_component(name, values[name]) for name in partition_columns)
 
@@ -170,5 +171,5 @@ def path_to_uri(key: str) -> str:
 
 
 def uri_to_path(uri: str) -> str:
-    """The key of an object behind the relative `path` of an action."""
+    """The key of an object from the relative `path` of an action."""
     return unquote(uri, errors="strict")

@@ -1,4 +1,4 @@
-"""The schema of a table: types and JSON, Arrow, fitting data to it, and letting it grow."""
+"""Table schemas: checks of new ones, stored columns, and merging in new columns."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 
 VOID: Final = PrimitiveType("void")
 
-# Delta refuses these in the names of columns as long as names are not mapped: older Parquet readers trip over them.
+# Delta refuses these in column names unless names are mapped: older Parquet readers fail on them.
 _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 
 
 def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> None:
-    """Raise SchemaMismatch or InvalidRequest, with the reason, unless a table can be made with this schema and partitioning."""
+    """Raise SchemaMismatch or InvalidRequest, with the reason, unless a table can have this schema and partitioning."""
     if not schema.fields:
         raise SchemaMismatch("the schema has no column; give at least one")
     _check_names(schema, "")
@@ -66,9 +66,9 @@ def _check_names(schema: StructType, path: str) -> None:
         if not each.name:
             raise SchemaMismatch(f"a column of {path.rstrip('.') or 'the table'} has an empty name; name it", column=name)
         if bad := _NOT_IN_NAMES.intersection(each.name):
-            raise SchemaMismatch(f"the column name {name!r} holds {sorted(bad)}, which Delta does not allow; rename it", column=name)
+            raise SchemaMismatch(f"the column name {name!r} contains {sorted(bad)}, which Delta does not allow; rename it", column=name)
         if other := seen.get(each.name.lower()):
-            raise SchemaMismatch(f"the columns {other!r} and {name!r} are one for Delta, which ignores case; rename one", column=name)
+            raise SchemaMismatch(f"the columns {other!r} and {name!r} are the same for Delta, which ignores case; rename one", column=name)
         seen[each.name.lower()] = name
         _check_inner_names(each.type, name)
 
@@ -77,14 +77,14 @@ def _refuse_change_columns(schema: StructType) -> None:
     for each in schema.fields:
         if each.name.lower() in CHANGE_COLUMN_NAMES:
             raise SchemaMismatch(
-                f"the column name {each.name!r} is taken: whoever reads the table's changes finds {', '.join(CHANGE_COLUMN_NAMES)} beside "
+                f"the column name {each.name!r} is reserved: readers of the table's changes get {', '.join(CHANGE_COLUMN_NAMES)} beside "
                 "its own columns; rename it",
                 column=each.name,
             )
 
 
 def void_columns(schema: StructType, path: str = "") -> Iterator[str]:
-    """The paths of what is `void` in a schema."""
+    """The paths of all `void` types in a schema."""
     for each in schema.fields:
         yield from _voids(each.type, f"{path}{each.name}")
 
@@ -105,7 +105,7 @@ def _voids(dtype: DataType, path: str) -> Iterator[str]:
 
 def _refuse_void(schema: StructType, path: str) -> None:
     for each in void_columns(schema, path):
-        raise SchemaMismatch(f"column {each!r} has no type (void): nothing but null could be in it; give it a type", column=each)
+        raise SchemaMismatch(f"column {each!r} has no type (void), so that only null could be in it; give it a type", column=each)
 
 
 def _check_inner_names(dtype: DataType, path: str) -> None:
@@ -123,9 +123,9 @@ def _check_inner_names(dtype: DataType, path: str) -> None:
 
 @lru_cache(maxsize=256)
 def stored_schema(schema: StructType, partition_columns: tuple[str, ...]) -> StructType:
-    """The part of a table's schema that its data files hold, and its partition columns: everything but `void`, which holds nulls only.
+    """A table's schema without `void` columns, which contain nulls only and are not in data files.
 
-    Raises UnsupportedFeature where leaving it out would lose something: in arrays and maps, or when no column is left.
+    Raises UnsupportedFeature if dropping one would lose something: in arrays and maps, or if no column is left.
     """
     kept = [each for field in schema.fields if (each := field if field.name in partition_columns else _stored_field(field, "")) is not None]
     if all(each.name in partition_columns for each in kept):
@@ -159,7 +159,7 @@ def _stored_type(dtype: DataType, path: str) -> DataType | None:
 
 def _no_place_for_void(path: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"column {path!r} is void, or holds a void, and Parquet has no place for that; change the column's type with Spark",
+        f"column {path!r} is void, or contains a void, which Parquet cannot represent; change the column's type with Spark",
         features=("void",),
         access="write",
         column=path,
@@ -167,10 +167,10 @@ def _no_place_for_void(path: str) -> UnsupportedFeature:
 
 
 def merge(table: StructType, data: StructType) -> StructType:
-    """The table's schema with the columns that only the data has added at the end, in nested structs too.
+    """The table's schema with the data's new columns at the end, in nested structs, too.
 
-    Added columns are nullable, since older rows lack them. A column that both have keeps the table's type; data that
-    could not be stored in it is refused with SchemaMismatch.
+    New columns are nullable, since older rows lack them. A common column keeps the table's type; data that cannot be stored
+    in it is refused with SchemaMismatch.
     """
     merged = _merge_struct(table, data, "")
     added = StructType(merged.fields[len(table.fields) :])

@@ -1,4 +1,4 @@
-"""Types as Spark SQL writes them (`bigint`, `decimal(10,2)`, `array<struct<a: int>>`), read into those of a Delta schema."""
+"""Parses types in Spark SQL's spelling (`bigint`, `decimal(10,2)`, `array<struct<a: int>>`) into those of a Delta schema."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DIGITS: Final = 38
 
 
 def parse_sql_type(text: str) -> DataType:
-    """The type a text of Spark SQL names, whatever the case of its letters. Raises SchemaMismatch for what is none."""
+    """The type named by a text of Spark SQL, ignoring case. Raises SchemaMismatch if it is not a type."""
     return _parse(text, text)
 
 
@@ -63,7 +63,7 @@ def _parse(text: str, whole: str) -> DataType:
             case "struct", _:
                 return StructType(_field(part, whole) for part in parts if part.strip())
     raise SchemaMismatch(
-        f"{whole!r} is no type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
+        f"{whole!r} is not a type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
         "struct<a: int, b: string>",
         type=whole,
     )
@@ -72,13 +72,13 @@ def _parse(text: str, whole: str) -> DataType:
 def _field(text: str, whole: str) -> StructField:
     found = _FIELD.fullmatch(text.strip())
     if found is None:
-        raise SchemaMismatch(f"{text.strip()!r} in {whole!r} is no field; write it like `name: int`", type=whole)
+        raise SchemaMismatch(f"{text.strip()!r} in {whole!r} is not a field; write it like `name: int`", type=whole)
     name = found[2] if found[1] is None else found[1].replace("``", "`")
     return StructField(name, _parse(found[3], whole), found[4] is None)
 
 
 def _parts(text: str) -> list[str]:
-    """The text at its commas, but for those inside brackets and backquotes."""
+    """The text split at its commas, except those inside brackets and backquotes."""
     parts, depth, quoted = [""], 0, False
     for char in text:
         quoted ^= char == "`"

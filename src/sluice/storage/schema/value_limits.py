@@ -1,7 +1,7 @@
-"""What new values have to keep to beyond their type, so that every reader of the table can read them.
+"""Limits of new values beyond their type, so that every reader of the table can read them.
 
-Dates and timestamps lie in the years 1 to 9999: many readers, Python's among them, know no others. A map has each key once: what
-a reader makes of a second value is left to it.
+Dates and timestamps are in the years 1 to 9999: many readers, Python's among them, know no others. A map has each key once:
+readers differ in what they make of a duplicate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANGES: Final = {
 
 
 def check_values(table: pa.Table, schema: StructType) -> None:
-    """Raise SchemaMismatch, naming the column and the value, for one that readers would stumble over. `table` fits the schema."""
+    """Raise SchemaMismatch, naming the column and the value, for a value that some readers cannot read. `table` fits the schema."""
     for each in _limited(schema):
         for chunk in table.column(each.name).chunks:
             _check(chunk, each.type, each.name)
@@ -38,7 +38,7 @@ def check_values(table: pa.Table, schema: StructType) -> None:
 
 @lru_cache(maxsize=256)
 def _limited(schema: StructType) -> tuple[StructField, ...]:
-    """The fields that something is to be looked at in."""
+    """The fields that need a check."""
     return tuple(each for each in schema.fields if _is_limited(each.type))
 
 
@@ -56,7 +56,7 @@ def _is_limited(dtype: DataType) -> bool:
 
 def _check(array: pa.Array, dtype: DataType, path: str) -> None:
     if array.null_count:
-        array = array.drop_null()  # what lies beneath a null is no value
+        array = array.drop_null()  # values under a null have no meaning
     if isinstance(dtype, PrimitiveType):
         _check_range(array, dtype, path)
         return
@@ -107,10 +107,10 @@ def _check_keys(array: pa.MapArray, path: str) -> None:
         ordered = pairs.take(pc.sort_indices(pairs))
         twice = pc.any(pc.equal(ordered[1:], ordered[:-1])).as_py()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        # Keys that are structs or lists themselves.
+        # Keys that are structs or lists.
         twice = len({(row, repr(key)) for row, key in zip(rows.to_pylist(), keys.to_pylist(), strict=True)}) < len(keys)
     if twice:
         raise SchemaMismatch(
-            f"column {path!r} has a map with one key twice, and which of the values counts is up to each reader; give each key once",
+            f"column {path!r} has a map with a duplicate key, and readers differ in which value counts; give each key once",
             column=path,
         )

@@ -1,4 +1,4 @@
-"""Streams of an object store as Arrow reads them."""
+"""Adapts an object store's streams for Arrow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["arrow_input", "version_of"]
 
 
 def version_of(stream: BinaryIO) -> object:
-    """What two streams of one object have in common when they are of one version of it; None where the store does not say."""
+    """Equal for two streams of the same version of an object; None if the store cannot tell."""
     if isinstance(stream, io.BufferedReader | io.FileIO):
         found = os.fstat(stream.fileno())
         return found.st_dev, found.st_ino, found.st_mtime_ns
@@ -22,7 +22,7 @@ def version_of(stream: BinaryIO) -> object:
 
 
 def arrow_input(stream: BinaryIO) -> pa.NativeFile:
-    """The stream as a file of Arrow's: a plain local file (`pa.OSFile`) is read without coming back to Python.
+    """The stream as an Arrow file: a plain local file (`pa.OSFile`) is read without calling back into Python.
 
     Raises ObjectNotFound for a local file that was removed at this moment.
     """

@@ -1,7 +1,7 @@
-"""Objects on the local disk: whole or not at all, and durable when a put returns.
+"""Objects on the local disk: atomic, and durable when a put returns.
 
 Every write goes to a hidden temporary file beside its target, which is flushed to the disk (fsync), then renamed (put) or
-linked (put_if_absent: a link fails where something is, a rename does not), then the folder is flushed, too.
+linked (put_if_absent: unlike a rename, a link fails if the target exists); then the folder is flushed, too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["LocalStore"]
 
 _TEMPORARY = ".sluice-"
-"""How the names of unfinished files begin; listings leave them out, and Spark skips names with a leading dot."""
+"""The prefix of unfinished files; listings omit them, and Spark skips names with a leading dot."""
 
 _BUFFER_BYTES = 1 << 20
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""What `link` answers on file systems that have none (FAT, many network and container mounts)."""
+"""The errors of `link` on file systems without links (FAT, many network and container mounts)."""
 
 _ERRORS: dict[int, tuple[type[SluiceError], str]] = {
     errno.ENOENT: (ObjectNotFound, "there is no such object"),
@@ -45,14 +45,14 @@ _ERRORS: dict[int, tuple[type[SluiceError], str]] = {
     errno.EISDIR: (InvalidRequest, "the path is a folder, not a file"),
     errno.ENOTEMPTY: (InvalidRequest, "the path is a folder, not a file"),
     errno.ENAMETOOLONG: (InvalidRequest, "the name is too long for this file system"),
-    errno.ELOOP: (InvalidRequest, "the path runs in a circle of symbolic links"),
+    errno.ELOOP: (InvalidRequest, "the path has a loop of symbolic links"),
 }
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 @contextmanager
 def _errors(path: Path | str) -> Iterator[None]:
-    """Turn an OSError into the class that says what to do about it."""
+    """Convert an OSError into the class that says what to do about it."""
     try:
         yield
     except OSError as error:
@@ -61,7 +61,7 @@ def _errors(path: Path | str) -> Iterator[None]:
 
 
 class LocalStore:
-    """An ObjectStore in a folder, which is made by the first put. `location` is normalised: `file:///data/t`."""
+    """An ObjectStore in a folder, which the first put makes. `location` is normalised: `file:///data/t`."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -76,13 +76,13 @@ class LocalStore:
         return self._location
 
     def elsewhere(self, uri: str) -> tuple[LocalStore, str] | None:
-        """The folder of a file outside of this store, and its name there."""
+        """The folder of a file outside this store, and its name there."""
         folder, _, name = uri.rpartition("/")
         return (LocalStore(folder), name) if uri.startswith("file:///") else None
 
     @property
     def atomic_put_if_absent(self) -> bool:
-        """True: by a hard link, or under a lock on the folder where the file system has no links."""
+        """True: by a hard link, or under a lock on the folder if the file system has no links."""
         return True
 
     def _path(self, key: str) -> Path:
@@ -94,7 +94,7 @@ class LocalStore:
             return stream.read()
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         with self.open_input(key) as stream, _errors(key):
             stream.seek(offset)
             return stream.read(length)
@@ -156,7 +156,7 @@ class LocalStore:
                 _flush(path.parent)
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is no error."""
+        """Remove an object; a missing key is not an error."""
         path = self._path(key)
         with _errors(path), suppress(*_ABSENT):
             path.unlink()
@@ -166,16 +166,16 @@ class LocalStore:
         return self._list(check_folder(prefix), start, recursive)
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """The temporary files below the root: their writers are at work, or were killed."""
+        """The temporary files below the root: their writers are still at work, or were killed."""
         for folder, _, names in os.walk(self._root):
             for name in filter(_is_temporary, names):
                 path = Path(folder) / name
-                with _errors(path), suppress(FileNotFoundError):  # finished since
+                with _errors(path), suppress(FileNotFoundError):  # finished meanwhile
                     key = path.relative_to(self._root).as_posix()
                     yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
 
     def abandon(self, upload: Unfinished) -> None:
-        """Remove one; one that is gone is no error."""
+        """Remove one; a missing one is not an error."""
         path = self._root / upload.key
         with _errors(path), suppress(*_ABSENT):
             path.unlink()
@@ -185,7 +185,7 @@ class LocalStore:
         with _errors(folder):
             try:
                 with os.scandir(folder) as entries:
-                    # a folder sorts as its name and "/", which puts the keys below it into their place among the files
+                    # a folder sorts as its name and "/", so that the keys below it come at the right place among the files
                     found = sorted(
                         (prefix + entry.name + "/" * entry.is_dir(), entry) for entry in entries if not _is_temporary(entry.name)
                     )
@@ -213,7 +213,7 @@ def _info(key: str, found: os.stat_result) -> ObjectInfo:
 
 
 class _Sink(io.FileIO):
-    """A new file whose write errors are ours; `path` is the target that messages name."""
+    """A new file that raises our errors; `path` is the target named in messages."""
 
     def __init__(self, temporary: Path, path: Path) -> None:
         self._path = path
@@ -231,12 +231,12 @@ class _Sink(io.FileIO):
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """The name of a file to be, beside `path` in a folder that exists; removed at the end if it is still there."""
+    """The name of a new file beside `path`, in a folder that exists; removed at the end if it still exists."""
     folder = path.parent
     with _errors(folder):
         if not folder.is_dir():
             _make_folder(folder)
-    # What a writer that dies leaves says what it was to be, and so whose it was.
+    # A dead writer's file shows its target in its name, and so its owner.
     temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name[:120]}.tmp"
     try:
         yield temporary
@@ -266,7 +266,7 @@ def _flush(path: Path) -> None:
 
 
 def _publish_if_absent(temporary: Path, path: Path) -> bool:
-    """Give the finished file its name unless that is taken."""
+    """Rename the finished file unless the name is taken."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -288,7 +288,7 @@ def _rename_if_absent(temporary: Path, path: Path) -> bool:
 
 
 def _locked(folder: Path, act: Callable[[], bool]) -> bool:
-    """`act` under the kernel's lock on the folder, which ends with the process that holds it."""
+    """Run `act` under the kernel's lock on the folder, which ends with the process that holds it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Locations: the one spelling of a table's address, and the object store behind it.
+"""Locations: the normal form of a table's address, and the object store behind it.
 
 ========================================  ===========================
 given                                     normalised
@@ -9,8 +9,8 @@ given                                     normalised
 ``memory://name``                         ``memory://name``
 ========================================  ===========================
 
-Two clients that mean one table must arrive at one string, because it names the table's queue in the coordinator: hence
-the resolved links. As in Spark and Hadoop, a location is literal: nothing in it is percent-decoded.
+All clients of a table must get the same string, because it names the table's queue in the coordinator: so links are
+resolved. As in Spark and Hadoop, a location is literal: nothing in it is percent-decoded.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .s3_options import S3Options
 __all__ = ["SCHEMES", "normalise", "open_store"]
 
 SCHEMES = ("file", "s3", "s3a", "memory")
-"""The schemes a location may have; a plain path means `file`."""
+"""The valid schemes of a location; a plain path means `file`."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def normalise(location: str | os.PathLike[str]) -> str:
-    """The one spelling of `location`, without a trailing slash.
+    """The normal form of `location`, without a trailing slash.
 
-    Raises UnknownScheme, or InvalidRequest when the rest of it names nothing.
+    Raises UnknownScheme, or InvalidRequest if the rest of it is malformed.
     """
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
     if not text or "\0" in text:
-        raise InvalidRequest(f"{location!r} is no location: give a path or a URI such as s3://bucket/table", location=location)
+        raise InvalidRequest(f"{location!r} is not a location: give a path or a URI such as s3://bucket/table", location=location)
     match = _SCHEME.match(text)
     if match is None:
         return "file://" + os.path.realpath(_expand_home(text))
@@ -55,7 +55,7 @@ def normalise(location: str | os.PathLike[str]) -> str:
     if scheme == "file":
         return "file://" + os.path.realpath(_local_path(text, rest))
     if not rest.startswith("/"):
-        raise InvalidRequest(f"{text!r} is no location: write {scheme}:// with two slashes", location=text)
+        raise InvalidRequest(f"{text!r} is not a location: write {scheme}:// with two slashes", location=text)
     return _s3(text, rest[1:]) if scheme.startswith("s3") else _memory(text, rest[1:])
 
 
@@ -63,7 +63,7 @@ def _expand_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise InvalidRequest(f"{text!r} begins with the home folder of a user that is not known here", location=text) from error
+        raise InvalidRequest(f"{text!r} begins with the home folder of a user unknown here", location=text) from error
 
 
 def _local_path(text: str, rest: str) -> str:
@@ -77,7 +77,7 @@ def _local_path(text: str, rest: str) -> str:
 
 def _s3(text: str, rest: str) -> str:
     bucket, _, path = rest.partition("/")
-    if "@" in bucket:  # the text before it may be a secret: it is not repeated
+    if "@" in bucket:  # the text before it may be a secret: do not show it
         raise InvalidRequest("the location carries credentials before an '@'; give them as options or in the environment")
     if not _BUCKET.fullmatch(bucket):
         raise InvalidRequest(f"{text!r} names no bucket; write s3://bucket/path", location=text)
@@ -95,8 +95,8 @@ def _memory(text: str, rest: str) -> str:
 def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> ObjectStore:
     """The object store below `location`; nothing is read or written yet.
 
-    `options` are those of S3 (`S3Options`); other stores accept and ignore them, so that one set serves a whole job.
-    Raises UnknownScheme, or InvalidRequest for an unknown option.
+    `options` are for S3 (`S3Options`); other stores accept and ignore them, so that one set serves a whole job. Raises
+    UnknownScheme, or InvalidRequest for an unknown option.
     """
     uri = normalise(location)
     s3_options = S3Options.parse(options or {})

@@ -1,23 +1,23 @@
-"""Objects in memory, deterministic, with faults on demand: the double of the real stores.
+"""Objects in memory, deterministic, with faults on demand: the test double of the real stores.
 
 Stores of one name share one `MemoryDisk` within a process (`MemoryStore.open("t").disk`); a store that is pickled into
 another process finds another, empty disk there.
 
-The fault model. A fault is armed on the disk for one verb, for the keys that fit a pattern (shell style), `times` calls
+The fault model. A fault is armed on the disk for one verb, for the keys that match a pattern (shell style), `times` calls
 after the first `skip`; the helpers of `MemoryDisk` are named after what happens in the field:
 
 ====================  ==========================================================================================
 `fail_before`         the request never arrives: an error, no effect
-`fail_after`          the reply is lost: the effect is there, the caller gets an error
+`fail_after`          the reply is lost: the effect happened, the caller gets an error
 `throttle`            the store answers SlowDown for longer than a client's retries last: an error, no effect
 `slow`                the call takes long: `wait` is called first (a sleep, a barrier, a simulated clock)
 `tear_upload`         the writer dies inside a multipart upload: nothing is visible, parts remain (`unfinished`)
-`foreign_put`         somebody else writes just before the effect of the call; on a store without conditional PUT
+`foreign_put`         another client writes just before the effect of the call; on a store without conditional PUT
                       this hits the gap between the look and the put
 `capacity_bytes`      the disk is full: what would go beyond it raises StorageFull, no effect
 `conditional_put`     False: the store has none, `put_if_absent` is a look and then a put
-`hides`               a listing is not one moment, as in a folder on a disk: of what is stored, replaced or removed while it
-                      runs (`slow("list", ...)`), it leaves out the keys that this says
+`hides`               a listing is not a point in time, as in a folder on a disk: of the keys stored, replaced or removed
+                      while it runs (`slow("list", ...)`), it omits those that this selects
 ====================  ==========================================================================================
 
 Verbs: get (also get_range and open_input), put, put_if_absent, head, list, delete, upload (its end).
@@ -48,18 +48,18 @@ Objects: TypeAlias = "Mapping[str, tuple[bytes, int]]"
 
 
 def listed_meanwhile(before: Objects, after: Objects, hides: Callable[[str], bool]) -> Objects:
-    """What a listing shows that began at `before` and ended at `after`: all that stayed; of what changed, what is not hidden.
+    """The result of a listing that began at `before` and ended at `after`: everything that stayed, and what changed unless hidden.
 
-    POSIX allows as much (`readdir`): an entry that is added or removed after the folder was opened may be returned or not.
+    POSIX allows this (`readdir`): an entry that is added or removed after the folder was opened may be returned or not.
     """
     return {key: after.get(key) or before[key] for key in {**before, **after} if before.get(key) == after.get(key) or not hides(key)}
 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to `times` calls of `verb` on keys like `key`, after the first `skip`; see the module's text.
+    """What happens to `times` calls of `verb` on keys like `key`, after the first `skip`; see the module's docstring.
 
-    `before` runs before the effect and `after` behind it; either may raise.
+    `before` runs before the effect and `after` after it; either may raise.
     """
 
     verb: Verb
@@ -70,7 +70,7 @@ class Fault:
     times: int = 1
 
     def fits(self, verb: Verb, key: str) -> bool:
-        """Whether this call is one to count."""
+        """Whether this call counts."""
         return self.times > 0 and self.verb == verb and fnmatchcase(key, self.key)
 
 
@@ -80,7 +80,7 @@ def _wall_clock_ms() -> int:
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What the stores of one name share: objects (content and time), armed faults, and the calls that were made."""
+    """The state shared by stores of one name: objects (content and time), armed faults, and the calls that were made."""
 
     clock_ms: Callable[[], int] = _wall_clock_ms
     capacity_bytes: int | None = None
@@ -93,7 +93,7 @@ class MemoryDisk:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def arm(self, fault: Fault) -> None:
-        """Arm a fault of your own making."""
+        """Arm a custom fault."""
         with self.lock:
             self.faults.append(fault)
 
@@ -102,7 +102,7 @@ class MemoryDisk:
         self.arm(Fault(verb, key, before=_raiser(error or StorageUnavailable(f"injected: {verb} did not arrive")), skip=skip, times=times))
 
     def fail_after(self, verb: Verb, key: str = "*", *, skip: int = 0, times: int = 1, error: Exception | None = None) -> None:
-        """The reply is lost, the effect is there."""
+        """The reply is lost after the effect."""
         self.arm(
             Fault(verb, key, after=_raiser(error or StorageUnavailable(f"injected: the reply to {verb} was lost")), skip=skip, times=times)
         )
@@ -124,11 +124,11 @@ class MemoryDisk:
         self.arm(Fault("upload", key, before=tear, skip=skip, times=times))
 
     def foreign_put(self, verb: Verb, key: str, data: bytes, *, skip: int = 0) -> None:
-        """Somebody else writes `data` to `key` just before the effect of the next `verb` on it."""
+        """Another client writes `data` to `key` just before the effect of the next `verb` on it."""
         self.arm(Fault(verb, key, before=lambda: self.store(key, data), skip=skip))
 
     def store(self, key: str, data: bytes) -> None:
-        """Write without faults, as somebody else would. Raises StorageFull."""
+        """Write without faults, as another client would. Raises StorageFull."""
         with self.lock:
             replaced = len(self.objects[key][0]) if key in self.objects else 0
             used = sum(len(content) for content, _ in self.objects.values()) if self.capacity_bytes is not None else 0
@@ -137,7 +137,7 @@ class MemoryDisk:
             self.objects[key] = (bytes(data), self.clock_ms())
 
     def call(self, verb: Verb, key: str) -> AbstractContextManager[None]:
-        """One call: notes it, and lets the armed faults happen around its effect."""
+        """One call: records it, and lets the armed faults happen around its effect."""
         with self.lock:
             self.calls.append((verb, key))
             due = [fault for fault in self.faults if fault.fits(verb, key) and not _skipped(fault)] if self.faults else []
@@ -173,7 +173,7 @@ def _raiser(error: Exception) -> Callable[[], object]:
 
 
 class _Torn(StorageUnavailable):
-    """Raised when an upload is torn by a fault: nobody is left to clean up."""
+    """Raised when a fault tears an upload: nobody is left to clean up."""
 
 
 _DISKS: dict[str, MemoryDisk] = {}
@@ -192,7 +192,7 @@ class MemoryStore:
         return cls(f"memory://{name}")
 
     def elsewhere(self, uri: str) -> tuple[MemoryStore, str] | None:
-        """The store of this process that has an object outside of this one, and its key there."""
+        """This process's store of an object outside this one, and its key there."""
         around = [location for location in _DISKS if uri.startswith(location + "/")]
         if not around:
             return None
@@ -232,7 +232,7 @@ class MemoryStore:
             return self._read(key)[0]
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         return self.get(key)[offset : offset + length]
 
     def open_input(self, key: str) -> BinaryIO:
@@ -283,7 +283,7 @@ class MemoryStore:
         self.disk.unfinished.discard(key)
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is no error."""
+        """Remove an object; a missing key is not an error."""
         with self.disk.call("delete", check_key(key)), self.disk.lock:
             self.disk.objects.pop(key, None)
 
@@ -302,7 +302,7 @@ class MemoryStore:
 
 
 class _Input(io.BytesIO):
-    """An object as it was when it was opened; `version` tells which one that is."""
+    """An object as it was when it was opened; `version` identifies it."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -310,7 +310,7 @@ class _Input(io.BytesIO):
 
 
 class _Sink(io.BytesIO):
-    """A writable stream whose content outlives its closing."""
+    """A writable stream whose content outlives its close."""
 
     content = b""
 

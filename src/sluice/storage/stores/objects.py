@@ -1,4 +1,4 @@
-"""What sluice asks of an object store: a small protocol, shipped with a local, an S3 and an in-memory implementation."""
+"""The object store protocol, with a local, an S3 and an in-memory implementation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["KeepsUnfinished", "ObjectInfo", "ObjectStore", "ReachesElsewhere", "
 
 
 def check_key(key: str) -> str:
-    """`key` itself when it is a legal key; raises InvalidRequest when it is not (see ObjectStore)."""
+    """Return `key` if it is legal, else raise InvalidRequest (see ObjectStore)."""
     if not key or "\0" in key or not _NO_PARTS.isdisjoint(key.split("/")):
-        rule = 'keys are relative, separated by "/", and hold no empty, "." or ".." part'
-        raise InvalidRequest(f"{key!r} is no object key: {rule}", key=key)
+        rule = 'keys are relative, separated by "/", and have no empty, "." or ".." part'
+        raise InvalidRequest(f"{key!r} is not an object key: {rule}", key=key)
     return key
 
 
 def check_folder(prefix: str) -> str:
-    """`prefix` itself when it names a folder: "" or a legal key and a "/"; raises InvalidRequest when it does not."""
+    """Return `prefix` if it names a folder, "" or a legal key and a "/", else raise InvalidRequest."""
     if prefix and not prefix.endswith("/"):
         raise InvalidRequest(f'{prefix!r} names no folder: a folder is "" or ends in "/"', prefix=prefix)
     if prefix:
@@ -43,7 +43,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Something that is stored and no object yet: whose `key` it was to become, the store's name for it, when it was begun."""
+    """A stored but unfinished object: its future `key`, the store's name for it, and when it was begun."""
 
     key: str
     token: str
@@ -52,32 +52,32 @@ class Unfinished:
 
 @runtime_checkable
 class KeepsUnfinished(Protocol):
-    """What a store has beside ObjectStore where a writer that is killed may leave something that is no object: S3, the disk."""
+    """An additional protocol of stores in which a killed writer may leave unfinished objects: S3, the disk."""
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """What was begun and neither completed nor given up, in no order; some of it may be going on."""
+        """Uploads begun, but neither completed nor abandoned, in no order; some may be in progress."""
         ...
 
     def abandon(self, upload: Unfinished) -> None:
-        """Remove it; what is gone is no error. Its writer, should it live, cannot complete it any more."""
+        """Remove it; a missing one is not an error. If its writer is alive, it cannot complete it any more."""
         ...
 
 
 @runtime_checkable
 class ReachesElsewhere(Protocol):
-    """What a store has beside ObjectStore that can read objects outside of its root."""
+    """An additional protocol of stores that can read objects outside their root."""
 
     def elsewhere(self, uri: str) -> tuple[ObjectStore, str] | None:
-        """The store and the key there of the object with this normalised, literal URI; None when it is of another kind."""
+        """The store and key of the object with this normalised, literal URI; None for another kind of store."""
         ...
 
 
 class ObjectStore(Protocol):
     """The objects below one location (a table's root folder).
 
-    Keys are relative, separated by "/", never start with "/", and hold no empty, "." or ".." part (InvalidRequest).
-    Every verb may raise StorageUnavailable (after its own retries), AccessDenied and NoSuchBucket. Implementations are
-    safe to use from several threads, and picklable (connections are made again where they arrive).
+    Keys are relative, separated by "/", never start with "/", and have no empty, "." or ".." part (InvalidRequest). Every
+    verb may raise StorageUnavailable (after its own retries), AccessDenied and NoSuchBucket. Implementations are thread-safe
+    and picklable (a copy makes its own connections).
     """
 
     @property
@@ -87,7 +87,7 @@ class ObjectStore(Protocol):
 
     @property
     def atomic_put_if_absent(self) -> bool:
-        """Whether `put_if_absent` is atomic (local disk, conditional PUT); else it is a look before a plain put."""
+        """Whether `put_if_absent` is atomic (local disk, conditional PUT); otherwise it is a look before a plain put."""
         ...
 
     def get(self, key: str) -> bytes:
@@ -95,7 +95,7 @@ class ObjectStore(Protocol):
         ...
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         ...
 
     def put(self, key: str, data: bytes) -> None:
@@ -103,9 +103,10 @@ class ObjectStore(Protocol):
         ...
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True when this call wrote it, False when something is there.
+        """Write an object unless the key exists: True if this call wrote it, False if the key exists.
 
-        A stream is a seekable one, for content too large to hold (up to 5 GB); it is read from its begin to its end, perhaps twice.
+        A stream must be seekable, for content too large for memory (up to 5 GB); it is read from beginning to end, perhaps
+        twice.
         """
         ...
 
@@ -116,14 +117,14 @@ class ObjectStore(Protocol):
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
         """The objects in folder `prefix` ("" or ending in "/") with key >= `start`, ascending by key (UTF-8 bytes).
 
-        Sub-folders are left out unless `recursive`. A folder that does not exist is empty. A listing is not one moment: it shows
-        what was there before it began and stays. What is stored, replaced or removed meanwhile it may show or hide, each object
-        for itself, whatever the order in which that happened.
+        Omits sub-folders unless `recursive`. A missing folder is empty. A listing is not a point in time: it shows what
+        existed before it began and stays. It may or may not show an object that is stored, replaced or removed meanwhile,
+        each object independently, whatever the order of these changes.
         """
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is no error."""
+        """Remove an object; a missing key is not an error."""
         ...
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
@@ -137,7 +138,7 @@ class ObjectStore(Protocol):
     def open_input(self, key: str) -> BinaryIO:
         """A seekable binary input stream for reading Parquet by ranges. Raises ObjectNotFound.
 
-        All that is read comes from one version of the object: where it is replaced or removed meanwhile, a read gives what was there
-        when the stream was opened, or raises ObjectNotFound.
+        All reads come from one version of the object: if it is replaced or removed meanwhile, a read returns the version
+        that was opened, or raises ObjectNotFound.
         """
         ...

@@ -1,6 +1,7 @@
 """Keeps credentials out of what libraries log at level DEBUG.
 
-botocore writes whole requests, session tokens among their headers; py4j writes every call of Spark's, options among its arguments.
+botocore logs whole requests, whose headers include session tokens; py4j logs every call to Spark, whose arguments include
+options.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final
 __all__ = ["redact_logs"]
 
 _LIBRARIES: Final = ("botocore", "boto3", "urllib3", "s3transfer", "py4j")
-# A header as a signed request and as a dictionary show it, an option as py4j sends it (on two lines), what a credentials service answers.
+# A header in a signed request or a dictionary, an option as py4j sends it (on two lines), the answer of a credentials
+# service.
 _SECRETS: Final = re.compile(
     r"""(?P<name>x-amz-security-token|x-amz-s3session-token|session_?token|secret_?access_?key|x-aws-ec2-metadata-token"""
     r"""|authorizationtoken|authorization)(?P<between>["']?\s*[:=>]\s*b?["']?|%3D|=|\ns)(?P<value>[^\s"'&<,}]+)""",
@@ -22,10 +24,10 @@ _SIGNATURE: Final = re.compile(r"AWS4-HMAC-SHA256\b")
 
 
 class _Redacting(logging.Filter):
-    """Replaces secrets in a record's text; drops nothing."""
+    """Replaces secrets in a record's text; drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true; the record may be another one afterwards."""
+        """Always true; it may change the record."""
         text = record.getMessage()
         clean = _SECRETS.sub(_hidden, text)
         if clean != text:
@@ -34,7 +36,7 @@ class _Redacting(logging.Filter):
 
 
 def _hidden(found: re.Match[str]) -> str:
-    if _SIGNATURE.match(found["value"]):  # the algorithm's name; what follows is a signature, which is no credential
+    if _SIGNATURE.match(found["value"]):  # the algorithm's name, followed by a signature, which is not a credential
         return found[0]
     return f"{found['name']}{found['between']}***"
 
@@ -43,7 +45,7 @@ _filter: Final = _Redacting()
 
 
 def redact_logs() -> None:
-    """See to it that no record of the loggers of botocore, of what it uses, and of py4j shows a credential. Cheap to call again."""
+    """Keep credentials out of the log records of botocore, its dependencies, and py4j. Cheap to call again."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _LIBRARIES:
             logger.addFilter(_filter)

@@ -1,18 +1,18 @@
-"""Objects in S3 and what speaks its protocol. The only file that imports boto3.
+"""Objects in S3 and compatible stores. The only file that imports boto3.
 
-Retries are botocore's ("standard": exponential backoff with jitter for throttling, 5xx and broken connections); ours are
-only the two it does not make: a body that breaks off while it is read, and a 409 to conditional PUTs that raced.
+Retries are botocore's ("standard": exponential backoff with jitter for throttling, 5xx and broken connections), plus two
+that it does not make: a body that breaks off while it is read, and a 409 to concurrent conditional PUTs.
 
-Small PUTs go the short way (`s3_direct.py`) once a PUT of the ordinary client showed how they get to the bucket.
+Small PUTs bypass boto3 (`s3_direct.py`) once an ordinary PUT showed how they reach the bucket.
 
-Conditional PUT (`If-None-Match: *`). `put_if_absent` relies on it where the store has it, else looks and then puts. Option
-`conditional_put`: "true" and "false" decide; "auto", the default, believes AWS, and asks other stores once per process
-and bucket: it puts a throw-away object `_delta_log/_sluice_probe-<random>` twice, the second time conditionally, and
-deletes it. 412 means the store honours the header; success that it ignores it; 400 or 501 that it refuses it. Only writing
-over something that exists tells the first two apart, hence the probe; its name is one that every Delta reader skips.
+Conditional PUT (`If-None-Match: *`). `put_if_absent` uses it if the store has it, else looks and then puts. Option
+`conditional_put`: "true" and "false" decide; "auto", the default, trusts AWS, and probes other stores once per process and
+bucket: it puts a throw-away object `_delta_log/_sluice_probe-<random>` twice, the second time conditionally, and deletes it.
+412 means that the store honours the header; success that it ignores it; 400 or 501 that it refuses it. Only overwriting an
+existing object distinguishes the first two, hence the probe; every Delta reader skips its name.
 
-A reply can be lost after the store has written the object. botocore then sends the conditional PUT again and gets a 412
-for our own bytes. So False from `put_if_absent` means "something is there": a caller who must know compares.
+A reply can be lost after the store has written the object. botocore then sends the conditional PUT again and gets a 412 for
+our own bytes. So False from `put_if_absent` means "the key exists": a caller who needs to know more compares.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _STREAM_BUFFER_BYTES = 64 << 10
 _AT_ONCE_BYTES = 1 << 20
 _BEFORE_SEND = "before-send.s3.PutObject"
 _PASSING = (409, 429)
-"""Refusals that say nothing about how a request was made."""
+"""Refusals that do not depend on how a request was made."""
 
 _ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE")
-"""Variables that botocore reads when a client is made: another value means another client."""
+"""Variables that botocore reads when a client is made: a changed value needs a new client."""
 
 
 _NO_CREDENTIALS = (
@@ -81,9 +81,9 @@ _NO_CREDENTIALS = (
 
 
 def _raise(error: Exception, uri: str, endpoint: str) -> NoReturn:
-    """Raise what an error of botocore means. It never repeats credentials; neither does botocore."""
+    """Raise our error for one of botocore's. Neither of them repeats credentials."""
     if isinstance(error, boto.HTTPClientError) and isinstance(inner := error.kwargs.get("error"), SluiceError):
-        raise inner from error  # what reading the body raised, which botocore takes for trouble with the connection
+        raise inner from error  # the error of reading the body, which botocore takes for a broken connection
     if isinstance(error, boto.ClientError):
         code = str(error.response.get("Error", {}).get("Code", ""))
         message = str(error.response.get("Error", {}).get("Message", ""))
@@ -104,8 +104,9 @@ _ClientKey = tuple[S3Options, tuple[str | None, ...]]
 
 
 class _Shared:
-    """What the stores of this process share. A child makes its own: connections cannot be shared across a fork, and the
-    lock may be held by a thread that is gone.
+    """State shared by the stores of this process.
+
+    A forked child makes its own: connections cannot be shared, and a thread that does not exist there may hold the lock.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class _Shared:
 
 
 class _Puts:
-    """PUTs of one client: the short way where there is one, and what the ordinary ones show of it."""
+    """The PUTs of one client: direct if possible, learning from the ordinary ones."""
 
     def __init__(self, client: Any, credentials: Callable[[], Credentials | None], trusted: Callable[[], ssl.SSLContext]) -> None:
         self._events = client.meta.events
@@ -135,7 +136,7 @@ class _Puts:
         self._events.register_last(_BEFORE_SEND, self._look)
 
     def put(self, bucket: str, key: str, data: bytes | BinaryIO, ordinary: Callable[[], object], *, absent: bool) -> bool:
-        """Whether this call stored the object: False only with `absent`, where there is one. Raises what the ordinary way raises."""
+        """Whether this call stored the object: False only with `absent`, if one exists. Raises the errors of the ordinary way."""
         status = None
         if isinstance(data, bytes) and len(data) <= _AT_ONCE_BYTES and self._direct.knows(bucket):
             status = self._direct.put(bucket, key, data, absent=absent)
@@ -146,13 +147,13 @@ class _Puts:
         if not self._direct.knows(bucket):
             self._learn(bucket, key)
         elif status is not None and status not in _PASSING and status < 500:
-            self._direct.unlearn(bucket)  # what is right for the ordinary client was refused
+            self._direct.unlearn(bucket)  # refused, although the ordinary client succeeds
         return True
 
     def _learn(self, bucket: str, key: str) -> None:
         request, self._seen.request = self._seen.request, None
         if request is None or any(answer is not None for _, answer in self._events.emit(_BEFORE_SEND, request=request)):
-            self._direct.unlearn(bucket)  # there are hooks that answer in place of the store
+            self._direct.unlearn(bucket)  # hooks may answer in place of the store
         else:
             self._direct.learn(bucket, key, str(request.url), cast(Mapping[str, str], request.headers))
 
@@ -174,11 +175,11 @@ def _make_client(options: S3Options) -> tuple[Any, _Puts]:
         tcp_keepalive=True,
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
         s3={"addressing_style": "path" if path_style else "auto"},
-        # stores that are not AWS often refuse the newer checksums; TLS and the ETag guard the way anyhow
+        # other stores often refuse the newer checksums; TLS and the ETag protect the data anyhow
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         parameter_validation=False,
-        # as botocore writes it, put together once: by itself it does so twice for every request
+        # botocore's own form, built once: botocore builds it twice per request
         user_agent=f"sluice/{__version__} Boto3/{boto3.__version__} Botocore/{botocore.__version__} Python/{platform.python_version()}",
     )
     client = boto3.Session(botocore_session=session).client(
@@ -191,12 +192,12 @@ def _make_client(options: S3Options) -> tuple[Any, _Puts]:
         config=config,
     )
     client.meta.events.register_last("before-call.s3.PutObject", _send_at_once)
-    redact_logs()  # whatever has loggers is imported by now
+    redact_logs()  # every library with loggers is imported by now
     return client, _Puts(client, partial(_credentials, session, options), partial(_trusted, session))
 
 
 def _credentials(session: Session, options: S3Options) -> Credentials | None:
-    """What the client signs with now: the options', or what botocore finds and refreshes."""
+    """The current credentials: from the options, or found and refreshed by botocore."""
     if options.access_key_id is not None and options.secret_access_key is not None:
         return Credentials(options.access_key_id, options.secret_access_key, options.session_token)
     found: Any = session.get_credentials()
@@ -207,14 +208,14 @@ def _credentials(session: Session, options: S3Options) -> Credentials | None:
 
 
 def _trusted(session: Session) -> ssl.SSLContext:
-    """Whose certificates the client accepts."""
+    """The certificates that the client accepts."""
     told: Any = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
     path = Path(str(get_cert_path(told)))
     return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
 def _send_at_once(params: dict[str, Any], **_: Any) -> None:
-    """Send a small body together with its headers: botocore would ask the server first whether it takes it, a round trip for each PUT."""
+    """Send a small body together with its headers: botocore would first ask the server, which costs a round trip per PUT."""
     body = params.get("body")
     if isinstance(body, io.BytesIO) and body.getbuffer().nbytes <= _AT_ONCE_BYTES:
         params["body"] = body.getvalue()
@@ -222,7 +223,7 @@ def _send_at_once(params: dict[str, Any], **_: Any) -> None:
 
 
 class S3Store:
-    """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. Nothing is sent before the first verb."""
+    """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. The first verb sends the first request."""
 
     def __init__(self, location: str, options: S3Options | None = None) -> None:
         self._location = location
@@ -243,7 +244,7 @@ class S3Store:
         return self._location
 
     def elsewhere(self, uri: str) -> tuple[S3Store, str] | None:
-        """The bucket of an object outside of this store, reached with the same options, and its key there."""
+        """The store of an object's bucket outside this store, with the same options, and its key there."""
         if not uri.startswith("s3://"):
             return None
         bucket, _, key = uri.removeprefix("s3://").partition("/")
@@ -259,26 +260,27 @@ class S3Store:
         return _shared.client(self._client_key)[0]
 
     def _send(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
-        """One request about an object, with botocore's errors."""
+        """One request for an object, with botocore's errors."""
         return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, Key=self._root + check_key(key), **parameters))
 
     def _call(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
-        """One request about an object, with our errors."""
+        """One request for an object, with our errors."""
         try:
             return self._send(verb, key, **parameters)
         except (boto.BotoCoreError, boto.ClientError) as error:
             _raise(error, f"{self._location}/{key}", self._endpoint)
 
     def _send_put(self, key: str, data: bytes | BinaryIO, *, absent: bool) -> bool:
-        """One PUT, with botocore's errors. False with `absent` where the store says that there is an object."""
+        """One PUT, with botocore's errors. False with `absent` if the store says that the object exists."""
         conditions = {"IfNoneMatch": "*"} if absent else {}
         ordinary = partial(self._send, "put_object", key, Body=data, **conditions)
         return _shared.client(self._client_key)[1].put(self._bucket, self._root + check_key(key), data, ordinary, absent=absent)
 
     def _read(self, key: str, range_header: str | None = None, version: str = "") -> tuple[bytes, dict[str, Any]]:
-        """Body and reply of a GET, of this very version of the object if one is named; a body that breaks off is fetched again."""
+        """Body and reply of a GET, of a specific version of the object if given; a body that breaks off is fetched again."""
         parameters = {"Range": range_header} if range_header else {}
         if version:
+            # check: ranges-are-of-one-version
             parameters["IfMatch"] = version
         for attempt in range(_BODY_ATTEMPTS):
             reply = self._call("get_object", key, **parameters)
@@ -295,7 +297,7 @@ class S3Store:
         return self._read(key)[0]
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer at the end. Raises ObjectNotFound."""
+        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         return self._range_of(key, offset, length)
 
     def _range_of(self, key: str, offset: int, length: int, version: str = "") -> bytes:
@@ -305,12 +307,12 @@ class S3Store:
         try:
             return self._read(key, f"bytes={offset}-{offset + length - 1}", version)[0]
         except InvalidRequest as error:
-            if error.details.get("code") == "InvalidRange":  # begins at or behind the end
+            if error.details.get("code") == "InvalidRange":  # begins at or beyond the end
                 return b""
             raise
 
     def _tail(self, key: str, length: int) -> tuple[bytes, int, str]:
-        """Up to `length` last bytes, the size of the object, and its ETag ("" for none, or one that no condition can name)."""
+        """Up to `length` last bytes, the object's size, and its ETag ("" for none, or one that conditions cannot use)."""
         try:
             data, reply = self._read(key, f"bytes=-{length}")
         except InvalidRequest as error:
@@ -319,10 +321,14 @@ class S3Store:
             raise
         _, _, size = str(reply.get("ContentRange", "")).rpartition("/")
         etag = str(reply.get("ETag") or "")
-        return data, int(size) if size.isdigit() else len(data), "" if etag.startswith("W/") else etag  # no header: all of it came
+        return (
+            data,
+            int(size) if size.isdigit() else len(data),
+            "" if etag.startswith("W/") else etag,
+        )  # without the header, the body is the whole object
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream for reading by ranges, all of one version of the object. Raises ObjectNotFound."""
+        """A seekable binary input stream for reading by ranges, all from one version of the object. Raises ObjectNotFound."""
         return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self._range_of, key)))
 
     def head(self, key: str) -> ObjectInfo:
@@ -330,7 +336,7 @@ class S3Store:
         try:
             reply = self._call("head_object", key)
         except ObjectNotFound:
-            self._read(key, "bytes=0-0")  # a HEAD cannot say whether it is the bucket that is missing; a GET does
+            self._read(key, "bytes=0-0")  # unlike a HEAD, a GET says whether the bucket is missing
             raise
         return ObjectInfo(key, reply["ContentLength"], milliseconds(reply["LastModified"]))
 
@@ -343,7 +349,7 @@ class S3Store:
 
     @property
     def atomic_put_if_absent(self) -> bool:
-        """Whether the store has conditional PUT; "auto" finds out with the first question (see the module's text)."""
+        """Whether the store has conditional PUT; with "auto", the first call finds out (see the module's docstring)."""
         if self._options.conditional_put != "auto":
             return self._options.conditional_put == "true"
         bucket = (self._endpoint, self._bucket)
@@ -368,9 +374,9 @@ class S3Store:
                 _log.warning("the probe object %s/%s was left behind: %s", self._location, key, error)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True when this call wrote it.
+        """Write an object unless the key exists: True if this call wrote it.
 
-        False means that something is there, which may be our own bytes after a lost reply.
+        False means that the key exists, perhaps with our own bytes after a lost reply.
         """
         if self.atomic_put_if_absent:
             return self._put_conditionally(key, data)
@@ -384,20 +390,20 @@ class S3Store:
     def _put_conditionally(self, key: str, data: bytes | BinaryIO) -> bool:
         for attempt in range(_CONFLICT_ATTEMPTS):
             if not isinstance(data, bytes):
-                data.seek(0)  # botocore sends what comes from here on
+                data.seek(0)  # botocore sends from the current position
             try:
                 return self._send_put(key, data, absent=True)
             except (boto.BotoCoreError, boto.ClientError) as error:
                 status = _status(error) if isinstance(error, boto.ClientError) else 0
                 if status == 412:
                     return False
-                if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is under way
+                if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is in progress
                     _raise(error, f"{self._location}/{key}", self._endpoint)
                 _pause(attempt)
         raise AssertionError("unreachable")
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is no error."""
+        """Remove an object; a missing key is not an error."""
         try:
             self._call("delete_object", key)
         except ObjectNotFound:
@@ -425,11 +431,11 @@ class S3Store:
         return self._list(check_folder(prefix), start, recursive)
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """The uploads in parts that were begun, and neither completed nor aborted, in no order."""
+        """Multipart uploads that were begun, but neither completed nor aborted, in no order."""
         return unfinished_uploads(partial(self._page, "list_multipart_uploads", ""), self._root)
 
     def abandon(self, upload: Unfinished) -> None:
-        """Remove the parts of one; one that is gone is no error."""
+        """Remove an upload's parts; a missing upload is not an error."""
         try:
             self._call("abort_multipart_upload", upload.key, UploadId=upload.token)
         except InvalidRequest as error:
@@ -453,7 +459,7 @@ class S3Store:
         while True:
             page = self._page("list_objects_v2", prefix, **parameters)
             for found in page.get("Contents", ()):
-                if found["Key"].endswith("/"):  # consoles make objects that stand for folders
+                if found["Key"].endswith("/"):  # consoles make objects that represent folders
                     continue
                 key = str(found["Key"])[len(self._root) :]
                 if key < last:
@@ -487,7 +493,7 @@ class _Upload:
         try:
             self._store._call("complete_multipart_upload", self._key, UploadId=upload_id, MultipartUpload={"Parts": parts})
         except InvalidRequest as error:
-            # the reply to an earlier try was lost: the upload is gone because it is the object now
+            # the reply to an earlier try was lost: the upload is gone because it has become the object
             if error.details.get("code") != "NoSuchUpload" or self._store.head(self._key).size != size:
                 raise
 

@@ -1,10 +1,10 @@
-"""Small PUTs to S3 the short way: signed here, and sent by urllib3, which boto3 sends by, too.
+"""Small PUTs to S3 without boto3: signed here, and sent by urllib3, which boto3 uses, too.
 
-boto3 works out for every request what hardly ever changes: where the bucket is, which rules, checksums and signatures apply, what the
-headers are. That takes more processor time than all the rest of an append. So a PUT of the ordinary client that succeeded is looked
-at once per bucket, and later ones are made like it (`Route.of`). Whatever is unusual about it, and whatever has another answer than
-"stored" or "there is one already", is left to the ordinary client: retries, redirects and errors are its alone.
-Decision 0018 has the reasons, and the figures.
+For every request, boto3 determines again what hardly ever changes: the bucket's endpoint, the rules, checksums and
+signatures that apply, the headers. That takes more processor time than the rest of an append. So one successful PUT of the
+ordinary client is inspected per bucket, and later ones are made like it (`Route.of`). If anything about it is unusual, or
+the answer is neither "stored" nor "exists", the ordinary client takes over: retries, redirects and errors are left to it.
+Decision 0018 has the reasons and figures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ..dataclass import dataclass
 __all__ = ["ALREADY", "STORED", "Credentials", "DirectPuts", "Route", "signed"]
 
 STORED: Final = 200
-"""The status that says that the object is stored."""
+"""The status of a stored object."""
 ALREADY: Final = 412
-"""The status that says that there is an object already."""
+"""The status if the object exists already."""
 
 _KNOWN: Final = frozenset(
     {
@@ -46,7 +46,7 @@ _KNOWN: Final = frozenset(
         "x-amz-security-token",
     }
 )
-"""The headers of an ordinary PUT; with any other one something is asked for that is not known here."""
+"""The headers of an ordinary PUT; any other header means a request that is not understood here."""
 _AUTHORIZATION: Final = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)/s3/aws4_request, "
     r"SignedHeaders=(?P<names>[a-z0-9;-]+), Signature=[0-9a-f]{64}"
@@ -59,7 +59,7 @@ _CONNECTIONS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request is signed with; shows nothing of it."""
+    """What a request is signed with; its repr shows none of it."""
 
     key: str
     secret: str
@@ -78,9 +78,9 @@ def _signing_key(secret: str, day: str, region: str) -> bytes:
 
 
 def signed(credentials: Credentials, region: str, path: str, headers: Mapping[str, str]) -> str:
-    """The Authorization header of a PUT with these headers, in lower case, `x-amz-date` and `x-amz-content-sha256` among them.
+    """The Authorization header of a PUT with these lower-case headers, which include `x-amz-date` and `x-amz-content-sha256`.
 
-    This is AWS Signature Version 4 for S3, of a request without a query; `path` is percent-encoded.
+    AWS Signature Version 4 for S3, for a request without a query; `path` is percent-encoded.
     """
     names = sorted(headers)
     listed, when, content = ";".join(names), headers["x-amz-date"], headers["x-amz-content-sha256"]
@@ -93,7 +93,7 @@ def signed(credentials: Credentials, region: str, path: str, headers: Mapping[st
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is the same for all PUTs to a bucket: `prefix` is the path before the key, `host` what the header says."""
+    """The common parts of all PUTs to a bucket: `prefix` is the path before the key, `host` the header."""
 
     tls: bool
     address: tuple[str, int]
@@ -104,9 +104,9 @@ class Route:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str | bytes], key: str, credentials: Credentials | None) -> Route | None:
-        """From a PUT that stored the object of this key; None where anything about it is not as usual.
+        """The route of a PUT that stored the object of this key; None if anything about it is unusual.
 
-        The signature that is computed here for it has to be the one that it has.
+        The signature computed here must equal the request's own.
         """
         sent = {name.lower(): value.decode() if isinstance(value, bytes) else value for name, value in headers.items()}
         parts, path = urlsplit(url), quote(key, safe="/~")
@@ -128,7 +128,7 @@ class Route:
         return cls(tls, (parts.hostname, port), host, prefix, scope["region"], sent.get("user-agent", ""))
 
     def request(self, key: str, data: bytes, credentials: Credentials, now_s: float, *, absent: bool) -> tuple[str, Mapping[str, str]]:
-        """Path and headers of a PUT of the object, with `absent` of one that replaces nothing."""
+        """Path and headers for a PUT of the object, with `absent` for one that replaces nothing."""
         headers = {
             "host": self.host,
             "x-amz-content-sha256": hashlib.sha256(data).hexdigest(),
@@ -149,31 +149,31 @@ def _through_proxy(scheme: str, netloc: str) -> bool:
 
 
 class DirectPuts:
-    """The short way to the buckets of one ordinary client. Safe for several threads; not for a process forked from this one."""
+    """Direct PUTs to the buckets of one ordinary client. Thread-safe; not to be used in a forked process."""
 
     def __init__(self, credentials: Callable[[], Credentials | None], trusted: Callable[[], ssl.SSLContext]) -> None:
-        """`credentials` gives those of now, `trusted` says whose certificates count, as the ordinary client has them."""
+        """`credentials` returns the current ones, `trusted` the accepted certificates, both as in the ordinary client."""
         self._credentials = credentials
         self._trusted = trusted
         self._ways: dict[str, tuple[Route, HTTPConnectionPool] | None] = {}
 
     def knows(self, bucket: str) -> bool:
-        """Whether it was found out how PUTs get to the bucket, or that they go the ordinary way only."""
+        """Whether the bucket's route is known, or known not to exist."""
         return bucket in self._ways
 
     def learn(self, bucket: str, key: str, url: str, headers: Mapping[str, str | bytes]) -> None:
-        """Take an ordinary PUT that stored the object of this key as the example for others to the bucket."""
+        """Take an ordinary PUT that stored the object of this key as the model for others to the bucket."""
         route = Route.of(url, headers, key, self._credentials())
         self._ways[bucket] = None if route is None else (route, self._connections(route))
 
     def unlearn(self, bucket: str) -> None:
-        """Leave all PUTs to the bucket to the ordinary client, which did what was refused here."""
+        """Leave all PUTs to the bucket to the ordinary client, which succeeded where a direct one was refused."""
         self._ways[bucket] = None
 
     def put(self, bucket: str, key: str, data: bytes, *, absent: bool) -> int | None:
-        """The answer's status when it is final: STORED, or ALREADY with `absent`. Another one is to be heard from the ordinary client.
+        """The answer's status if it is final: STORED, or ALREADY with `absent`. Other answers are left to the ordinary client.
 
-        None when there is no way, or no whole answer: the object may have been stored.
+        None without a route or a complete answer: the object may have been stored.
         """
         way, credentials = self._ways.get(bucket), self._credentials()
         if way is None or credentials is None or not (credentials.token or "x").isprintable():
@@ -182,7 +182,7 @@ class DirectPuts:
         path, headers = route.request(key, data, credentials, time.time(), absent=absent)
         try:
             answer = connections.urlopen("PUT", path, body=data, headers=headers, retries=False, redirect=False, assert_same_host=False)
-        except (HTTPError, OSError, ValueError):  # ValueError: what no request can hold
+        except (HTTPError, OSError, ValueError):  # ValueError: invalid in a request
             return None
         return answer.status
 

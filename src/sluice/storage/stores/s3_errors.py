@@ -1,4 +1,4 @@
-"""What the error codes of S3 mean to a caller: the class, and the remedy that its message names."""
+"""The meaning of S3's error codes: our exception class and a remedy for its message."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
 
 
 def meaning(code: str, status: int) -> tuple[type[SluiceError], str]:
-    """Class and remedy for an error code and HTTP status, as they are after all retries.
+    """Class and remedy for an error code and HTTP status after all retries.
 
-    A code that is not known is judged by the status: what may pass by itself is StorageUnavailable.
+    For an unknown code the status decides: an error that may pass is StorageUnavailable.
     """
     if code in _ERRORS:
         return _ERRORS[code]
     if status == 507:
         return _ERRORS["InsufficientStorage"]
     passing = (status >= 500 and status != 501) or status in (409, 429)
-    return (StorageUnavailable if passing else InvalidRequest), "the store did not do it"
+    return (StorageUnavailable if passing else InvalidRequest), "the store refused the request"

@@ -17,10 +17,10 @@ __all__ = ["S3Options", "is_aws"]
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """The options of `open_store` for S3; what is None comes from the environment and botocore's usual chain.
+    """The options of `open_store` for S3; None means: from the environment and botocore's usual chain.
 
-    `conditional_put` is "auto", "true" or "false" (see the module's text). `path_style` None means: where an endpoint is
-    given. `max_attempts` counts how often botocore sends a request before it gives up.
+    `conditional_put` is "auto", "true" or "false" (see `s3.py`). `path_style` None means: if an endpoint is given.
+    `max_attempts` counts how often botocore sends a request before it gives up.
     """
 
     endpoint_url: str | None = None
@@ -34,7 +34,7 @@ class S3Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> S3Options:
-        """The options from their texts. Raises InvalidRequest, naming the option and what it may be."""
+        """The options from their texts. Raises InvalidRequest, naming the option and its allowed values."""
         known = [one.name for one in fields(cls)]
         values: dict[str, Any] = {}
         for name, text in options.items():
@@ -44,7 +44,7 @@ class S3Options:
         return cls(**values)
 
     def resolved(self) -> S3Options:
-        """With endpoint and region taken from the environment where they are not given."""
+        """With endpoint and region from the environment if they are not given."""
         endpoint = self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
         return replace(self, endpoint_url=endpoint, region=self.region or os.environ.get("AWS_REGION") or None)
 
@@ -57,7 +57,7 @@ def _choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
 
 def _endpoint(name: str, text: str) -> str:
     parts = urlsplit(text)
-    if "@" in parts.netloc:  # not repeated: it may be a secret
+    if "@" in parts.netloc:  # not shown: it may be a secret
         raise InvalidRequest(f"storage option {name} carries credentials; give them as access_key_id and secret_access_key", option=name)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InvalidRequest(f"storage option {name} is {text!r}; it must be like https://host:port", option=name)
@@ -79,6 +79,6 @@ _PARSERS: dict[str, Callable[[str, str], object]] = {
 
 
 def is_aws(endpoint_url: str) -> bool:
-    """Whether an endpoint is Amazon's own, of which it is known what it can do."""
+    """Whether an endpoint is Amazon's own, whose abilities are known."""
     host = urlsplit(endpoint_url).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))

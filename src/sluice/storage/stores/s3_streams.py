@@ -18,17 +18,17 @@ PART_BYTES = 8 << 20
 """The size of a part; the smallest that S3 allows is 5 MiB."""
 
 _PARTS_PER_SIZE = 1000
-"""S3 allows 10,000 parts: after so many, parts grow by PART_BYTES, which lets an object reach 440 GB."""
+"""S3 allows 10,000 parts: after this many, parts grow by PART_BYTES, which lets an object reach 440 GB."""
 
 _PARTS_AT_ONCE = 4
 TAIL_BYTES = 512 << 10
-"""How much of the end is fetched at the opening: all of a small object, and the footer of a Parquet file."""
+"""How much of the end is fetched when opening: all of a small object, or the footer of a Parquet file."""
 
 READ_AHEAD_BYTES = 1 << 20
 
 
 class Upload(Protocol):
-    """How one object is written, whole or in parts."""
+    """Writes one object, whole or in parts."""
 
     def put(self, data: bytes) -> None:
         """Write the whole object at once."""
@@ -47,12 +47,12 @@ class Upload(Protocol):
         ...
 
     def abort(self, upload_id: str) -> None:
-        """Throw the parts away."""
+        """Discard the parts."""
         ...
 
 
 class MultipartSink(io.RawIOBase):
-    """Collects what is written; beyond one part it uploads parts in the background, a few at once, in bounded memory.
+    """Collects writes; beyond one part it uploads parts in the background, a few at once, in bounded memory.
 
     Closing it decides nothing: `finish` makes the object, `abort` leaves nothing behind.
     """
@@ -72,7 +72,7 @@ class MultipartSink(io.RawIOBase):
         return True
 
     def write(self, data: Buffer, /) -> int:
-        """Take all of `data`; raises what the upload of an earlier part raised."""
+        """Take all of `data`; raises the error of an earlier part's upload."""
         view = memoryview(data).cast("B")
         if not self._aborted:
             self._buffer += view
@@ -103,7 +103,7 @@ class MultipartSink(io.RawIOBase):
         self._pool.shutdown()
 
     def abort(self) -> None:
-        """Throw everything away; parts under way end first, since one that arrives later would stay for good."""
+        """Discard everything; waits for parts in flight, since one that arrives later would stay for good."""
         self._aborted = True
         self._buffer.clear()
         if self._pool is not None and self._upload_id is not None:
@@ -115,9 +115,9 @@ class MultipartSink(io.RawIOBase):
 class RangeSource(io.RawIOBase):
     """A seekable stream over an object that is fetched by ranges.
 
-    `fetch_tail(n)` returns up to n last bytes, the object's size, and which version of the object that is ("" where the store does
-    not say); `fetch(offset, length, version)` returns a range of that version, or raises ObjectNotFound. The tail and the last range
-    are kept, so reading a Parquet footer, or a small file, takes the one request of the opening.
+    `fetch_tail(n)` returns up to n last bytes, the object's size, and its version ("" if the store does not tell);
+    `fetch(offset, length, version)` returns a range of that version, or raises ObjectNotFound. The tail and the last range
+    are kept, so reading a Parquet footer, or a small file, takes only the request of opening it.
     """
 
     def __init__(self, fetch_tail: Callable[[int], tuple[bytes, int, str]], fetch: Callable[[int, int, str], bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What is unfinished in a bucket: uploads in parts that were begun, and neither completed nor aborted."""
+"""Unfinished objects in a bucket: multipart uploads that were begun, but neither completed nor aborted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def unfinished_uploads(page: Callable[..., dict[str, Any]], root: str) -> Iterat
 
 
 def milliseconds(moment: datetime) -> int:
-    """A time of S3's in ms since the epoch."""
+    """A time from S3 in ms since the epoch."""
     return round(moment.timestamp() * 1000)
 
 
 def just_before(key: str) -> str:
-    """A key below `key` with next to nothing in between: S3 lists *after* a key, and we want from it."""
+    """A key just below `key`, with almost nothing in between: S3 lists keys *after* a given one, but callers want `key`, too."""
     last = key[-1]
     return key[:-1] + (chr(ord(last) - 1) + "~" if " " < last <= "~" else "")

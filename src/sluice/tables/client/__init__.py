@@ -1,3 +1,4 @@
-"""This process as a client of a table: the table's address, its store, its place in the coordinator's tree, its properties.
+"""This process as a client of a table: the table's address, its store, its coordinator, its properties.
 
-Imports nothing of the other rooms. Begin with `access.py`."""
+Imports no other room. Begin with `access.py`.
+"""

@@ -1,4 +1,4 @@
-"""Where a table is: what travels to executors and commit processes, so it imports what reaches the coordinator when that is asked for."""
+"""Addresses of tables; they travel to executors and commit processes, so this imports nothing that reaches the coordinator."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ...storage.stores.location import normalise, open_store
 from ...storage.stores.objects import ObjectStore
 
 if TYPE_CHECKING:
+    from ...coordinator.facade.table import CoordinatedTable
     from ...coordinator.limits import Limits
-    from ...coordinator.nodes.context import TableContext
 
 __all__ = ["TableAddress"]
 
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:
-    """Where a table is and who coordinates it; picklable, so that it travels to executors and commit processes."""
+    """A table's location and coordinator; picklable, so that it travels to executors and commit processes."""
 
     location: str
     coordinator: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # there may be credentials among them
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may include credentials
     application: str | None = None
 
     @staticmethod
@@ -41,8 +41,15 @@ class TableAddress:
         """The object store below the location."""
         return open_store(self.location, self.storage_options)
 
-    def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with; connects to the coordinator and announces this client."""
-        from .processes import context_of
+    def coordinated(self, limits: Limits | None = None) -> CoordinatedTable:
+        """The table at its coordinator; connects and announces this client, without asking whether the table exists."""
+        from ...coordinator.facade.table import CoordinatedTable
 
-        return context_of(self, limits)
+        return CoordinatedTable.open(
+            self.location,
+            self.store(),
+            self.coordinator,
+            application=self.application,
+            storage_options=self.storage_options,
+            limits=limits,
+        )

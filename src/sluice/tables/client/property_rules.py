@@ -1,7 +1,7 @@
-"""The table properties sluice knows: what each may be, what it does, and which go together.
+"""The table properties that sluice knows: their values, effects and combinations.
 
-Names that begin with `delta.` or `sluice.` are the protocol's and sluice's: an unknown one is refused, for a property that
-is spelled wrong would be obeyed by nobody. All other names are free. `PROPERTIES` is what docs/configuration.md shows.
+Names that begin with `delta.` or `sluice.` are the protocol's and sluice's: unknown ones are refused, since a misspelled
+property would have no effect. All other names are free. docs/configuration.md shows `PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ PRIMARY_KEY: Final = "sluice.primaryKey"
 
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
-# A key is compared, sorted and looked up by: NaN and -0.0 make floating-point numbers unfit.
+# Types of key columns, which are compared, sorted and looked up: NaN and -0.0 make floating-point numbers unfit.
 _KEY_TYPES: Final = frozenset({"byte", "short", "integer", "long", "string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property: its name (ending in `<name>` where the user completes it), and what the documentation says of it.
+    """A property: its name (ending in `<name>` if the user completes it), and its documentation.
 
-    `check` is given the name and a value, and raises InvalidRequest for one that means nothing.
+    `check` gets the name and a value, and raises InvalidRequest for an invalid one.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Property:
 
 
 def is_on(configuration: Mapping[str, str], key: str) -> bool:
-    """Whether a property that is true or false is true."""
+    """Whether a boolean property is true."""
     return configuration.get(key, "false").lower() == "true"
 
 
@@ -204,7 +204,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     Property("delta.logRetentionDuration", "`interval 30 days`", "", "kept for engines that clean up the log", _duration),
     Property("delta.setTransactionRetentionDuration", "`interval 30 days`", "", "kept for engines that forget old transactions", _duration),
 )
-"""Every property that does something, or is checked at least."""
+"""Every property that has an effect, or at least is checked."""
 
 HANDED_ON: Final = (
     "delta.autoOptimize.autoCompact",
@@ -220,7 +220,7 @@ HANDED_ON: Final = (
     "delta.sampleRetentionDuration",
     "delta.tuneFileSizesForRewrites",
 )
-"""Delta's properties that sluice keeps for other engines, as they are."""
+"""Delta's properties that sluice keeps unchanged for other engines."""
 
 _COLUMN_MAPPING: Final = "column mapping is not supported; leave the property out"
 _ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
@@ -243,9 +243,9 @@ _PROTECTED: Final[Mapping[str, str]] = {
 
 
 def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
-    """Raise InvalidRequest unless every property is one that may be given, with a value that means something.
+    """Raise InvalidRequest unless every property may be given, with a valid value.
 
-    `creating`: for a new table, which may be told what sluice does anyhow.
+    `creating`: for a new table, which may be given what sluice does anyhow.
     """
     if not isinstance(properties, Mapping):
         raise InvalidRequest(f"the properties are of type {type(properties).__name__}; give a mapping of names to texts")
@@ -261,16 +261,14 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
 
 
 def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:
-    """Raise InvalidRequest unless each of these is the name of a property that may be taken away."""
+    """Raise InvalidRequest unless each of these is the name of a property that may be removed."""
     for key in names:
         if not isinstance(key, str):
-            raise InvalidRequest(f"{key!r} is no name of a property; names are text", property=key)
+            raise InvalidRequest(f"{key!r} is not a name of a property; names are text", property=key)
         if key.startswith(FEATURE_PREFIX):
-            raise InvalidRequest(
-                f"{key}: a feature stays in the protocol once it is there; switch off the property that uses it", property=key
-            )
+            raise InvalidRequest(f"{key}: a feature stays in the protocol; switch off the property that uses it", property=key)
         _refuse_protected(key)
-        if key not in configuration:  # whatever is there may go, whoever put it there
+        if key not in configuration:  # any existing property may be removed
             _known(key)
 
 
@@ -281,7 +279,7 @@ def _refuse_protected(key: str) -> None:
 
 
 def _known(key: str) -> Property | None:
-    """The property of that name; None for a name that is free. Raises InvalidRequest for an unknown one of Delta's or sluice's."""
+    """The property of that name; None for a free name. Raises InvalidRequest for an unknown one of Delta's or sluice's."""
     for known in PROPERTIES:
         if known.covers(key):
             return known
@@ -299,13 +297,13 @@ def _known(key: str) -> Property | None:
 
 
 def with_defaults(configuration: Mapping[str, str]) -> dict[str, str]:
-    """The properties with those that others need and nobody has set: the policy maxcompute-delta works on deletion vectors."""
+    """The properties with defaults that others need: the policy maxcompute-delta needs deletion vectors."""
     needed = table_policy(configuration) is ConflictPolicy.MAXCOMPUTE_DELTA
     return {DELETION_VECTORS_KEY: "true", **configuration} if needed else dict(configuration)
 
 
 def check_settings(configuration: Mapping[str, str], schema: StructType) -> None:
-    """Raise InvalidRequest for what every later write would stumble over: values, and properties that do not go together."""
+    """Raise InvalidRequest for what would break every later write: invalid values and combinations."""
     table_isolation(configuration)
     policy = table_policy(configuration)
     file_size_of(configuration)
@@ -328,7 +326,7 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
     primary_key_of(configuration, schema)
     if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
         raise InvalidRequest(
-            f"{CHANGE_DATA_FEED} needs the column names {', '.join(CHANGE_COLUMN_NAMES)} for itself, and the table has {', '.join(taken)}; "
+            f"{CHANGE_DATA_FEED} reserves the column names {', '.join(CHANGE_COLUMN_NAMES)}, but the table has {', '.join(taken)}; "
             "leave the property out, or rename the columns in a new table",
             property=CHANGE_DATA_FEED,
             columns=taken,

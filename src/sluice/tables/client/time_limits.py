@@ -1,4 +1,4 @@
-"""Work that ends for its caller when the time is over, whatever it waits for: a store that does not answer, say."""
+"""Ends work for its caller when the time is over, even while it waits, such as for a store that does not answer."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
 
-from ...coordinator.leases.lease import lent
-from ...coordinator.leases.reserved_turns import lent_turns
-from ...coordinator.service.clock import Deadline, bounding
+from ...coordinator.facade.leasing import lent_to_threads
+from ...coordinator.facade.values import Deadline, bounding
 
 __all__ = ["in_time"]
 
 _T = TypeVar("_T")
 _GRACE_S: Final = 0.35
-"""How long is waited beyond the time for what the work says itself: its requests to the coordinator end so."""
+"""Extra time for the work to end by itself, since its requests to the coordinator end at the same time."""
 _ENDING_S: Final = 0.02
 _LOOK_EVERY_S: Final = 0.5
 
 
 def in_time(limit: Deadline, work: Callable[[], _T], late: Callable[[], Exception]) -> _T:
-    """What `work` gives or raises; what `late` gives is raised when that is not to be had in the time and a moment.
+    """The result of `work`; raises the result of `late` if `work` does not end in the time plus a moment.
 
-    The work is done by a thread of its own, under the caller's leases, and is left behind then: it looks at the limit between its
-    steps and ends soon after the one that it waits in. `late` sees to it that nothing is done that the caller would have to know of.
+    The work runs in a thread of its own, under the caller's leases, and may be left behind: it checks the limit between its
+    steps and ends soon after the current one. `late` must prevent any effect that the caller would need to know of.
     """
     done: Future[_T] = Future()
-    borrow, borrow_turns = lent(), lent_turns()
+    borrow = lent_to_threads()
 
     def run() -> None:
         borrow()
-        borrow_turns()
         try:
             done.set_result(work())
         except BaseException as error:  # noqa: BLE001 - the caller's to handle
@@ -46,7 +44,7 @@ def in_time(limit: Deadline, work: Callable[[], _T], late: Callable[[], Exceptio
     while not ended.wait(min(limit.left_s, _LOOK_EVERY_S)):
         if limit.over and not ended.wait(_GRACE_S):
             error = late()
-            if not ended.wait(_ENDING_S):  # else it had done all of it before that
+            if not ended.wait(_ENDING_S):  # otherwise it had finished before that
                 raise error
             break
     return done.result()

@@ -1,43 +1,41 @@
-"""What the log of a table does not show yet when it is opened: ratified versions whose publisher died, or is about to publish.
+"""Versions that a table's log does not show yet when it is opened.
 
-Whether there is a table, and whether it is sluice's, is told by the log alone to everybody else; here what is ratified counts.
+Ratified versions may be unpublished, because their publisher died or is about to publish. Other clients learn from the log
+alone whether a table exists and is sluice's; here ratified versions count.
 """
 
 from __future__ import annotations
 
-from ...coordinator.commit.committer import Committer
-from ...coordinator.nodes.context import TableContext
-from ...coordinator.nodes.creation import check_tree, require_head
+from ...coordinator.facade.table import CoordinatedTable
 from ...storage.errors import LogGap, NotATable, TableNotFound
 from ...storage.log.snapshot import Snapshot
 
 __all__ = ["all_published", "first_published"]
 
 
-def first_published(context: TableContext) -> Snapshot:
-    """The snapshot of a table that the coordinator knows and the log did not show: its first version may be on its way."""
-    state = context.read_published()
-    if state is not None and state[0].version < 0:
-        Committer(context).publisher.publish_pending()
+def first_published(table: CoordinatedTable) -> Snapshot:
+    """The snapshot of a table that the coordinator knows but the log did not show: its first version may not be published yet."""
+    if table.published_version() < 0:
+        table.publish()
     try:
-        return Snapshot.load(context.objects)
+        return Snapshot.load(table.store)
     except (TableNotFound, NotATable) as missing:
-        version = require_head(context).version
+        version = table.head().version
         raise LogGap(
-            f"the coordinator keeps a table at {context.tree.location}, at version {version}, but its log is gone ({missing.message}): "
-            f"restore the log from a copy, or let go of the table: sluice forget {context.tree.location}",
-            location=context.tree.location,
+            f"the coordinator keeps a table at {table.location}, at version {version}, but its log is gone ({missing.message}): "
+            f"restore the log from a copy, or let go of the table: sluice forget {table.location}",
+            location=table.location,
             version=version,
         ) from missing
 
 
-def all_published(context: TableContext, snapshot: Snapshot) -> Snapshot:
-    """The table after everything that is ratified, which is published here where nobody has done so yet.
+def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
+    """The table after everything that is ratified, publishing it here if nobody has yet.
 
-    Before it is said that a table is sluice's, or is not: the version that attached it, or gave it back, may be one of those.
-    Raises ForeignCommit when another engine wrote in its place, and Unavailable.
+    Needed before deciding whether a table is sluice's: the version that attached or detached it may be one of those. Raises
+    ForeignCommit if another engine wrote in its place, and Unavailable.
     """
-    if not check_tree(context):
+    if not table.exists():
         return snapshot
-    context.up_to_date(Committer(context).publisher.publish_pending)
-    return snapshot.refresh(context.objects)
+    table.publish(up_to_date=True)
+    return snapshot.refresh(table.store)

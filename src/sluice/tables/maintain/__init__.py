@@ -1,3 +1,4 @@
-"""What keeps a table small and quick: compaction, z-order, checkpoints, and the removal of what nobody needs.
+"""Maintenance, which keeps a table small and fast: compaction, z-order, checkpoints, and the removal of unneeded files.
 
-Imports `client` and `write`. Begin with `compaction.py` and `vacuum.py`."""
+Imports `client` and `write`. Begin with `compaction.py` and `vacuum.py`.
+"""

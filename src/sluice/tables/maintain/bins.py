@@ -1,4 +1,4 @@
-"""Which files a compaction writes again, and which of them together. Pure: it looks at the file table only."""
+"""Which files a compaction rewrites, and which of them together. Pure: reads the file table only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _ROWS_AT_ONCE: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Files of one partition that are written again together.
+    """Files of one partition that are rewritten together.
 
-    `indices` are their rows in the snapshot's file table, in its order, `nbytes` is about the size of their live rows in files.
+    `indices` are their rows in the snapshot's file table, in order, `nbytes` is the approximate size of their live rows in
+    files.
     """
 
     partition: PartitionKey
@@ -31,7 +32,7 @@ class Bin:
     nbytes: int
 
     def file_count(self, target_bytes: int) -> int:
-        """Into how many files of about the target size the rows fit best."""
+        """The best number of files of about the target size for the rows."""
         return max(1, round(self.nbytes / target_bytes))
 
 
@@ -45,10 +46,11 @@ def plan_bins(
     reorder: bool,
     files_max: int | None = None,
 ) -> list[Bin]:
-    """Which of a snapshot's `files` are written again, and which of them together; `scope` is true for those it may be (None: all).
+    """Which of a snapshot's `files` are rewritten, and which together; `scope` is true for the permitted ones (None: all).
 
-    Small ones are, in the order of the table, as many together as fit into one file, and no more than `files_max`; one alone is left
-    as it is. With `base` those with a deletion vector are too, however large. With `reorder` all are, those of a partition in one bin.
+    Small files are rewritten in the table's order, as many together as fit into one file, and at most `files_max`; a single
+    one is left alone. With `base`, so are files with a deletion vector, however large. With `reorder`, all files are, a
+    partition's in one bin.
     """
     by_partition: dict[PartitionKey, _Members] = {}
     first = 0
@@ -71,9 +73,9 @@ def plan_bins(
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The files of a partition that may be written again, a few bytes for each: there may be millions.
+    """The files of a partition that may be rewritten, with a few bytes for each: there may be millions.
 
-    Their rows in the file table, about how many bytes of each are live, and whether it has a deletion vector.
+    Their rows in the file table, the approximate bytes of each that are live, and whether it has a deletion vector.
     """
 
     indices: array[int] = field(default_factory=lambda: array("q"))
@@ -85,13 +87,13 @@ def _chosen(files: pa.Table, scope: pa.BooleanArray | None, target_bytes: int, b
     chosen = pc.is_valid(files.column("size")) if scope is None else pa.chunked_array([pc.fill_null(scope, False)])
     if reorder:
         return chosen
-    # Below half of the target, so that any two of them fit into one.
+    # Below half of the target, so that any two fit into one.
     small = pc.less(files.column("size"), target_bytes // 2)
     return pc.and_(chosen, pc.or_(small, pc.is_valid(files.column("deletion_vector"))) if base else small)
 
 
 def _candidates(files: pa.Table) -> tuple[list[int], list[int], list[bool]]:
-    """Of each file its row in the file table, about how much of it is live, and whether it has a deletion vector."""
+    """For each file, its row in the file table, its approximate live bytes, and whether it has a deletion vector."""
     vectors = files.column("deletion_vector")
     sizes = files.column("size").to_pylist()
     has_vector = pc.is_valid(vectors).to_pylist()
@@ -111,7 +113,7 @@ def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[P
 
 
 def _packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:
-    """Neighbours together, up to the target size; a larger one is alone."""
+    """Groups of neighbours up to the target size; a larger one is alone."""
     start = size = 0
     for number, nbytes in enumerate(sizes):
         if number > start and (size + nbytes > target_bytes or number - start == files_max):

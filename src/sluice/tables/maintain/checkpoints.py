@@ -1,4 +1,4 @@
-"""Checkpoints, off the commit path: written by a thread of a client that saw, after a commit, that one is due."""
+"""Checkpoints, off the commit path: a thread of a client that found one due after a commit writes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from ...coordinator.nodes.checkpoint_claim import claim_checkpoint
+from ...coordinator.facade.maintenance import claim_checkpoint
 from ...storage.errors import SluiceError
 from ...storage.locks import ForkSafeLock
 from ...storage.log.checkpoint_writer import write_checkpoint
@@ -29,10 +29,10 @@ _EXIT_WAIT_S: Final = 30.0
 
 
 class Checkpointer:
-    """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default; small commits come fast here).
+    """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default: small commits are frequent).
 
-    Whoever commits then looks at `_last_checkpoint`, and one client at a time writes (`coordinator.nodes.checkpoint_claim`). Closing the
-    table waits for it, and so does the end of the process, for up to 30 seconds. A checkpoint that fails is logged and
+    A client that commits then reads `_last_checkpoint`, and one client at a time writes (`claim_checkpoint`). Closing the
+    table waits for the writer, and so does the end of the process, for up to 30 seconds. A failed checkpoint is logged and
     left to a later commit: the table does not need it.
     """
 
@@ -43,12 +43,12 @@ class Checkpointer:
         self._busy = ForkSafeLock()
         self._thread: threading.Thread | None = None
         self._last = 0
-        """The version of the newest checkpoint that this client knows of; 0 before it knows one."""
+        """The version of the newest checkpoint known to this client; 0 if none."""
         self._look_from = 0
         """The version from which on it is worth looking again."""
 
     def committed(self, version: int) -> None:
-        """Note a commit of this process. When a checkpoint may be due, a thread looks, and writes it."""
+        """Note a commit of this process. If a checkpoint may be due, a thread looks and writes it."""
         interval = self._interval()
         if version < max(self._last + interval, self._look_from) or not self._busy.acquire(blocking=False):
             return
@@ -58,23 +58,22 @@ class Checkpointer:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the checkpoint under way, if any, is written."""
+        """Wait for the checkpoint in progress, if any."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def now(self) -> int:
         """Write a checkpoint of the latest published version; returns that version."""
         with self._busy:
-            committer = self._access.committer
-            # others go on: what is ratified by now may be ahead of the log again
-            published = None if committer is None else committer.publisher.publish_pending().version
+            # others go on: versions ratified meanwhile may be ahead of the log again
+            published = None if self._access.reads_only else self._access.ours.publish()
             snapshot = self._access.at(published)
             write_checkpoint(self._access.store, snapshot)
             return snapshot.version
 
     @classmethod
     def wait_all(cls) -> None:
-        """Wait for the checkpoints under way in this process, for 30 seconds in all."""
+        """Wait for the checkpoints in progress in this process, for 30 seconds in all."""
         end = time.monotonic() + _EXIT_WAIT_S
         for each in list(cls._all):
             each.wait(max(0.0, end - time.monotonic()))
@@ -87,7 +86,7 @@ class Checkpointer:
         try:
             self._write_if_due(version, interval)
         except (SluiceError, pa.ArrowException, OSError) as error:
-            self._look_from = version + interval  # the next try here; another client may try earlier
+            self._look_from = version + interval  # this client's next try; another may try earlier
             _log.warning("no checkpoint of version %d of %s was written: %s", version, self._access.address.location, error)
         finally:
             self._busy.release()
@@ -97,32 +96,28 @@ class Checkpointer:
         self._last = last_checkpoint_version(access.store) or 0
         if version - self._last < interval:
             return
-        context = access.ours.context
-        if claim_checkpoint(context, version, last=self._last, interval=interval, now_ms=context.clock.now_ms()):
+        if claim_checkpoint(access.ours, version, last=self._last, interval=interval):
             snapshot = access.at(self._published(version))
             write_checkpoint(access.store, snapshot)
             self._last = snapshot.version
-        else:  # somebody is at it: a few looks until the next one is due, however many commits come
+        else:  # another client is writing: look a few times until the next one is due, however many commits come
             self._look_from = version + max(1, interval // 8)
 
     def _published(self, version: int) -> int:
-        """The newest published version, at least `version`: one that was acknowledged as ratified may be ahead of the log."""
-        committer = self._access.ours
-        state = committer.context.read_published()
-        if state is None or state[0].version < version:
-            return committer.publisher.publish_pending().version
-        return state[0].version
+        """The newest published version, at least `version`: one acknowledged as ratified may be ahead of the log."""
+        published = self._access.ours.published_version()
+        return self._access.ours.publish() if published < version else published
 
 
 @cache
 def _wait_at_exit() -> None:
-    """See to it that the process waits at its end, while threads may still be started.
+    """Make the process wait at its end, while threads may still be started.
 
-    `atexit` comes too late: the interpreter ends the pools of `concurrent.futures` before, and reading the log and
-    uploading need pools. Those pools end by the same list of functions, whose last entry is called first.
+    `atexit` is too late: the interpreter ends the pools of `concurrent.futures` before, and reading the log and uploading
+    need pools. The same list of functions ends those pools; its last entry runs first.
     """
     register: Callable[[Callable[[], Any]], object] = getattr(threading, "_register_atexit", atexit.register)
     try:
         register(Checkpointer.wait_all)
-    except RuntimeError:  # the process is ending already
-        _log.debug("a checkpoint was begun while the process ends; nobody waits for it")
+    except RuntimeError:  # the process is already ending
+        _log.debug("a checkpoint was begun while the process ends; the process does not wait for it")

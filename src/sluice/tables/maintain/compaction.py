@@ -1,7 +1,7 @@
-"""Compaction: a table's files written again as fewer, larger ones, or without the rows that are dead; no row changes.
+"""Compaction: rewrites a table's files as fewer, larger ones, or without deleted rows; no row changes.
 
-What reads the table sees the same rows before and after. The commit says of every file it replaces where its live rows went,
-so that a delete which runs at the same time is carried over to the new file; only a z-order, which shuffles rows, cannot say so.
+Readers of the table see the same rows before and after. The commit says, for every file it replaces, where its live rows
+went, so that a concurrent delete is carried over to the new file; only a z-order, which shuffles rows, cannot say so.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.commit.outcomes import Commit
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
+from ...coordinator.facade.table import CoordinatedTable
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Reads, Timeout, within_this_call
 from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, Clock, Deadline, Timeout, within_this_call
 from ...storage.actions import Action, AddFile
 from ...storage.actions.features import check_writable, deletion_vectors
 from ...storage.actions.filetable import rows_at
@@ -38,9 +38,7 @@ from ...storage.schema.schema import StructType, parse_schema
 from ..client.access import Access
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
-from ..write.change import Change, Reads
-from ..write.commit_change import commit_change, new_transaction_id, require_room, validate
-from ..write.row_changes import LISTED_MAX
+from ..write.row_operations import LISTED_MAX
 from .bins import Bin, plan_bins
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
@@ -50,20 +48,20 @@ __all__ = ["StagedCompaction", "compact", "stage_compaction"]
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major")
 _COMPRESSION: Final = "zstd"
-# Bins that are written at once; each holds a row group in memory.
+# Bins that are written at once; each has a row group in memory.
 _WRITERS: Final = 2
 _FILES_PER_COMMIT: Final = 50_000
-"""What one commit of a compaction replaces at most. Who decides it, adapts it to others or is compared with it holds 1.5 KB for a file."""
+"""The most files that one commit of a compaction replaces. Deciding, adapting and comparing it takes 1.5 KB of memory per file."""
 _LOOK_EVERY_S: Final = 2.0
 _PART_OF_TIME: Final = 20
-"""One part in so many is what looking takes of a compaction's time at most."""
-# Rows of a file whose statistics do not count them.
+"""The checks whether it can still commit take at most one part in so many of a compaction's time."""
+# The assumed number of rows of a file whose statistics do not say it.
 _ROWS_ASSUMED: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A checked call."""
+    """A validated call."""
 
     mode: str
     where: str | None
@@ -74,7 +72,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a compaction does to one version: a checked request, and bins of that version's files."""
+    """A compaction of one version: a validated request, and bins of that version's files."""
 
     snapshot: Snapshot
     schema: StructType
@@ -84,7 +82,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class StagedCompaction:
-    """A compaction whose new files are written, and which nobody sees before `commit`."""
+    """A compaction whose new files are written, but invisible before `commit`."""
 
     access: Access
     change: Change
@@ -93,12 +91,12 @@ class StagedCompaction:
     def commit(
         self, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S, filing: Callable[[str], object] | None = None
     ) -> Commit:
-        """Commit it. Raises ConcurrentModification when somebody else replaced the files meanwhile; then nothing of it stays.
+        """Commit it. Raises ConcurrentModification if another commit replaced the files meanwhile; then nothing of it remains.
 
         If the commit is filed under another transaction id, `filing` is called with that id first.
         """
         try:
-            return commit_change(self.access, self.change, ack=ack, timeout_s=timeout_s, filing=filing)
+            return self.access.ours.commit(self.change, ack=ack, timeout_s=timeout_s, filing=filing)
         except (NotCommitted, OutcomeUnknown, CoordinatorUnavailable) as ended:
             if isinstance(ended, NotCommitted) or ended.details.get("stage") == "staged":
                 self.rewriter.discard()
@@ -116,15 +114,16 @@ def compact(
     timeout_s: Timeout | None,
     commit_timeout_s: Timeout,
 ) -> Commit | None:
-    """Compact the latest version (see `Table.compact`); None when there is nothing to do.
+    """Compact the latest version (see `Table.compact`); None if there is nothing to do.
 
-    `timeout_s` bounds all of it (None: nothing does), and each commit has `commit_timeout_s`. Raises as its two halves do.
+    `timeout_s` limits the whole call (None: no limit), `commit_timeout_s` each commit. Raises the errors of staging and
+    committing.
     """
 
     def checked(snapshot: Snapshot) -> _Plan:
         return _checked(snapshot, mode, where, target_file_size, z_order_by)
 
-    clock = access.ours.context.clock
+    clock = access.ours.clock  # raises for a table that was opened to read
     run = _Run(access, checked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
     if run.limit is None:
         return run.work(commit_timeout_s)
@@ -132,7 +131,7 @@ def compact(
 
 
 class _Run:
-    """A compaction under way: commit after commit, each complete in itself, so that none holds more than `_FILES_PER_COMMIT` files."""
+    """A compaction in progress: several commits, each complete in itself, so that none has more than `_FILES_PER_COMMIT` files."""
 
     def __init__(self, access: Access, checked: Callable[[Snapshot], _Plan], ack: str, limit: Deadline | None) -> None:
         self.limit = limit
@@ -141,18 +140,18 @@ class _Run:
         self._last: Commit | None = None
         self._commits = 0
         self._filing: str | None = None
-        """Under which id the commit is filed that was begun last; None while the next one is staged."""
+        """The id of the last commit begun; None while the next one is being staged."""
         self._given_up = False
 
     def work(self, commit_timeout_s: Timeout) -> Commit | None:
-        """Do all of it; the last commit."""
+        """Do all of it; returns the last commit."""
         try:
             plan = _with_bins(self._checked(self._access.latest()), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
                 _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)
             for bins in shares:
-                if self._commits:  # the one before, and others, made versions since
+                if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
                     plan = self._checked(self._access.latest())
                     bins = _still_there(bins, paths, plan)
@@ -165,7 +164,7 @@ class _Run:
         return self._last
 
     def give_up(self) -> SluiceError:
-        """Nothing more is to be committed; the error that says what is certain."""
+        """Commit nothing more; returns the error that says what is certain."""
         with self._lock:
             self._given_up = True
             filing = self._filing
@@ -178,7 +177,7 @@ class _Run:
                 commits=self._commits,
             )
         return OutcomeUnknown(
-            f"the time given was over before the compaction was committed: what it wrote is given up{self._what_stands()}; call it "
+            f"the time given was over before the compaction was committed: the files it wrote are discarded{self._what_stands()}; call it "
             "again with more time, or for one partition after the other (where=...)",
             stage="staged",
             commits=self._commits,
@@ -187,7 +186,7 @@ class _Run:
     def _what_stands(self) -> str:
         if self._last is None:
             return ""
-        return f"; what it committed before stands ({self._commits} commits, the last one is version {self._last.version})"
+        return f"; its earlier commits remain ({self._commits} commits, the last one is version {self._last.version})"
 
     def _require_time(self) -> None:
         if self._given_up or (self.limit is not None and self.limit.over):
@@ -210,7 +209,7 @@ class _Run:
 
 
 def _shares(bins: Sequence[Bin]) -> list[list[Bin]]:
-    """Which bins are committed together; a bin with more files than that (a z-order has one for a partition) alone."""
+    """Which bins are committed together; a bin with more files than that (a partition's, in a z-order) is alone."""
     shares: list[list[Bin]] = []
     room = 0
     for one in bins:
@@ -223,7 +222,7 @@ def _shares(bins: Sequence[Bin]) -> list[list[Bin]]:
 
 
 def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> list[Bin]:
-    """The bins, planned where the files had these `paths`, as a later version has their files; without those that are gone."""
+    """The bins, planned when the files had these `paths`, translated to a later version; without those whose files are gone."""
     before = sorted(index for one in bins for index in one.indices)
     planned = rows_at(pa.table({"path": paths}), before).column("path")
     at = dict(zip(before, pc.index_in(planned, value_set=plan.snapshot.files.column("path")).to_pylist(), strict=True))
@@ -247,10 +246,11 @@ def stage_compaction(
     transaction_id: str | None = None,
     label: str = "",
 ) -> StagedCompaction | None:
-    """Write the files of a compaction of the latest version, for one commit; None when there is nothing to do.
+    """Write the files of a compaction of the latest version, for one commit; None if there is nothing to do.
 
-    A transaction that compacts gives its own `snapshot`, which of its files it left `untouched`, its id, and a label for its files'
-    names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification as soon as it can no longer be committed.
+    A transaction that compacts passes its own `snapshot`, which of its files it left `untouched`, its id, and a label for
+    its files' names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification once it can no
+    longer be committed.
     """
     snapshot = access.latest() if snapshot is None else snapshot
     plan = _with_bins(_checked(snapshot, mode, where, target_file_size, z_order_by), untouched)
@@ -283,23 +283,23 @@ def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
 
 
 def _nothing() -> None:
-    """There is no time that could be over."""
+    """No time limit."""
 
 
 def _staged(
     access: Access, plan: _Plan, *, transaction_id: str | None = None, label: str = "", check: Callable[[], None] = _nothing
 ) -> StagedCompaction:
-    """Write the new files; `check` is called between any two pieces of work, to stop it by an error."""
+    """Write the new files; `check` is called between any two pieces of work, and stops it by raising."""
     snapshot, asked, bins = plan.snapshot, plan.asked, plan.bins
     sources = _sources(snapshot.files, bins)
-    require_room(sum(map(Removals.least_bytes, sources)), access.ours.context.limits)
+    access.ours.require_room(sum(map(Removals.least_bytes, sources)))
     layout = FileFormat(
         plan.schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes
     )
-    owner = transaction_id or new_transaction_id(access)
+    owner = transaction_id or access.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
     rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.z_order, check)
-    change = partial(_change, access.ours.context.clock, plan, owner, sources)
+    change = partial(_change, access.ours, plan, owner, sources)
     lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]))
     return StagedCompaction(access, change(_written(rewriter, bins, sources, lookout)), rewriter)
 
@@ -329,7 +329,7 @@ def _request(
             columns = ", ".join(snapshot.partition_columns)
             remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
             raise InvalidRequest(
-                f"where={where!r}: a compaction takes whole files, and {rest.to_sql()} asks for the rows in them; {remedy}", where=where
+                f"where={where!r}: a compaction takes whole files, but {rest.to_sql()} depends on their rows; {remedy}", where=where
             )
     z_order = () if z_order_by is None else z_columns(z_order_by, schema, snapshot.partition_columns)
     return _Request("major" if z_order else mode, where, predicate, _target(target_file_size, snapshot.configuration), z_order)
@@ -357,37 +357,37 @@ def _in_scope(snapshot: Snapshot, schema: StructType, asked: _Request, untouched
 
 
 class _Lookout:
-    """Asks, between two bins, whether a compaction can still be committed: what others committed may be in its way for good."""
+    """Checks, between two bins, whether a compaction can still be committed: commits of others may be in its way for good."""
 
     def __init__(self, access: Access, version: int, outline: Callable[[], Change]) -> None:
         self._access = access
         self._outline = outline
-        self._clock = access.ours.context.clock
+        self._clock = access.ours.clock
         self._lock = threading.Lock()
         self._next_s = self._clock.monotonic_s() + _LOOK_EVERY_S
         self._through = version
 
     def look(self) -> None:
-        """Raise the conflict, if there is one by now. What it costs to compare very many files is a small part of the time."""
+        """Raise the conflict, if there is one. Comparing very many files is kept to a small part of the time."""
         with self._lock:
             began_s = self._clock.monotonic_s()
             if began_s < self._next_s:
                 return
             self._next_s = float("inf")
         try:
-            version = self._access.head().version
+            version = self._access.ours.head().version
             if version > self._through:
-                validate(self._access, self._outline())
+                self._access.ours.validate(self._outline())
                 self._through = version
         except Unavailable as away:
-            _log.info("whether a compaction of %s can still be committed cannot be told now: %s", self._access.address.location, away)
+            _log.info("cannot check now whether a compaction of %s can still be committed: %s", self._access.address.location, away)
         finally:
             took_s = self._clock.monotonic_s() - began_s
             self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
 
 
 def _yet_unwritten(sources: pa.Table, asked: _Request) -> Output:
-    """What a bin will come to, as far as it matters for conflicts: whether its rows' ways are told."""
+    """A bin's expected result, as far as it matters for conflicts: whether it says where rows went."""
     if asked.z_order:
         return Output((), None)
     counts = map(record_count, sources.column("stats").to_pylist())
@@ -395,7 +395,7 @@ def _yet_unwritten(sources: pa.Table, asked: _Request) -> Output:
 
 
 def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table], lookout: _Lookout) -> list[Output]:
-    """The bins' new files; none of them stays when one cannot be written, or is not needed any more."""
+    """The bins' new files; removes all of them if one cannot be written or is not needed any more."""
 
     def write(piece: tuple[int, Bin, pa.Table]) -> Output:
         rewriter.check()
@@ -414,11 +414,11 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
         raise
 
 
-def _change(clock: Clock, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
-    """The commit: every source removed, saying where its rows went, and the new files added."""
+def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
+    """The commit: removes every source, saying where its rows went, and adds the new files."""
     snapshot, asked = plan.snapshot, plan.asked
-    now_ms = clock.now_ms()
-    # With vectors a delete leaves its file in place, and is told from what happens to other rows of the file.
+    now_ms = table.now_ms()
+    # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
     is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     actions: list[Collection[Action]] = []
     for files, output in zip(sources, outputs, strict=True):
@@ -437,13 +437,13 @@ def _change(clock: Clock, plan: _Plan, transaction_id: str, sources: Sequence[pa
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=plan.schema,
-        # clustering stands beside an INSERT in every policy, so it is of the class that does
+        # every policy allows clustering beside an INSERT, so its class is one that does, too
         kind=Kind.MAJOR if asked.mode == "major" and not asked.z_order else Kind.MINOR,
     )
 
 
 def _listed(sources: Sequence[pa.Table]) -> tuple[str, ...] | None:
-    """The paths of all files; None for more than any footprint lists."""
+    """The paths of all files; None if there are more than a footprint lists."""
     if sum(files.num_rows for files in sources) > LISTED_MAX:
         return None
     return tuple(path for files in sources for path in files["path"].to_pylist())

@@ -1,24 +1,24 @@
-"""What of a table's objects is needed, and by which rule the others may go. Pure: nothing is asked, nothing is deleted.
+"""Which of a table's objects are needed, and by which rule others may be deleted. Pure, without I/O.
 
 ========================  ============================================================================================
-an object is              when
+an object is              if
 ========================  ============================================================================================
-needed                    a version within retention, or one that somebody pinned, shows it
+needed                    a version within retention, or a pinned version, shows it
 replaced                  the log says that it was removed, longer ago than files are retained
 an orphan                 no version shows it, and its transaction can never be filed any more (identity.py, presence.py); a file
-                          that another engine names is one when it is older than files are retained (Delta's rule)
-staged actions            the same, of the actions of a transaction; what is not published yet needs them
-change data               the same; what a version of the log names is kept for as long as replaced files are
-unfinished                it is no object yet, but an upload in parts or a temporary file, and its transaction can never be filed
-                          any more; where its name tells no owner it goes by its age, too
+                          named by another engine is an orphan if it is older than files are retained (Delta's rule)
+staged actions            likewise, for the actions of a transaction; versions that are not published yet need them
+change data               likewise; those named by a version of the log are kept as long as replaced files are
+unfinished                it is an upload in parts or a temporary file, not an object yet, and its transaction can never be filed
+                          any more; if its name has no owner, its age decides, too
 foreign                   nothing accounts for it: no version, no transaction id in its name, and no engine that could have written it
-                          for this table. Such files are reported; they go, by their age, only when the caller says so
+                          for this table. Such files are reported; only if the caller asks for it, they are deleted by age
 ========================  ============================================================================================
 
-An engine could have written a file for this table when it names files so and the file is not older than the table.
+An engine could have written a file for this table if it names files like this and the file is not older than the table.
 
-Hidden files and folders (names that begin with `_` or `.`) belong to somebody else, but for the two of the protocol; so does
-everything in a folder below that is a table of its own.
+Hidden files and folders (names that begin with `_` or `.`) are not the table's, except the two of the protocol; nor is
+anything in a sub-folder that is a table of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.nodes.identity import Owner, id_in, owner_of, term_of
+from ...coordinator.facade.maintenance import Owner, id_in, owner_of, term_of
 from ...storage.actions import Action, AddCDCFile, DeletionVector, RemoveFile
 from ...storage.actions.uris import key_inside
 from ...storage.constants import CHANGE_DATA_FOLDER, LOG_FOLDER, PROBE_PREFIX, STAGED_FOLDER
@@ -45,7 +45,7 @@ __all__ = ["Candidate", "Garbage", "Reason", "Shown", "belongs_to", "candidates"
 
 
 _DAY_MS: Final = 24 * 3600 * 1000
-"""No upload takes that long: what goes on at this moment is left alone, whatever the retention."""
+"""No upload takes this long: younger objects are left alone, whatever the retention."""
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _BY_AN_ENGINE: Final = re.compile(
@@ -59,7 +59,7 @@ _OUR_TEMPORARY: Final = ".sluice-"
 
 
 class Reason(Enum):
-    """Why an object may go."""
+    """Why an object may be deleted."""
 
     REPLACED = "replaced"
     ORPHAN = "orphan"
@@ -71,9 +71,9 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """An object that may go: its key below the table's root, its size in bytes, and why.
+    """An object that may be deleted: its key below the table's root, its size in bytes, and why.
 
-    `unfinished` is what is no object yet: the parts of an upload, or a temporary file; then the size is not known.
+    `unfinished` is not an object yet: the parts of an upload, or a temporary file; its size is unknown.
     """
 
     key: str
@@ -84,7 +84,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An object that no version shows: whose it is, in which term of its owner it was begun, and its reason if it is garbage."""
+    """An object that no version shows: its owner, the owner's term in which it was begun, and its reason if it is garbage."""
 
     info: ObjectInfo
     reason: Reason
@@ -106,20 +106,21 @@ class Shown:
         self.needed.update(self._keys(snapshot.files))
 
     def add_tombstones(self, snapshot: Snapshot, cutoff_ms: int) -> None:
-        """Files that were removed after `cutoff_ms` are needed, by versions before; a removal that tells no time was long ago."""
+        """Files that were removed after `cutoff_ms` are needed by earlier versions; a removal without a time counts as old."""
         removed = snapshot.tombstones
+        # check: replaced-files-are-kept-for-a-time (cutoff_ms -> 2**62)
         recent = pc.greater(pc.fill_null(removed.column("deletion_timestamp"), 0), cutoff_ms)
         self.needed.update(self._keys(removed.filter(recent)))
         self.replaced.update(self._keys(removed.filter(pc.invert(recent))))
 
     def keep_what_went_after(self, horizon: Snapshot) -> None:
-        """What was removed by later versions than this one is needed, whatever time its removal tells: that is of its writer's clock."""
+        """Files removed after this version are needed, whatever the removal's time, which is from its writer's clock."""
         gone = set(self._keys(horizon.tombstones))
         self.needed.update(self.replaced - gone)
         self.replaced &= gone
 
     def add_names(self, uris: Iterable[str]) -> None:
-        """Files that are named otherwise."""
+        """Files that are named elsewhere."""
         self.needed.update(key for uri in uris if (key := key_inside(self.location, uri)) is not None)
 
     def _keys(self, files: pa.Table) -> Iterator[str]:
@@ -149,7 +150,7 @@ def named_by(commits: Iterable[Iterable[Action]]) -> Iterator[str]:
 def candidates(
     objects: Iterable[ObjectInfo], shown: Shown, partition_columns: Sequence[str], unfinished: Iterable[Unfinished] = ()
 ) -> list[Candidate]:
-    """The objects that are the table's own and that nothing shows, and what is unfinished there."""
+    """The table's own objects that nothing shows, and its unfinished ones."""
     listed = list(objects)
     nested = inner_tables(listed)
     found: list[Candidate] = []
@@ -168,7 +169,7 @@ def candidates(
 
 
 def _owner(key: str) -> tuple[Owner | None, int]:
-    """Whose the transaction is that an object's key names, and in which term of that one it was begun."""
+    """The owner of the transaction in an object's key, and the owner's term in which it was begun."""
     transaction = id_in(key)
     return (None, 0) if transaction is None else (owner_of(transaction), term_of(transaction))
 
@@ -178,7 +179,7 @@ def _below(key: str, folders: set[str]) -> bool:
 
 
 def _reason(key: str, partition_columns: Sequence[str]) -> Reason | None:
-    """What an object would be if it were garbage; None for what is not ours to judge."""
+    """The reason for an object if it is garbage; None for objects that are not the table's."""
     if key.startswith(STAGED_FOLDER):
         return Reason.STAGED
     if key.startswith(PROBE_PREFIX):
@@ -199,10 +200,11 @@ def judge(
     cutoff_ms: int,
     created_ms: int,
 ) -> Iterator[Garbage]:
-    """Those of the candidates that are garbage, or would be if they were the table's (Reason.FOREIGN).
+    """The candidates that are garbage, or would be if they were the table's (Reason.FOREIGN).
 
-    `gone` are the owners of which nothing can be filed any more that was begun before a term (None: nothing at all); `busy` those
-    with something that is filed and not published. What has no owner goes by its age. `created_ms` is when the table was created.
+    `gone` are the owners that can file nothing begun before a term (None: nothing at all) any more; `busy` those with
+    something filed but not published. Objects without an owner are judged by age. `created_ms` is when the table was
+    created.
     """
     for each in found:
         key, size = each.info.key, each.info.size
@@ -211,30 +213,33 @@ def judge(
         if each.unfinished is None and key in shown.replaced:
             yield Garbage(key, size, Reason.REPLACED)
         elif each.owner is None:
-            brief = each.unfinished is not None or key.startswith(PROBE_PREFIX)  # somebody may be at it just now
+            brief = each.unfinished is not None or key.startswith(PROBE_PREFIX)  # another client may be using it now
+            # check: files-of-others-go-by-age (always)
             if each.info.modified_ms < (cutoff_ms - _DAY_MS if brief else cutoff_ms):
                 ours = _by_sluice(key) or _by_an_engine(each.info, created_ms)
+                # check: foreign-files-need-a-word (without if ours else Reason.FOREIGN)
                 yield Garbage(key, size, each.reason if ours else Reason.FOREIGN, each.unfinished)
         elif each.owner in gone and each.owner not in busy:
             before = gone[each.owner]
+            # check: present-terms-are-kept (always)
             if before is None or each.term < before:
                 yield Garbage(key, size, each.reason, each.unfinished)
 
 
 def _by_sluice(key: str) -> bool:
-    """Whether a name without a transaction's id is one of sluice's: in the log's folder, or of a file that is being written."""
+    """Whether a name without a transaction id is one of sluice's: in the log's folder, or a file being written."""
     return key.startswith(LOG_FOLDER) or key.rpartition("/")[2].startswith(_OUR_TEMPORARY)
 
 
 def _by_an_engine(info: ObjectInfo, created_ms: float) -> bool:
-    """Whether a Delta engine that we know gives its data files, change data files or deletion vectors such names, in this table's time."""
+    """Whether a known Delta engine gives its data files, change data files or deletion vectors such names, in this table's time."""
     return _BY_AN_ENGINE.fullmatch(info.key.rpartition("/")[2]) is not None and info.modified_ms >= created_ms
 
 
 def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:
-    """Whether an object is the table's that `shown` is of: it is in the log's folder, the log or a transaction names it, or an engine.
+    """Whether an object belongs to the table of `shown`: it is in the log's folder, or the log, a transaction or an engine accounts for it.
 
-    `created_ms` is when the table was created. Hidden files and others without any of that are somebody's, who did not ask for the
+    `created_ms` is when the table was created. Other files, and hidden ones, belong to somebody who did not ask for the
     table to be dropped.
     """
     key = info.key
@@ -244,18 +249,19 @@ def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:
 
 
 def inner_tables(objects: Iterable[ObjectInfo]) -> set[str]:
-    """The folders below this one that are tables of their own."""
+    """The sub-folders that are tables of their own."""
     return {key[: key.rindex("/" + LOG_FOLDER) + 1] for each in objects if "/" + LOG_FOLDER in (key := each.key)}
 
 
 def first_stranger(objects: Iterable[ObjectInfo]) -> str | None:
-    """The first key, if there is one, that somebody would miss if the folder became a table.
+    """The first key, if any, that somebody would miss if the folder became a table.
 
-    Hidden files are nobody's data, and no vacuum takes them. What carries the id of a transaction was left by a write of ours that
-    was to create the table.
+    Hidden files do not count, and no vacuum deletes them. Files with a transaction id were left by an earlier attempt of
+    sluice to create the table.
     """
     for each in objects:
         hidden = any(part[0] in "_." for part in each.key.split("/"))
+        # check: no-table-around-a-table (without or "/" + LOG_FOLDER in each.key)
         if not each.key.startswith(LOG_FOLDER) and (not hidden or "/" + LOG_FOLDER in each.key) and id_in(each.key) is None:
             return each.key
     return None

@@ -1,9 +1,9 @@
-"""Cleaning up the transaction log by the protocol's rules ("Metadata Cleanup" in PROTOCOL.md).
+"""Cleans up the transaction log by the protocol's rules ("Metadata Cleanup" in PROTOCOL.md).
 
-Commits are kept for `delta.logRetentionDuration` (30 days), counted from midnight UTC. Of what is older, everything below the
-newest checkpoint that is not newer goes; the checkpoint, its commit and all after it stay, so that every version within
-retention can be rebuilt. Both the time in the commit and the time of its file have to be over. Beyond the protocol stay: what a
-pinned version needs, and what an undecided transaction is compared with.
+Commits are kept for `delta.logRetentionDuration` (30 days), counted from midnight UTC. Among older ones, everything before
+the newest checkpoint that is also older is deleted; that checkpoint, its commit and everything after it stay, so that every
+version within retention can be rebuilt. Both the commit's own time and its file's must be over. In addition to the
+protocol's rules, everything stays that a pinned version needs or that an undecided transaction is compared with.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final
 
-from ...coordinator.commit.claims import undecided
-from ...coordinator.fields import MalformedRecord
-from ...coordinator.leases.pins import pinned_versions
-from ...coordinator.nodes.records import read_intent
+from ...coordinator.facade.maintenance import needed_versions
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import interval_ms
 from ...storage.log.paths import LogKind
@@ -35,7 +32,7 @@ _DELETIONS_MAX: Final = 8
 
 
 def expired_log(access: Access, now_ms: int) -> list[LogFile]:
-    """The files of the log that may go, in the order of their versions."""
+    """The files of the log that may be deleted, in the order of their versions."""
     configuration = access.current().configuration
     if configuration.get(_ENABLED_KEY, "true").lower() == "false":
         return []
@@ -44,7 +41,8 @@ def expired_log(access: Access, now_ms: int) -> list[LogFile]:
     cutoff_ms = (now_ms - kept_ms) // _DAY_MS * _DAY_MS
     listing = list_versions(access.store)
     last = _last_expired(access.store, listing, cutoff_ms)
-    needed = min([last, *_needed(access)])
+    # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(access.ours)]) -> last)
+    needed = min([last, *needed_versions(access.ours)])
     checkpoint = listing.newest_checkpoint(needed)
     if checkpoint is None:
         return []
@@ -52,7 +50,7 @@ def expired_log(access: Access, now_ms: int) -> list[LogFile]:
 
 
 def _last_expired(store: ObjectStore, listing: LogListing, cutoff_ms: int) -> int:
-    """The newest commit that is not newer than the cutoff, nor is any before it; -1 for none."""
+    """The newest commit that, like all before it, is not newer than the cutoff; -1 for none."""
     commits = sorted(listing.commits)
     latest = commits[-1] if commits else -1
     try:
@@ -67,29 +65,10 @@ def _last_expired(store: ObjectStore, listing: LogListing, cutoff_ms: int) -> in
     return last
 
 
-def _needed(access: Access) -> Iterator[int]:
-    """Versions below which others need nothing of the log: pinned ones, and those that undecided transactions know."""
-    context = access.ours.context
-    yield from pinned_versions(context)
-    state = context.read_published()
-    yield -1 if state is None else state[0].version
-    head = context.read_head()
-    if head is None:
-        return
-    names = undecided(context.coordination.children(context.tree.slots(head[0].generation)) or (), head[0])
-    for node in context.coordination.read_many([context.tree.slot(head[0].generation, name) for name in names]):
-        if node is None:
-            continue
-        try:
-            yield read_intent(node.data, head[0]).validated_through
-        except MalformedRecord:
-            continue
-
-
 def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
-    """Delete files of the log so that what is left can be rebuilt at every moment; `check` may raise between any two.
+    """Delete files of the log so that the rest can be rebuilt at every moment; `check` may raise between any two.
 
-    In the order of versions; of a run of commits the checkpoint they begin with goes first, for it is what makes them count.
+    In the order of versions; of a run of commits, the checkpoint before them goes first, since it is what makes them count.
     """
 
     def delete(file: LogFile) -> None:
@@ -97,13 +76,15 @@ def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[],
         store.delete(file.key)
 
     with ThreadPoolExecutor(_DELETIONS_MAX, thread_name_prefix="sluice-log") as pool:
+        # check: the-log-is-cleaned-in-order (_runs(files) -> reversed(list(_runs(files))))
         for run in _runs(files):
             delete(run[0])
+            # check: the-log-is-cleaned-in-order (run[1:] -> reversed(run[1:]))
             list(pool.map(delete, run[1:]))
 
 
 def _runs(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
-    """The files in pieces that begin with a checkpoint, or with the first commit of all."""
+    """The files in runs that begin with a checkpoint, or with the first commit of all."""
 
     def order(file: LogFile) -> tuple[int, bool, bool]:
         return file.path.version, not file.path.is_checkpoint, file.path.kind is not LogKind.COMMIT

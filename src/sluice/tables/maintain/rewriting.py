@@ -1,8 +1,8 @@
-"""Files written again with the same rows: what a compaction does to each of its bins, and where every row went.
+"""Rewrites files with the same rows: the bins of a compaction, recording where every row went.
 
-A bin's files are read one after the other, their live rows only, and flow into new files of the same partition. In the order
-they are in, each source's rows are a range of a new file (or of several); in z-order they are dealt to the new files through
-temporary local files, so that memory holds one new file's rows at most.
+A bin's files are read one after the other, live rows only, and written to new files of the same partition. If the order is
+kept, each source's rows become a range of one or more new files. For a z-order they are distributed to the new files through
+temporary local files, so that memory holds at most one new file's rows.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from .zorder import z_positions
 
 __all__ = ["Output", "Rewriter"]
 
-# Small sources are fetched ahead, as many at once; larger ones are streamed, one at a time.
+# Small sources are fetched ahead, this many at once; larger ones are streamed one at a time.
 _READERS: Final = 4
 _SMALL_BYTES: Final = 4 * 1024 * 1024
-# New files that rows are dealt to in one pass over the sources.
+# The number of new files that one pass over the sources fills.
 _DEALT_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The new files of a bin, and for each of its files where its live rows went (None when their order was changed)."""
+    """The new files of a bin, and where the live rows of each of its files went (None if their order changed)."""
 
     adds: tuple[AddFile, ...]
     moves: tuple[tuple[Moved, ...], ...] | None
@@ -52,11 +52,11 @@ class Output:
 
 @dataclass(slots=True)
 class Rewriter:
-    """Writes bins of one snapshot again, under one transaction; safe for several threads.
+    """Rewrites bins of one snapshot, under one transaction; thread-safe.
 
-    `tag` is the transaction's id, with a label where the transaction writes other files, too; it is part of the files' names.
-    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order). `check` is called between two pieces
-    of work, and raises where it is not to go on.
+    `tag` is the transaction's id, with a label if the transaction writes other files, too; it is part of the files' names.
+    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order). `check` is called between
+    two pieces of work, and raises to stop it.
     """
 
     store: ObjectStore
@@ -69,16 +69,16 @@ class Rewriter:
     _started: list[OpenFile] = field(default_factory=list)
 
     def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
-        """Write the live rows of a bin's files, `sources`, to new files; `number` tells the bins of a transaction apart."""
+        """Write the live rows of a bin's files, `sources`, to new files; `number` distinguishes the bins of a transaction."""
         if self.z_order:
             return self._in_z_order(number, one, sources)
         return self._in_order(number, one, sources)
 
     def discard(self) -> None:
-        """Leave nothing behind of what was written so far."""
+        """Remove everything written so far."""
         for file in self._started:
             file.discard()
-        # What cannot be deleted now is found by the transaction's id later; the error that is on its way matters more.
+        # Files that cannot be deleted now are found later by the transaction's id; the pending error matters more.
         with suppress(SluiceError):
             for file in self._started:
                 self.store.delete(file.key)
@@ -144,7 +144,7 @@ class Rewriter:
         return [name for name in self.schema.names if name not in self.layout.partition_columns]
 
     def _live_rows(self, sources: pa.Table, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.Table]]:
-        """(source, rows), source after source, each in its order; never empty ones, never the partition columns."""
+        """(source, rows), source after source, each in order; never empty, and without partition columns."""
         wanted = self._columns() if columns is None else list(columns)
         sizes = sources.column("size").to_pylist()
 
@@ -210,7 +210,7 @@ class _Sequence:
         self._adds: list[AddFile] = []
 
     def add(self, rows: pa.Table) -> list[tuple[int, int, int]]:
-        """Take rows in; (new file, physical row of it where they begin, how many) for each piece they came to."""
+        """Add rows; returns (new file, physical row where they begin, how many) for each piece."""
         pieces: list[tuple[int, int, int]] = []
         layout = self._rewriter.layout
         while rows.num_rows:
@@ -238,7 +238,7 @@ class _Sequence:
 
 
 class _Deck:
-    """Rows of one new file to be, on the local disk; the last column is their new position."""
+    """Rows of one future file, on the local disk; the last column is their new position."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -257,7 +257,7 @@ class _Deck:
                 self._writer.close()
 
     def sorted(self) -> pa.Table:
-        """All of them by their position, without it. Every deck got at least one row."""
+        """All of them by position, without that column. Every deck got at least one row."""
         with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as reader:
             rows = reader.read_all()
         last = rows.num_columns - 1
@@ -266,18 +266,18 @@ class _Deck:
 
 @contextmanager
 def _room_for(path: Path) -> Iterator[None]:
-    """Raise StorageFull when the local disk does not take what is written to it."""
+    """Raise StorageFull if the local disk is full."""
     try:
         yield
     except OSError as cause:
         raise StorageFull(
-            f"rows on their way to z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
+            f"the temporary rows of the z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
             "folder, or order one partition at a time (where=...)"
         ) from cause
 
 
 def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> None:
-    """Give each row to the deck of its number."""
+    """Add each row to the deck with its number."""
     order = pc.sort_indices(numbers)
     rows, numbers = rows.take(order), numbers.take(order)
     runs = pc.value_counts(numbers.combine_chunks())
@@ -288,7 +288,7 @@ def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> N
 
 
 def _joined(moves: Sequence[tuple[int, Moved]], adds: Sequence[AddFile]) -> tuple[Moved, ...]:
-    """Moves with their files' paths; those of one source into one file are neighbours, and put together."""
+    """Moves with their files' paths; those of one source into one file are neighbours, and are joined."""
     joined: list[Moved] = []
     for part, move in moves:
         path = adds[part].path

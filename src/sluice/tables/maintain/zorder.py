@@ -1,8 +1,8 @@
-"""Z-order: rows near each other in several columns at once come to lie near each other in the files.
+"""Z-order: rows that are close in several columns at once come close together in the files.
 
 Every column's values become ranks, the ranks are scaled to as many bits as fit, and the bits of all columns are interleaved
 into one number, most significant first: rows sorted by it follow a Z-shaped curve through the space of the columns. Ranks
-and not values, so that a skewed column is divided as finely as an even one.
+instead of values, so that a skewed column is divided as finely as an even one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD_BITS: Final = 64
 
 
 def z_columns(names: str | Sequence[str], schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns to order by, as the schema spells them. Raises InvalidRequest for what rows cannot be ordered by."""
+    """The columns to order by, as the schema spells them. Raises InvalidRequest for columns without an order."""
     asked = [names] if isinstance(names, str) else list(names)
     if not 0 < len(asked) <= Z_COLUMNS_MAX:
         raise InvalidRequest(f"z_order_by names {len(asked)} columns; name 1 to {Z_COLUMNS_MAX}, or leave it out")
@@ -53,7 +53,7 @@ def z_columns(names: str | Sequence[str], schema: StructType, partition_columns:
 def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
     """Each row's place on the curve, as 64-bit numbers; nulls come before all values of a column.
 
-    With one column this is its order up to ties in the scaled ranks; the columns are of one length, below 2**31.
+    With one column this is its order, except for ties in the scaled ranks; all columns have one length, below 2**31.
     """
     bits = min(_BITS_MAX, _WORD_BITS // len(columns))
     z: Any = None
@@ -67,12 +67,12 @@ def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
 
 
 def z_positions(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """For each row its position in the new order, from 0; rows at one place keep their order."""
+    """For each row its position in the new order, from 0; rows at the same place keep their order."""
     return pc.sort_indices(pc.sort_indices(z_values(columns)))
 
 
 def _scaled_ranks(column: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
-    """How many rows have a smaller value, scaled to [0, 2**bits); equal values are equal, nulls are 0."""
+    """How many rows have a smaller value, scaled to [0, 2**bits); equal values have equal ranks, nulls have 0."""
     ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # from 1; nulls would be last
     before = pc.add(pc.subtract(ranks, _word(1)), pa.scalar(column.null_count, pa.uint64()))
     before = pc.if_else(_flat(pc.is_null(column)), _word(0), before)

@@ -1,3 +1,4 @@
-"""Tables as a whole: created, attached, given back, dropped, recovered and examined, and their properties.
+"""Management of whole tables: creating, attaching, detaching, dropping, recovering and examining them, and their properties.
 
-Imports `client`, `write` and `maintain`. Begin with `creation.py`."""
+Imports `client`, `write` and `maintain`. Begin with `creation.py`.
+"""

@@ -1,4 +1,4 @@
-"""Changing what a table says about itself: its properties, and the metadata domains of its users."""
+"""Changes to a table's properties, and to its users' metadata domains."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.commit.outcomes import Commit
 from ...coordinator.errors import ProtocolChangedException
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, Timeout
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
@@ -33,8 +32,6 @@ from ..client.property_rules import (
     primary_key_of,
     with_defaults,
 )
-from ..write.change import Change, Reads
-from ..write.commit_change import commit_change, new_transaction_id
 
 __all__ = ["domains_of", "remove_domain", "set_domain", "set_properties", "unset_properties"]
 
@@ -44,10 +41,10 @@ _RESERVED_DOMAINS: Final = "delta."
 def set_properties(
     access: Access, properties: Mapping[str, str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
-    """Set properties in one version, together with the table features they need; None when they are all so already.
+    """Set properties in one version, with the table features they need; None if all have these values already.
 
-    Raises InvalidRequest for an unknown or protected property, a value that means nothing, and properties that do not go
-    together; UnsupportedFeature; ConstraintViolated, naming a row, when the rows that are there break a new constraint.
+    Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties;
+    UnsupportedFeature; ConstraintViolated, naming a row, if existing rows break a new constraint.
     """
     check_asked(properties, creating=False)
     snapshot = _latest(access)
@@ -69,7 +66,7 @@ def set_properties(
 def unset_properties(
     access: Access, names: Iterable[str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
-    """Take properties away, which gives them their defaults; None when none of them is set. Features stay in the protocol.
+    """Remove properties, which restores their defaults; None if none of them is set. Features stay in the protocol.
 
     Raises InvalidRequest for a protected property, and one that others need.
     """
@@ -84,17 +81,17 @@ def unset_properties(
 
 
 def domains_of(snapshot: Snapshot) -> dict[str, str]:
-    """The metadata domains that belong to users, with their configurations; those of the protocol (`delta.`) are left out."""
+    """The users' metadata domains with their configurations; omits those of the protocol (`delta.`)."""
     return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
 
 
 def set_domain(
     access: Access, name: str, configuration: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
 ) -> Commit | None:
-    """Give a metadata domain of the users a configuration (any text, by custom JSON); None when it has that one already.
+    """Set the configuration (any text, by custom JSON) of a user's metadata domain; None if it has that one already.
 
-    Of two who write one domain at the same time the later gets ConcurrentTransactionException. Raises InvalidRequest for a name
-    that is reserved.
+    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException. Raises
+    InvalidRequest for a reserved name.
     """
     _check_domain(name)
     if not isinstance(configuration, str):
@@ -109,12 +106,12 @@ def set_domain(
         newer = _latest(access)
         if _keeps_domains(snapshot) or not _keeps_domains(newer) or newer.domains.get(name) != snapshot.domains.get(name):
             raise
-    # somebody else added the table feature first, which this was to add
+    # another commit added the table feature first, which this one was to add
     return _write_domain(access, newer, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
 
 
 def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
-    """Remove a metadata domain of the users; None when there is none of that name. Raises as `set_domain`."""
+    """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
     _check_domain(name)
     snapshot = _latest(access)
     current = snapshot.domains.get(name)
@@ -124,7 +121,7 @@ def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_
 
 
 def _latest(access: Access) -> Snapshot:
-    _ = access.ours  # what was opened to read only says so before anything is read
+    _ = access.ours  # fails before anything is read if the table was opened for reading only
     snapshot = access.latest()
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     return snapshot
@@ -135,7 +132,7 @@ def _check_row_tracking(properties: Mapping[str, str], snapshot: Snapshot) -> No
     named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(snapshot.protocol)
     if enabled or named:
         raise InvalidRequest(
-            "row tracking can be asked for only when a table is created: the files that are there have no row ids (or have not kept "
+            "row tracking can be enabled only when a table is created: the existing files have no row ids (or have not kept "
             "them), and every one would have to be given some; create a table with it and copy the rows",
             property=ROW_TRACKING_KEY,
         )
@@ -152,7 +149,7 @@ def _change(
     ack: str,
     timeout_s: Timeout,
 ) -> Commit | None:
-    """Commit another configuration and what it needs; None when nothing would change. `features` are asked for by name."""
+    """Commit another configuration and what it needs; None if nothing would change. `features` are requested by name."""
     schema = parse_schema(snapshot.metadata.schema_string)
     check_settings(configuration, schema)
     changed = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
@@ -168,29 +165,29 @@ def _change(
     if not actions:
         return None
     change = Change(
-        new_transaction_id(access),
+        access.new_transaction_id(),
         operation,
         snapshot,
         actions,
-        # what was true of the rows that are there must be true of those that come in the meantime
+        # what holds for existing rows must also hold for rows added meanwhile
         reads=Reads(predicates=("",)) if needs_rows else None,
         isolation=IsolationLevel.SERIALIZABLE if needs_rows else None,
         parameters=parameters,
         schema=schema,
         kind=Kind.OTHER,
     )
-    return commit_change(access, change, ack=ack, timeout_s=timeout_s)
+    return access.ours.commit(change, ack=ack, timeout_s=timeout_s)
 
 
 def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
-    """Whether the change says anything about rows; raises when the rows that are there are not so."""
+    """Whether the change restricts rows; raises if existing rows violate it."""
     old, new = snapshot.configuration, metadata.configuration
     key = primary_key_of(new, schema)
     keyed = bool(key) and key != primary_key_of(old, schema)
     if keyed and snapshot.num_files:
         raise InvalidRequest(
-            f"{PRIMARY_KEY} can be set only while the table is empty: nobody has kept the rows of its {snapshot.num_files} files apart by "
-            f"{', '.join(key)}; create a table with it and copy the rows",
+            f"{PRIMARY_KEY} can be set only while the table is empty: the rows of its {snapshot.num_files} files were never checked for "
+            f"duplicates of {', '.join(key)}; create a table with it and copy the rows",
             property=PRIMARY_KEY,
             files=snapshot.num_files,
         )
@@ -203,7 +200,7 @@ def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: 
 
 
 def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
-    """Read the columns that the constraints speak of. Raises ConstraintViolated with the values of a row that breaks one."""
+    """Check the constraints' columns in all rows. Raises ConstraintViolated with the values of a violating row."""
     columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
     batches = iter_files(
         access.store,
@@ -221,10 +218,10 @@ def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, c
 
 
 def _not_added(broken: ConstraintViolated, version: int) -> ConstraintViolated:
-    """The refusal of a constraint; without the place of the row, for that is one among those that were read at once."""
+    """The refusal of a constraint, without the row's number, which only counts within the rows read at once."""
     name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
     shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
-    why = f"holds rows that break it, such as one with {shown}; correct or delete those first" if shown else f"breaks it: {broken.message}"
+    why = f"has rows that break it, such as one with {shown}; correct or delete those first" if shown else f"breaks it: {broken.message}"
     return ConstraintViolated(
         f"the constraint {name} ({expression}) was not added, for version {version} of the table {why}",
         constraint=name,
@@ -236,7 +233,7 @@ def _not_added(broken: ConstraintViolated, version: int) -> ConstraintViolated:
 
 def _check_domain(name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{name!r} is no name of a metadata domain; give a text that is not empty", domain=name)
+        raise InvalidRequest(f"{name!r} is not a name of a metadata domain; give a text that is not empty", domain=name)
     if name.lower().startswith(_RESERVED_DOMAINS):
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
 
@@ -249,5 +246,5 @@ def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, op
     actions: list[Action] = [domain]
     if not _keeps_domains(snapshot):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
-    change = Change(new_transaction_id(access), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
-    return commit_change(access, change, ack=ack, timeout_s=timeout_s)
+    change = Change(access.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
+    return access.ours.commit(change, ack=ack, timeout_s=timeout_s)

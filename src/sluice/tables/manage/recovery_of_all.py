@@ -1,4 +1,4 @@
-"""Recovering all tables below a location at once: the long wait for former clients is the same for all of them."""
+"""Recovers all tables below a location at once: they share the long wait for former clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from ...coordinator.nodes.creation import check_tree, only_begun
+from ...coordinator.facade.registry import is_only_begun
 from ...storage.actions.features import is_managed
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER
 from ...storage.dataclass import dataclass
@@ -27,7 +27,7 @@ _WAITING_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of one table: its `report` when it was recovered, the `error` when it was not, else why there was no need (`left`)."""
+    """The result for one table: its `report` if it was recovered, the `error` if that failed, else why there was no need (`left`)."""
 
     location: str
     report: RecoveryReport | None = None
@@ -46,10 +46,10 @@ def recover_all(
 ) -> Iterator[Recovered]:
     """Rebuild the nodes of all tables below a location that lost them. Yields each table when it is done, in no order.
 
-    See `sluice.recover`, whose arguments these are. All tables wait for former clients at the same time, up to 1000 of them. One
-    that cannot be recovered holds up no other. Repeated after it was killed it goes on with those that are left, which wait again.
-    Tables that are not sluice's, or have their nodes, are left alone; a table within another table's folder is not found. Raises
-    InvalidRequest when there is no table.
+    The arguments are those of `sluice.recover`. All tables wait for former clients at the same time, up to 1000 of them. A
+    failure holds up no other table. If it was killed, repeating it continues with the remaining tables, which wait again.
+    Skips tables that are not sluice's or have their nodes; does not find a table inside another table's folder. Raises
+    InvalidRequest if there is no table.
     """
     patience_s = patience_of(wait_s)
     top = TableAddress.of(root, coordinator, storage_options, "recover")
@@ -60,9 +60,7 @@ def recover_all(
     if not addresses:
         raise InvalidRequest(f"there is no table at or below {top.location}; check the location", location=top.location)
     if told is not None:
-        told(
-            f"{len(addresses)} tables; those that are recovered wait {patience_s:g} s for what clients of the lost coordinator may still do"
-        )
+        told(f"{len(addresses)} tables; those to recover wait {patience_s:g} s for clients of the lost coordinator that may still publish")
     return _each(addresses, former, patience_s)
 
 
@@ -93,21 +91,21 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
     snapshot = Snapshot.load(address.store())
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
-    context = address.context()
-    if check_tree(context) and not only_begun(context):
+    table = address.coordinated()
+    if table.exists() and not is_only_begun(table):
         return Recovered(address.location, left="has its nodes")
     named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
     return Recovered(address.location, report=rebuild(address, named, patience_s, _unheard, resting))
 
 
 def _unheard(_: str) -> None:
-    """The wait is told once, for all tables."""
+    """Ignores a message; the wait is announced once for all tables."""
 
 
 def tables_below(store: ObjectStore) -> Iterator[str]:
-    """The folders below the store's root that hold a log, "" for the root itself, in their order.
+    """The folders below the store's root that have a log, in order; "" is the root itself.
 
-    A folder with a log is left as soon as it is known, so that a listing shows little of what a table holds.
+    A folder with a log is skipped as soon as it is known, so that little of a table's contents is listed.
     """
     start = ""
     while True:
@@ -120,4 +118,4 @@ def tables_below(store: ObjectStore) -> Iterator[str]:
         yield folder.removeprefix("/")
         if not folder:
             return
-        start = folder.removeprefix("/") + "0"  # the character after "/": past everything in that folder
+        start = folder.removeprefix("/") + "0"  # the character after "/": beyond everything in that folder

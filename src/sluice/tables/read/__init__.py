@@ -1,3 +1,4 @@
-"""Versions of a table, what changed between them, and who changed it.
+"""Reading: versions of a table, changes between them, and their history.
 
-Imports `client` and `write`. Begin with `table_snapshot.py`."""
+Imports `client` and `write`. Begin with `table_snapshot.py`.
+"""

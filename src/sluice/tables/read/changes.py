@@ -1,9 +1,9 @@
-"""Incremental reads: the rows that versions inserted and deleted, told from change data files, or from what each version did.
+"""Incremental reads: the rows that versions inserted and deleted, from change data files or from each version's actions.
 
-A version that has change data files is told by them alone. Of every other one the files it added are inserted rows, those it
-removed are deleted rows, and a file that it removed and added again with another deletion vector lost or regained the rows in
-which the two vectors differ. Where rows were deleted or updated by writing files again, those only copied are no changes.
-Reorganisations (`dataChange` = false) show nothing.
+For a version with change data files, these alone count. For every other one, the files it added are inserted rows, those it
+removed are deleted rows, and a file that it removed and added again with another deletion vector lost or regained the rows
+in which the two vectors differ. If rows were deleted or updated by rewriting files, rows that were only copied are not
+changes. Reorganisations (`dataChange` = false) show nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...storage.schema.schema import PrimitiveType, StructField, StructType, par
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
-from ..write.change_data import CHANGE_TYPE, DELETE, INSERT
+from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
 from .net_changes import without_copies
 from .version_range import VersionRange, range_by_time, range_by_version
 
@@ -57,14 +57,14 @@ CHANGE_COLUMNS: Final = (
     StructField(COMMIT_VERSION, PrimitiveType("long")),
     StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp")),
 )
-"""What stands beside the table's columns: what became of the row, in which version, and that version's time."""
+"""Columns beside the table's own: the kind of change, its version, and that version's time."""
 
 _NAMES: Final = frozenset(each.name for each in CHANGE_COLUMNS)
-# Commits fetched at once, and files handed to one scan: what is held in memory besides rows.
+# Commits fetched at once, and files per scan: what is in memory besides rows.
 _COMMITS: Final = 64
 _FILES: Final = 256
 _THREADS: Final = 8
-# What Delta's engines call operations that change rows.
+# The names that Delta's engines give to operations that change rows.
 _ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
@@ -78,12 +78,13 @@ def changes(
     where: str | Predicate | None = None,
     consistency: str | None = None,
 ) -> pa.Table:
-    """The rows inserted and deleted in the versions of (after, up_to], oldest first, with `CHANGE_COLUMNS` behind their own.
+    """The rows inserted and deleted in the versions of (after, up_to], oldest first, followed by `CHANGE_COLUMNS`.
 
-    By "version", `after` = -1 is before the first one; by "timestamp", both are ms since the epoch and a version counts when after < its
-    time <= up_to. `up_to` is the latest version when None, as `consistency` shows it. Rows have the schema of the last version; `where` may
-    name the change columns too. Raises InvalidRequest for an interval that is none, VersionNotFound for versions that are not there
-    (any more), MissingObject when data files that would have to be read were cleaned up: both say what is still there.
+    By "version", `after` = -1 is before the first one; by "timestamp", both are ms since the epoch and a version counts if
+    after < its time <= up_to. `up_to` None is the latest version that `consistency` shows. Rows have the schema of the last
+    version; `where` may name the change columns, too. Raises InvalidRequest for an invalid interval, VersionNotFound for
+    versions that do not exist (any more), MissingObject if needed data files were cleaned up: both say what is still
+    available.
     """
     query = _Query.of(_span(access, after, up_to, by, consistency), columns, where)
     return pa.concat_tables([query.output.empty_table(), *query.tables()])
@@ -99,14 +100,14 @@ def iter_changes(
     where: str | Predicate | None = None,
     consistency: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Like `changes`, as record batches in bounded memory. Commits that are missing are told at the call."""
+    """Like `changes`, as record batches in bounded memory. Missing commits are reported by the call itself."""
     tables = _Query.of(_span(access, after, up_to, by, consistency), columns, where).tables()
     return (batch for table in tables for batch in table.to_batches())
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesPart:
-    """Some versions of an incremental read. Travels to whoever reads them, who only needs to reach the object store."""
+    """Some versions of an incremental read. Can be sent to a reader that only needs to reach the object store."""
 
     address: TableAddress
     after: int
@@ -116,11 +117,11 @@ class ChangesPart:
 
     @property
     def schema(self) -> StructType:
-        """The schema of all columns there are."""
+        """The schema of all columns."""
         return changes_schema(parse_schema(self.metadata.schema_string))
 
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, as those of `iter_changes`."""
+        """The rows, like those of `iter_changes`."""
         access = Access(self.address, self.address.store(), None, "published")
         span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
         for table in _Query.of(span, columns, where).tables(self.versions):
@@ -132,24 +133,24 @@ def split_changes(
 ) -> list[ChangesPart]:
     """An incremental read in up to `parts` pieces, at least one; all of its versions are published when this returns."""
     span = _span(access, after, up_to, by, consistency)
-    if access.committer is not None and not span.published:
-        access.committer.publisher.publish_pending()
+    if not access.reads_only and not span.published:
+        access.ours.publish()
     count = max(1, min(parts, len(span.versions)))
     edges = [len(span.versions) * number // count for number in range(count + 1)]
     return [ChangesPart(access.address, span.after, span.up_to, span.metadata, span.versions[a:b]) for a, b in pairwise(edges)]
 
 
 def changes_schema(struct: StructType) -> StructType:
-    """The schema of the changes of a table. Raises InvalidRequest when it has a column with one of the names they need."""
+    """The schema of a table's changes. Raises InvalidRequest if the table uses one of the names of the change columns."""
     for name in struct.names:
         if name.lower() in _NAMES:
-            raise InvalidRequest(f"the table has a column {name!r}, a name that changes need for themselves; rename it", column=name)
+            raise InvalidRequest(f"the table has a column {name!r}, a name reserved for changes; rename it", column=name)
     return StructType([*struct.fields, *CHANGE_COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Rows of one file that changed in one way: its live ones, or only those at some positions; `change` None: each row says it."""
+    """Rows of one file with one kind of change: its live ones, or only those at some positions; `change` None: each row says it."""
 
     version: int
     time_ms: int
@@ -157,11 +158,11 @@ class _Piece:
     change: str | None
     only: Rows | None = None
     copies: bool = False
-    """Whether what the version deleted and inserted may have rows in common that were only copied."""
+    """Whether the version's deleted and inserted rows may include rows that were only copied."""
 
 
 def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
-    """What a version changed: deleted rows first. Files that only came, or only went, are not held: there may be millions."""
+    """A version's changes, deleted rows first. Files that were only added, or only removed, are not kept: there may be millions."""
     added = removed = told = 0
     for each in actions:
         if isinstance(each, AddCDCFile):
@@ -192,20 +193,20 @@ def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Ac
 
 
 def _paths_of_both(actions: Iterable[Action], *, fewer: type[AddFile | RemoveFile]) -> frozenset[str]:
-    """The files that were removed and added again; there are not more of them than of the kind of which there are `fewer`."""
+    """The files that were removed and added again, found by keeping only the kind of which there are `fewer`."""
     paths = {each.path for each in actions if isinstance(each, fewer) and each.data_change}
     other = RemoveFile if fewer is AddFile else AddFile
     return frozenset(each.path for each in actions if isinstance(each, other) and each.data_change and each.path in paths)
 
 
 def _changes_rows(version: int, actions: Iterable[Action]) -> bool:
-    """Whether the version deleted or updated rows, and did not replace them: then it may have copied rows to new files."""
+    """Whether the version deleted or updated rows without replacing them: then it may have copied rows to new files."""
     commit = winner_of(version, actions)
     return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
 
 
 def _listed(store: ObjectStore, file: AddFile | RemoveFile) -> Rows:
-    """The rows of a file that its vector says are gone."""
+    """The rows of a file that its vector deletes."""
     return Rows() if file.deletion_vector is None else read_vector(store, file.deletion_vector)
 
 
@@ -213,7 +214,7 @@ def _as_added(gone: RemoveFile, version: int) -> AddFile:
     """A removed file as it was in the table before."""
     if gone.partition_values is None:
         raise Corrupt(
-            f"version {version} removed {gone.path!r} without saying its partition, so its rows cannot be told; read the changes after "
+            f"version {version} removed {gone.path!r} without naming its partition, so its rows are unknown; read the changes after "
             f"version {version}, or compare two snapshots",
             path=gone.path,
             version=version,
@@ -232,7 +233,7 @@ def _span(access: Access, after: int, up_to: int | None, by: str, consistency: s
 
 @dataclass(frozen=True)
 class _Query:
-    """One incremental read: which versions, and which of their rows and columns."""
+    """One incremental read: its versions, and which of their rows and columns."""
 
     access: Access
     span: VersionRange
@@ -240,9 +241,9 @@ class _Query:
     partition_columns: tuple[str, ...]
     output: pa.Schema
     inside: Predicate | None
-    """The part of the condition that speaks of the table's columns: files and row groups are skipped by it."""
+    """The part of the condition on the table's columns, by which files and row groups are skipped."""
     beside: Predicate | None
-    """The part that speaks of the change columns."""
+    """The part on the change columns."""
 
     @staticmethod
     def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> _Query:
@@ -256,22 +257,21 @@ class _Query:
         return _Query(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
 
     def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
-        """The rows, file by file, of all versions or of these. Raises for commits that are missing at the call, for files while reading."""
+        """The rows, file by file, of all versions or of these. Missing commits are reported by the call, missing files while reading."""
         commits = self._commits(self.span.versions if versions is None else versions)
         pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
         return self._read(pieces)
 
     def _commits(self, versions: range) -> Iterator[tuple[int, Iterable[Action]]]:
-        """The versions with their actions, fetched some at a time; the first ones now, for a cleanup takes the oldest first."""
+        """The versions with their actions, fetched some at a time; the first ones now, since a cleanup removes the oldest first."""
         windows = [versions[start : start + _COMMITS] for start in range(0, len(versions), _COMMITS)]
         first = [] if not windows else self._fetch(windows[0])
         return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
 
     def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
-        committer = self.access.committer
-        if committer is not None and not self.span.published:
-            with suppress(LogGap):  # then the log alone is read, which tells what is there instead
-                return committer.log.commits(versions)
+        if not self.access.reads_only and not self.span.published:
+            with suppress(LogGap):  # then only the log is read, which says what exists instead
+                return self.access.ours.log.commits(versions)
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
             contents = list(pool.map(lambda version: read_commit(self.access.store, version), versions))
         return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
@@ -298,13 +298,13 @@ class _Query:
                         raise
                     raise InvalidRequest(
                         f"a column's type was changed between the versions {self.span.after} and {self.span.up_to} of "
-                        f"{self.access.store.location}: {unfit.__cause__.message}; read the changes up to the version before "
-                        "that, and those since, apart",
+                        f"{self.access.store.location}: {unfit.__cause__.message}; read the changes before and after that "
+                        "version separately",
                         path=unfit.details.get("path"),
                     ) from unfit
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
-        """The rows of each piece; pieces without any are left out."""
+        """The rows of each piece; omits pieces without rows."""
         found = read_positions(
             self.access.store,
             add_rows([piece.file for piece in pieces]),
@@ -320,7 +320,7 @@ class _Query:
                 yield pieces[index], rows
 
     def _without_copies(self, pieces: Sequence[_Piece]) -> Iterator[tuple[_Piece, pa.Table]]:
-        """The same less the rows that a version only copied; its deleted rows are in memory for that, whole."""
+        """Like `_scan`, without rows that a version only copied; for that, its deleted rows are in memory."""
         nothing = to_arrow(self._stored).empty_table()
         deleted, inserted = nothing, nothing
         for piece, rows in self._scan(pieces, self._stored.names):
@@ -335,7 +335,7 @@ class _Query:
 
     @cached_property
     def _stored(self) -> StructType:
-        """What is read from files: change data files say what became of each row, in data files that is null."""
+        """The columns to read from files: change data files name the kind of change, in data files that is null."""
         return StructType([*self.struct.fields, CHANGE_COLUMNS[0]])
 
     @cached_property
@@ -344,7 +344,7 @@ class _Query:
         return [*dict.fromkeys(name for name in wanted if name not in _NAMES), CHANGE_TYPE]
 
     def _told(self, piece: _Piece, rows: pa.Table) -> pa.Table:
-        """Rows with the columns that say what became of them, as far as they are asked for."""
+        """Rows with the requested change columns."""
         kinds = rows.column(CHANGE_TYPE) if piece.change is None else pa.repeat(pa.scalar(piece.change, pa.string()), rows.num_rows)
         version = pa.repeat(pa.scalar(piece.version, pa.int64()), rows.num_rows)
         time = pa.repeat(pa.scalar(piece.time_ms * 1000, pa.timestamp("us", "UTC")), rows.num_rows)
@@ -355,10 +355,10 @@ class _Query:
         return pa.table(table.select(self.output.names).columns, schema=self.output)
 
     def _cleaned_up(self, version: int, gone: MissingObject) -> MissingObject:
-        """The error for a data file that is not there any more, with the versions whose changes still are."""
+        """The error for a data file that was removed, with the versions whose changes can still be read."""
         last = self.span.up_to
         after = next((v for v in range(last, version, -1) if not self._is_complete(v)), version)
-        there = f"the changes after version {after} are there" if after < last else "the changes of no later version are complete either"
+        there = f"the changes after version {after} are complete" if after < last else "the changes of no later version are complete either"
         return MissingObject(
             f"the changes of version {version} of {self.access.store.location} cannot be read any more: {gone.message}. Files that a "
             f"version removed are kept for delta.deletedFileRetentionDuration; {there}",
@@ -366,7 +366,7 @@ class _Query:
         )
 
     def _is_complete(self, version: int) -> bool:
-        """Whether every file that tells the changes of a version is there."""
+        """Whether every file needed for a version's changes exists."""
         store = self.access.store
         try:
             [(_, actions)] = self._fetch(range(version, version + 1))
@@ -379,7 +379,7 @@ class _Query:
 
 
 def _keys(file: AddFile, location: str) -> Iterator[str]:
-    """The objects that hold the rows of a file."""
+    """The objects with the rows of a file."""
     keys = key_inside(location, file.path), None if file.deletion_vector is None else vector_key(file.deletion_vector, location)
     return (key for key in keys if key is not None)
 

@@ -1,4 +1,4 @@
-"""Who did what, and how long each waited: the log read as a list of transactions."""
+"""The history of a table: its transactions in the log, with how long each waited."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["HistoryEntry", "history"]
 class HistoryEntry:
     """One transaction: `version` and `ordinal` are its place, `timestamp` the version's time in ms since the epoch.
 
-    `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind` is what it
-    counted as when conflicts were looked for ("" where the commit does not say). `rebased_over` is how many versions came between
-    the one it read and its own, and `rebased` what was changed in it because of them, without reading or writing data again.
-    `joint` has the versions of all tables of a transaction over several, by location.
+    `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind`
+    is the class it had in conflict detection ("" if the commit does not say). `rebased_over` is how many versions came
+    between the one it read and its own, and `rebased` what was adapted because of them, without reading or writing data
+    again. `joint` has the versions of all tables of a transaction over several, by location.
     """
 
     version: int
@@ -46,7 +46,7 @@ class HistoryEntry:
 
 def history(access: Access, limit: int | None) -> list[HistoryEntry]:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
-    version = access.fresh_head().version if access.committer is not None else access.latest().version
+    version = access.latest().version if access.reads_only else access.ours.fresh_head().version
     entries: list[HistoryEntry] = []
     while version >= 0 and (limit is None or len(entries) < limit):
         info = _info(access, version)
@@ -58,10 +58,10 @@ def history(access: Access, limit: int | None) -> list[HistoryEntry]:
 
 
 def _info(access: Access, version: int) -> Mapping[str, Any] | None:
-    """The commitInfo of a version ({} when it has none), or None when the version is gone."""
-    if access.committer is not None:
+    """The commitInfo of a version ({} if it has none), or None if the version is gone."""
+    if not access.reads_only:
         try:
-            return access.committer.log.info(version)
+            return access.ours.log.info(version)
         except LogGap:
             return None
     try:
@@ -104,5 +104,5 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
 
 
 def _between(read_version: object, version: int) -> int:
-    """How many versions came after the one a transaction read and before its own; those of its own group are none of them."""
+    """How many versions came after the one a transaction read and before its own, not counting its own group."""
     return max(0, version - 1 - read_version) if isinstance(read_version, int) else 0

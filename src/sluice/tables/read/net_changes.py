@@ -1,4 +1,4 @@
-"""What really changed when files were written again: rows that were only copied are no changes."""
+"""Net changes of rewritten files, without rows that were only copied."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ROW: Final = "row"
 
 
 def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both tables (of one schema) less the rows they have in common, each as often as both have it; what is left keeps its order."""
+    """Both tables (of one schema) without their common rows, each as often as both have it; the rest keeps its order."""
     if not deleted.num_rows or not inserted.num_rows:
         return deleted, inserted
     both = pa.concat_tables([deleted, inserted])
     names = [f"key{number}" for number in range(both.num_columns)]
     keys = pa.table([_comparable(column) for column in both.columns], names=names)
     keys = keys.append_column(_ROW, pa.array(range(both.num_rows), pa.int64()))
-    # One thread, so that the rows of a group come in their order: the deleted ones first.
+    # One thread, so that a group's rows stay in order: the deleted ones first.
     rows = keys.group_by(names, use_threads=False).aggregate([(_ROW, "list")]).column(f"{_ROW}_list").combine_chunks()
     row, group = pc.list_flatten(rows), pc.list_parent_indices(rows)
     is_deleted = pc.less(row, deleted.num_rows)
@@ -28,7 +28,7 @@ def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.
     place = pc.subtract(pa.array(range(both.num_rows), pa.int64()), starts)
     gone = _per_group(is_deleted, group, len(rows))
     common = pc.take(pc.min_element_wise(gone, pc.subtract(pc.list_value_length(rows), gone)), group)
-    # Of a group's d deleted and i inserted rows the first min(d, i) of each cancel each other.
+    # Of a group's d deleted and i inserted rows, the first min(d, i) of each cancel each other.
     ordinal = pc.if_else(is_deleted, place, pc.subtract(place, pc.take(gone, group)))
     left = pc.filter(row, pc.greater_equal(ordinal, common))
     left = left.take(pc.sort_indices(left))
@@ -37,14 +37,14 @@ def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.
 
 
 def _per_group(flags: pa.Array, group: pa.Array, groups: int) -> pa.Array:
-    """How many of the flags of each group are set; the groups come one after the other."""
+    """How many of the flags of each group are set; groups are contiguous."""
     counted = pa.table({"group": group, "n": flags.cast(pa.int64())}).group_by("group", use_threads=False).aggregate([("n", "sum")])
     assert counted.num_rows == groups
     return counted.column("n_sum").combine_chunks()
 
 
 def _comparable(column: Any) -> Any:
-    """A column that Arrow can group by: nested values as a text that is equal exactly when they are."""
+    """A column that Arrow can group by: nested values become texts that are equal exactly if the values are."""
     if not pa.types.is_nested(column.type):
         return column
     return pa.chunked_array(

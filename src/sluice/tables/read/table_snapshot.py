@@ -1,4 +1,4 @@
-"""A version of a table to read from."""
+"""A readable version of a table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from ...coordinator.leases.pins import Pin
-from ...coordinator.service.clock import DEFAULT_TIMEOUT_S, SystemClock, Timeout, bounding
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
 from ...storage.actions.filetable import picked
 from ...storage.data.scan import iter_files, read_files
 from ...storage.errors import InvalidRequest
@@ -20,7 +19,7 @@ __all__ = ["TableSnapshot"]
 
 
 class TableSnapshot:
-    """One version of a table, fixed for good: what is committed later does not show here."""
+    """One fixed version of a table: later commits do not show here."""
 
     def __init__(self, store: ObjectStore, snapshot: Snapshot, *, pin: Callable[[int], Pin] | None = None) -> None:
         self._store = store
@@ -54,9 +53,10 @@ class TableSnapshot:
         return self.raw.num_files
 
     def pin(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Pin:
-        """Keep this version's files from garbage collection while the returned pin stands; use it in a `with` block for long reads.
+        """Keep this version's files from garbage collection until the returned pin is released; use it in a `with` block for long reads.
 
-        Raises VersionNotFound when they may be gone already, InvalidRequest for a snapshot that was read without a coordinator.
+        Raises VersionNotFound if they may be gone already, InvalidRequest for a snapshot that was read without a
+        coordinator.
         """
         if self._pin is None:
             raise InvalidRequest(
@@ -70,7 +70,7 @@ class TableSnapshot:
         return where if where is None or isinstance(where, Predicate) else Predicate.parse(where, self.struct)
 
     def files(self, where: str | Predicate | None = None) -> pa.Table:
-        """The data files that may hold rows satisfying `where`, as an Arrow table (path, partition_values, size, ...)."""
+        """The data files that may have rows satisfying `where`, as an Arrow table (path, partition_values, size, ...)."""
         predicate = self.predicate(where)
         files = self.raw.files
         if predicate is None:
@@ -92,7 +92,7 @@ class TableSnapshot:
         )
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """The same batch by batch, in bounded memory."""
+        """Like `to_arrow`, batch by batch, in bounded memory."""
         predicate = self.predicate(where)
         return iter_files(
             self._store,

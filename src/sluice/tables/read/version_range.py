@@ -1,4 +1,4 @@
-"""Which versions an incremental read covers: (after, up_to], by number or by time."""
+"""The versions of an incremental read: (after, up_to], by number or by time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["VersionRange", "range_by_time", "range_by_version"]
 
 @dataclass(frozen=True)
 class VersionRange:
-    """The versions after `after` up to `up_to`, whose `metadata` counts.
+    """The versions after `after` up to `up_to`, read with the last one's `metadata`.
 
     `published`: they are read from the object store alone.
     """
@@ -31,11 +31,11 @@ class VersionRange:
 
     @property
     def versions(self) -> range:
-        """The versions in their order."""
+        """The versions in order."""
         return range(self.after + 1, self.up_to + 1)
 
     def time_of_file(self, version: int) -> int:
-        """When the file of a commit was written, in ms since the epoch: the time of a version without a timestamp of its own."""
+        """When a commit's file was written, in ms since the epoch: the time of a version without an in-commit timestamp."""
         return self._file_times[version]
 
     @cached_property
@@ -44,10 +44,10 @@ class VersionRange:
 
 
 def range_by_version(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
-    """Versions after < v <= up_to; the latest one when None, -1 is before the first. Raises InvalidRequest, VersionNotFound."""
+    """Versions after < v <= up_to; None is the latest one, -1 is before the first. Raises InvalidRequest, VersionNotFound."""
     _require_numbers("version", after, up_to)
     if after < -1:
-        raise InvalidRequest(f"after={after} is no version: give the last version you have, -1 for none", after=after)
+        raise InvalidRequest(f"after={after} is not a version: give the last version you have, -1 for none", after=after)
     if up_to is not None and after > up_to:
         raise InvalidRequest(
             f"after={after} is beyond up_to={up_to}: changes are read forwards, give the earlier version as after", after=after
@@ -64,9 +64,9 @@ def range_by_version(access: Access, after: int, up_to: int | None, consistency:
 
 
 def range_by_time(access: Access, after: int, up_to: int | None, consistency: str | None) -> VersionRange:
-    """Versions whose time t is after < t <= up_to, in ms since the epoch; up to the latest version when None.
+    """Versions whose time t is after < t <= up_to, in ms since the epoch; None is up to the latest version.
 
-    Raises InvalidRequest, and VersionNotFound when versions of that time may have been cleaned up.
+    Raises InvalidRequest, and VersionNotFound if versions of that time may have been cleaned up.
     """
     _require_numbers("timestamp", after, up_to)
     if up_to is not None and after > up_to:
@@ -81,14 +81,14 @@ def range_by_time(access: Access, after: int, up_to: int | None, consistency: st
         there = f"the log has the commits of versions {earliest} to {latest.version}" if versions else "the log has no commit"
         since = f", the first of {iso_time(time_of(earliest))}" if versions else ""
         raise VersionNotFound(
-            f"the changes of {access.address.location} after {iso_time(after)} are not all there any more: {there}{since}",
+            f"the changes of {access.address.location} after {iso_time(after)} are not all available any more: {there}{since}",
             location=access.address.location,
             timestamp_ms=after,
             earliest=earliest if versions else None,
             latest=latest.version,
         )
     last = latest.version if up_to is None else earliest - 1 + bisect_right(versions, up_to, key=time_of)
-    if last < 0:  # all of it is before the first version
+    if last < 0:  # everything is before the first version
         return VersionRange(access, latest.version, latest.version, latest.metadata, published)
     metadata = latest.metadata if last == latest.version else access.read(last, consistency).metadata
     return VersionRange(access, first, last, metadata, published)
@@ -98,23 +98,23 @@ def _require_numbers(what: str, after: object, up_to: object) -> None:
     for name, value in (("after", after), ("up_to", up_to)):
         if type(value) is not int and not (value is None and name == "up_to"):
             advice = "a whole number" if what == "version" else "milliseconds since the epoch, such as int(when.timestamp() * 1000)"
-            raise InvalidRequest(f"{name}={value!r} is no {what}: give {advice}")
+            raise InvalidRequest(f"{name}={value!r} is not a {what}: give {advice}")
 
 
 def _is_published(access: Access, consistency: str | None) -> bool:
-    return access.committer is None or (access.consistency if consistency is None else consistency) == "published"
+    return access.reads_only or (access.consistency if consistency is None else consistency) == "published"
 
 
 def _times(access: Access, *, published: bool) -> Callable[[int], int]:
-    """The time of a version: its in-commit timestamp, or where it has none the time of its file."""
+    """The time of a version: its in-commit timestamp, or else the time of its file."""
     of_files: dict[int, int] = {}
 
     def time_of(version: int) -> int:
-        if access.committer is None or published:
+        if access.reads_only or published:
             info = commit_info(access.store, version)
             own = None if info is None else info.in_commit_timestamp
         else:
-            own = access.committer.log.info(version).get("inCommitTimestamp")
+            own = access.ours.log.info(version).get("inCommitTimestamp")
         if own is not None:
             return own
         if not of_files:

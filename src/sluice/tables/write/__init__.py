@@ -1,3 +1,5 @@
-"""From what an operation wants to a commit: rows and files, what was read, validation, and filing.
+"""Writing: turns an operation into the change to commit: rows, files, and what was read.
 
-Imports `client`. Begin with `change.py`, what an operation wants to commit, and `commit_change.py`, which commits it."""
+Imports `client`. Begin with `draft.py`, a table as an open transaction sees it, and `row_changes.py`, which deletes and
+updates in it.
+"""

@@ -1,4 +1,4 @@
-"""The change data of a draft: what a table with `delta.enableChangeDataFeed` tells of a transaction that changed rows."""
+"""The change data of a draft: what a table with `delta.enableChangeDataFeed` records of a transaction that changed rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ...storage.actions.filetable import add_rows
 from ...storage.data.scan import read_positions
 from ...storage.data.vectors import positions_of
 from ..client.property_rules import file_size_of
-from .change_data import ChangeDataWriter
+from .change_data_files import ChangeDataWriter
 from .draft import Draft
 
 __all__ = ["capture_changes"]
 
 
 def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
-    """Write what the transaction did to the rows of the table, all in all; nothing where whole files tell it.
+    """Write what the transaction did to the table's rows in total; nothing if whole files show it.
 
-    What a row was in between is not told. A row that became another is told as an update where every such row has its successor;
-    else (a later operation deleted one, or one took the place of several) as a deletion and an insertion.
+    Intermediate states of a row are not recorded. A changed row is an update if every changed row still has a successor;
+    otherwise (a later operation deleted one, or one replaced several) it is a deletion and an insertion.
     """
     if not draft.changes_rows:
         return ()
@@ -55,7 +55,7 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
 
 
 def _tell_lost(draft: Draft, writer: ChangeDataWriter, before: list[pa.Table]) -> None:
-    """Tell the rows that the base lost as deleted, but for those that became others, which are put to `before`."""
+    """Record the base's lost rows as deleted, except changed ones, which are appended to `before`."""
     for add, gone, replaced in draft.lost():
         read = read_positions(
             draft.store,

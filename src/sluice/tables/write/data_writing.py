@@ -1,6 +1,6 @@
-"""Writing data: a plan that travels to wherever the rows are, and the files that come back.
+"""Writing data: a plan that travels to the rows, and the files that come back.
 
-A plan holds all that a writer of data files needs and nothing that reaches the coordinator: executors only talk to the
+A plan has everything that a writer of data files needs, and nothing that reaches the coordinator: executors use only the
 object store.
 """
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ArrowStream(Protocol):
-    """Data that exports itself as an Arrow stream: of Polars, DuckDB, nanoarrow, ... (the Arrow PyCapsule interface)."""
+    """Data that exports itself as an Arrow stream (the Arrow PyCapsule interface): of Polars, DuckDB, nanoarrow, ..."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule with the stream."""
@@ -61,9 +61,9 @@ _ACCEPTED = (
 
 
 def arrow_of(rows: Rows) -> Rows:
-    """The rows as Arrow's own classes, where they export themselves in another; to be asked once, for some can be read once only.
+    """The rows as Arrow's own classes. Call it once: some data can be read only once.
 
-    Raises InvalidRequest for what is no data of columns.
+    Raises InvalidRequest for data without columns.
     """
     if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         return rows
@@ -78,7 +78,7 @@ def arrow_of(rows: Rows) -> Rows:
 
 
 def batches_of(rows: Rows) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The rows piece by piece, whatever Arrow form they come in. Raises InvalidRequest for anything else."""
+    """The rows in pieces, whatever their Arrow form. Raises InvalidRequest for anything else."""
     rows = arrow_of(rows)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         yield rows
@@ -95,7 +95,7 @@ def batches_of(rows: Rows) -> Iterator[pa.RecordBatch | pa.Table]:
 
 
 def schema_of(rows: Rows) -> pa.Schema | None:
-    """The Arrow schema of the rows where it can be told without reading them."""
+    """The Arrow schema of the rows, if it is known without reading them."""
     schema = getattr(rows, "schema", None)
     return schema if isinstance(schema, pa.Schema) else None
 
@@ -112,7 +112,7 @@ def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...])
 
 
 def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
-    """What raises ConstraintViolated for new rows that break a constraint of the table, and SchemaMismatch for values it may not have.
+    """A check that raises ConstraintViolated for rows that break a constraint of the table, and SchemaMismatch for illegal values.
 
     Raises UnsupportedFeature for a constraint that sluice cannot check.
     """
@@ -127,13 +127,13 @@ def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
 
 
 def _require_all(missing: Sequence[str], why: str) -> None:
-    """Raise SchemaMismatch, naming the columns that the data lacks and saying why they are needed, when there are any."""
+    """Raise SchemaMismatch if columns are missing, naming them and saying why they are needed."""
     if missing:
         raise SchemaMismatch(f"the data lacks column {', '.join(map(repr, missing))} of the table; {why}", columns=missing)
 
 
 def _lacking(data: Iterable[pa.Field], schema: StructType, path: str = "") -> Iterator[str]:
-    """The columns of a schema that data lack, inside structs too; what is void holds nothing that could be lacking."""
+    """The columns of a schema that the data lack, inside structs, too; `void` columns cannot be lacking."""
     found = {each.name.lower(): each.type for each in data}
     for each in schema.fields:
         name = f"{path}{each.name}"
@@ -157,7 +157,7 @@ def _lacking_inside(data: pa.DataType, dtype: DataType, path: str) -> Iterator[s
 
 
 def work_of(mode: str, where: str | None, read_where: str | None) -> str:
-    """What tells the writes of one application apart: another plan of the same work is another attempt at it."""
+    """Identifies the work of an application's write: another plan of the same work is another attempt at it."""
     return "|".join((mode, where or "", read_where or ""))
 
 
@@ -165,13 +165,13 @@ def work_of(mode: str, where: str | None, read_where: str | None) -> str:
 class WritePlan:
     """How the rows of one transaction become files; picklable.
 
-    `metadata` is the table's (with the columns that merging the schemas adds). Nullable columns that the rows lack are null, but for
-    partition columns, which the rows must have. `mode` is "append", "overwrite" (with the predicate `where`, if given) or "dynamic";
-    `read_version` is the snapshot it was made on, -1 when it creates the table. `transaction` is the application's own (id, number),
-    `isolation` a level stricter than the table's. `depends`: an append depends on what that version held, all of it or the rows that
-    satisfy `read_where`. `leases` are the nodes of the leases that were held when it was planned: it is
-    committed only while they stand, by whomever.
-    `turns` are reserved for it after `losses` attempts in a row, `planned_ms` is the planner's wall clock.
+    `metadata` is the table's (with the columns that merging the schemas adds). Nullable columns that the rows lack are null,
+    except partition columns, which the rows must have. `mode` is "append", "overwrite" (with the predicate `where`, if
+    given) or "dynamic"; `read_version` is the snapshot it was made on, -1 if it creates the table. `transaction` is the
+    application's own (id, number), `isolation` a level stricter than the table's. `depends`: an append depends on the
+    contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
+    it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
+    attempts in a row, `planned_ms` is the planner's wall clock.
     """
 
     address: TableAddress
@@ -192,16 +192,16 @@ class WritePlan:
 
     @property
     def work(self) -> str:
-        """What tells the writes of one application apart."""
+        """Distinguishes the writes of one application."""
         return work_of(self.mode, self.where, self.read_where)
 
     @property
     def schema(self) -> StructType:
-        """The schema the rows must fit."""
+        """The schema that the rows must fit."""
         return _schema(self.metadata.schema_string)
 
     def write(self, rows: Rows, *, label: str = "") -> tuple[AddFile, ...]:
-        """Write the rows as data files, nobody sees them yet; `label` tells apart tasks and attempts of one transaction.
+        """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
 
         Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
         """
@@ -222,26 +222,27 @@ class WritePlan:
     def gather(self, rows: Rows, *, whole: bool = False) -> pa.Table:
         """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch.
 
-        `whole`: they replace rows that are there, and have to bring every column, inside structs too, for nulls would replace values.
+        `whole`: they replace existing rows, and must have every column, inside structs, too, since nulls would replace
+        values.
         """
         fitted = [conform(batch, self.schema) for batch in self._checked(batches_of(rows), whole=whole)]
         return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
 
     def require_partitions(self, data: pa.Schema) -> None:
-        """Raise SchemaMismatch when the data lacks a partition column."""
+        """Raise SchemaMismatch if the data lacks a partition column."""
         present = {name.lower() for name in data.names}
         missing = [name for name in self.metadata.partition_columns if name.lower() not in present]
         _require_all(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
 
     def _checked(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The batches. Raises SchemaMismatch, naming them, when one lacks columns that cannot be filled with nulls."""
+        """The batches. Raises SchemaMismatch, naming them, if one lacks columns that cannot be filled with nulls."""
         checked: pa.Schema | None = None
         for batch in batches:
             if batch.schema is not checked:
                 self.require_partitions(batch.schema)
                 if whole:
                     missing = list(_lacking(batch.schema, self.schema))
-                    _require_all(missing, "rows are replaced as a whole: give the values they are to have")
+                    _require_all(missing, "rows are replaced as a whole: give all their values")
                 checked = batch.schema
             yield batch
 
@@ -257,7 +258,7 @@ class WritePlan:
             outside = len(table) - (mask.true_count if isinstance(mask, pa.BooleanArray) else sum(bool(v) for v in mask.to_pylist()))
             if outside:
                 raise ConstraintViolated(
-                    f"{outside} of the rows do not satisfy the condition that is overwritten ({self.where}); "
+                    f"{outside} of the rows do not satisfy the overwritten condition ({self.where}); "
                     "filter the data, or widen the condition",
                     where=self.where,
                     rows=outside,

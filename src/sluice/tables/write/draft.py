@@ -1,8 +1,9 @@
-"""The table as an open transaction sees it: a snapshot, less what the transaction removed, with what it added.
+"""The table as an open transaction sees it: a snapshot without what the transaction removed, with what it added.
 
-Row deletions are kept in memory as sets of positions, whatever the table makes of them in the end, so that several operations
-of one transaction see each other's effects. `finish` turns all of it into the actions of one commit, once: with deletion
-vectors a changed file keeps its place and gets a new vector, without them the rows that stay are copied to new files.
+Row deletions are kept in memory as sets of positions, whatever the table makes of them in the end, so that several
+operations of one transaction see each other's effects. `finish` turns everything into the actions of one commit, once: with
+deletion vectors a changed file keeps its place and gets a new vector, without them the remaining rows are copied to new
+files.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a draft comes to. So many files are `removed` for good; those `added` hold data that is new to the table or was copied."""
+    """The result of a draft: so many files are `removed` for good; those `added` have new or copied data."""
 
     actions: Collection[Action] = ()
     removed: int = 0
@@ -67,7 +68,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """What `do` makes of each item: to an object store, the time is in the waiting."""
+    """The results of `do` for each item, in parallel: an object store's time is mostly waiting."""
     if len(items) <= 1:
         return [do(each) for each in items]
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="sluice-vectors") as pool:
@@ -75,16 +76,16 @@ def _at_once(do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
 
 
 class Draft:
-    """The files and rows of one open transaction. Not for several threads.
+    """The files and rows of one open transaction. Not thread-safe.
 
-    `metadata` is what the table's will be; `base` the snapshot the transaction was begun on; `tells_changes` whether the table keeps
-    change data.
+    `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `tells_changes` whether the
+    table records change data.
     """
 
     def __init__(
         self, store: ObjectStore, base: Snapshot, transaction_id: str, require_room: Callable[[int], object] = lambda _: None
     ) -> None:
-        """`require_room` raises where actions of so many bytes are more than a transaction may have."""
+        """`require_room` raises if actions of that many bytes exceed a transaction's limit."""
         self.require_room = require_room
         self.store = store
         self.base = base
@@ -94,14 +95,14 @@ class Draft:
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
         self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
         self._added: dict[str, AddFile] = {}
-        # Files of the base by path: those that are gone, and those of which rows are. The keys of `_deleted` are the
-        # changed ones and files of this transaction; a file's own vector is part of its rows there.
+        # Files of the base by path: removed ones, and those with deleted rows. The keys of `_deleted` are changed files of
+        # the base and files of this transaction; the rows include those of a file's own vector.
         self._removed: dict[str, AddFile] = {}
-        # The same for very many files that are gone as a whole, as rows of the base's files.
+        # The same for very many whole files, as rows of the base's files.
         self._dropped: list[pa.Table] = []
         self._changed: dict[str, AddFile] = {}
         self._deleted: dict[str, Rows] = {}
-        # Of the rows that the base's files lost, those that became others, and the files with what they became.
+        # The base's lost rows that were changed, and the files with the changed ones.
         self._replaced: dict[str, Rows] = {}
         self._successors: set[str] = set()
         self._physical: dict[str, int] = {}
@@ -116,7 +117,7 @@ class Draft:
 
     @property
     def files(self) -> pa.Table:
-        """The live files, in `filetable.FILES_SCHEMA`; those with deleted rows as they were before that."""
+        """The live files, in `filetable.FILES_SCHEMA`; those with deleted rows in their former state."""
         files = self.base.files
         if self._removed:
             files = pa.Table.from_batches(without(files, {add.key for add in self._removed.values()}), files.schema)
@@ -126,12 +127,12 @@ class Draft:
 
     @property
     def untouched(self) -> pa.BooleanArray:
-        """For each file of the base whether it is as it was."""
+        """For each file of the base whether it is unchanged."""
         touched = pa.concat_arrays([pa.array([*self._removed, *self._changed], pa.string()), *(_whole(d["path"]) for d in self._dropped)])
         return pc.invert(pc.is_in(self.base.files["path"], value_set=touched)).combine_chunks()
 
     def candidates(self, predicate: Predicate | None) -> pa.Table:
-        """The files that may hold rows satisfying the predicate."""
+        """The files that may have rows satisfying the predicate."""
         files = self.files
         if predicate is None:
             return files
@@ -142,7 +143,7 @@ class Draft:
         return path in self._added
 
     def count(self, files: pa.Table, *, exactly: bool) -> int:
-        """How many rows of files are left. A file whose statistics do not say is looked into, or (not `exactly`) counts none."""
+        """The number of remaining rows in files. A file whose statistics do not say is read, or (not `exactly`) counts none."""
         rows = 0
         for start in range(0, files.num_rows, _COUNTED_AT_ONCE):
             adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
@@ -157,7 +158,7 @@ class Draft:
         return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
 
     def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
-        """The rows of `files`, of its candidates, that satisfy the predicate (all when None), file by file; files without are left out."""
+        """The rows of `files`, from its candidates, that satisfy the predicate (None: all), file by file; omits files without any."""
         adds = list(adds_of(files))
         found = read_positions(
             self.store,
@@ -175,7 +176,7 @@ class Draft:
                 yield Found(adds[number], rows, positions)
 
     def _known_vectors(self, adds: Sequence[AddFile]) -> dict[str, Rows]:
-        """The rows that files of the base had lost already, by path; each vector is read once."""
+        """The rows that files of the base had already lost, by path; each vector is read once."""
         with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
         unread = [(path, vector) for path, vector in with_vector.items() if path not in self._vectors]
         read = _at_once(lambda each: read_vector(self.store, each[1]), unread)
@@ -183,7 +184,7 @@ class Draft:
         return {path: self._vectors[path] for path in with_vector}
 
     def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
-        """The rows of `files`, of its candidates, that satisfy the predicate, as one table."""
+        """The rows of `files`, from its candidates, that satisfy the predicate, as one table."""
         if not self._deleted:
             return read_files(
                 self.store,
@@ -210,8 +211,8 @@ class Draft:
 
     @contextmanager
     def atomically(self) -> Iterator[None]:
-        """What is done in the block is done as a whole: when it raises, the draft is what it was before."""
-        # Sets of rows are never changed in place, so that copying the dictionaries is enough.
+        """Make the block atomic: if it raises, the draft is what it was before."""
+        # Sets of rows are never changed in place, so copying the dictionaries is enough.
         metadata, schema, successors = self.metadata, self.schema, set(self._successors)
         files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
@@ -227,18 +228,18 @@ class Draft:
     # -- changing it -------------------------------------------------------------------------------------------------
 
     def add(self, files: Sequence[AddFile]) -> None:
-        """Files that this transaction wrote are part of the table."""
+        """Add files that this transaction wrote."""
         self._added.update((add.path, add) for add in files)
 
     def drop(self, add: AddFile) -> None:
-        """The file is gone with all its rows."""
+        """Remove a file with all its rows."""
         self._deleted.pop(add.path, None)
         if self._added.pop(add.path, None) is None:
             self._changed.pop(add.path, None)
             self._removed[add.path] = add
 
     def drop_all(self, files: pa.Table) -> None:
-        """The files, of its candidates, are gone with all their rows."""
+        """Remove files, from its candidates, with all their rows."""
         known = pa.array([*self._added, *self._changed], pa.string())
         mine = pc.is_in(files["path"], value_set=known).combine_chunks()
         for add in adds_of(picked(files, mine)):
@@ -248,7 +249,7 @@ class Draft:
             self._dropped.append(others)
 
     def delete(self, add: AddFile, positions: pa.Array) -> None:
-        """Rows of a file are gone, by their positions; the whole file when none is left."""
+        """Delete rows of a file by position; the whole file if none is left."""
         rows = self._deleted.get(add.path)
         if rows is None:
             rows = self._known_vectors([add]).get(add.path, Rows())
@@ -260,12 +261,12 @@ class Draft:
             self.drop(add)
 
     def foresee(self, files: Iterable[AddFile] = ()) -> None:
-        """These files will change, too: raise InvalidRequest, before rows are written, where that is more than one commit can tell."""
+        """Announce changes of these files: raises InvalidRequest, before rows are written, if they are too many for one commit."""
         changed = {add.path: add for add in (*files, *self._removed.values(), *self._changed.values()) if add.path not in self._added}
         self.require_room(Removals.least_bytes_of(changed.values()) + sum(map(Removals.least_bytes, self._dropped)))
 
     def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], successors: Sequence[AddFile]) -> None:
-        """Rows of some files, by their positions, became the rows of others."""
+        """Record that rows of some files, by position, became the rows of others."""
         for add, positions in gone:
             if add.path not in self._added:
                 self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows_at(positions)
@@ -274,13 +275,13 @@ class Draft:
         self._successors.update(add.path for add in successors)
 
     def adopt(self, metadata: Metadata) -> None:
-        """The table's metadata will be this."""
+        """Set the table's metadata."""
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = parse_schema(metadata.schema_string)
         self.metadata = metadata
 
     def write(self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None) -> list[AddFile]:
-        """Write rows to new files, which are not part of the draft yet; `label` tells apart the calls of one transaction."""
+        """Write rows to new files, which are not part of the draft yet; `label` distinguishes the calls of one transaction."""
         configuration = self.metadata.configuration
         return write_files(
             self.store,
@@ -297,16 +298,16 @@ class Draft:
     # -- what became of rows -----------------------------------------------------------------------------------------
 
     def is_new(self, path: str) -> bool:
-        """Whether the rows of a file are new to the table, and not what rows of the base became."""
+        """Whether the rows of a file are new to the table, rather than changed rows of the base."""
         return path in self._added and path not in self._successors
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows became others, or a file lost some of its rows: whole files that come and go are told by the log."""
+        """Whether rows were changed, or a file lost some of its rows: whole files added and removed are in the log anyhow."""
         return bool(self._replaced or self._changed)
 
     def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:
-        """The files of the base that lost rows: which (None: all that were left), and which of these became others."""
+        """The files of the base that lost rows: which rows (None: all that were left), and which of these were changed."""
         for add in chain(self._removed.values(), *(adds_of(dropped) for dropped in self._dropped)):
             yield add, None, self._replaced.get(add.path, Rows())
         for add in self._changed.values():
@@ -314,7 +315,7 @@ class Draft:
 
     @property
     def own_files(self) -> pa.Table:
-        """The files this transaction added, in `filetable.FILES_SCHEMA`."""
+        """The files that this transaction added, in `filetable.FILES_SCHEMA`."""
         return add_rows(list(self._added.values()))
 
     # -- what it comes to --------------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ class Draft:
         return not self.uses_vectors and bool(self._deleted)
 
     def outline(self, now_ms: int) -> Collection[Action]:
-        """What the commit will do as far as others are concerned; no rows are copied for it."""
+        """What the commit will do as far as others are concerned; copies no rows."""
         if self.uses_vectors:
             return self.finish(now_ms).actions
         removals = [removal(add, now_ms) for add in (*self._removed.values(), *self._changed.values())]
@@ -338,7 +339,7 @@ class Draft:
         return sum(dropped.num_rows - dropped["deletion_vector"].null_count for dropped in self._dropped)
 
     def finish(self, now_ms: int) -> Finished:
-        """The actions of the commit; writes the vectors, or the files with the rows that stay."""
+        """The actions of the commit; writes the vectors, or the files with the remaining rows."""
         return self._with_vectors(now_ms) if self.uses_vectors else self._with_copies(now_ms)
 
     def _with_vectors(self, now_ms: int) -> Finished:
@@ -377,7 +378,7 @@ class Draft:
         )
 
     def _reduced(self, add: AddFile) -> AddFile:
-        """The file with a vector of its deleted rows; bounds in its statistics are no longer reached by some row."""
+        """The file with a vector of its deleted rows; its statistics' bounds are not tight any more."""
         vector, stored = plan_vector(self._deleted[add.path], owner=self.transaction_id)
         if stored is not None:
             self.store.put(*stored)
@@ -386,7 +387,7 @@ class Draft:
         return replace(add, deletion_vector=vector, data_change=True, stats=stats)
 
     def _rows_in(self, add: AddFile) -> int:
-        """The rows in a file, deleted ones included; its footer tells where statistics do not."""
+        """The rows in a file, including deleted ones; from its footer if statistics do not say."""
         known = self._physical.get(add.path)
         if known is None:
             known = record_count(add.stats)

@@ -1,9 +1,10 @@
-"""Whether a planned write can still be committed: asked before its rows are written, which may take long."""
+"""Whether a planned write can still be committed, asked before its rows are written, which may take long."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.footprint import OWN_PARTITIONS
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...coordinator.rules.operation_kinds import Kind
@@ -12,48 +13,46 @@ from ...storage.actions.removals import Actions, Removals
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ..client.access import Access
-from .change import Change, Reads
-from .commit_change import validate
 from .data_writing import WritePlan
 from .draft import Draft
-from .row_changes import reads_in, replaced_by, replaced_whole, require_room_for
+from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for
 
 __all__ = ["check_plan"]
 
 
 def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -> None:
-    """Raise the conflict by which a plan can no longer be committed; `files` are those that its writers made, as far as known.
+    """Raise the conflict, if any, by which a plan can no longer be committed; `files` are those its writers made, as far as known.
 
-    Costs one look at the head, and no row is read: what passes may still be refused, for others go on committing, and which
-    rows a condition on data columns replaces is seen at the commit. Nothing is known against a plan that creates its table.
+    Costs one look at the head, and reads no row. The plan may still be refused: others go on committing, and the rows that a
+    condition on data columns replaces are known only at the commit. A plan that creates its table always passes.
     """
     if plan.read_version < 0:
         return
     if plan.mode not in ("append", "dynamic") and not files:
-        require_room_for(_draft(access, plan, access.at(plan.read_version)), plan, access.ours.context.limits)
-    if access.head().version <= plan.read_version:
+        require_room_for(_draft(access, plan, access.at(plan.read_version)), plan)
+    if access.ours.head().version <= plan.read_version:
         return
     latest = access.latest()
     if plan.transaction is not None:
         app, number = plan.transaction
         known = latest.app_transactions.get(app)
         if known is not None and known.version >= number:
-            return  # the commit there is will be the answer
+            return  # the existing commit will be the answer
     if plan.mode == "append" and not plan.depends and plan.transaction is None and latest.metadata == plan.metadata:
         return
-    validate(access, _outline(access, plan, access.at(plan.read_version), files))
+    access.ours.validate(_outline(access, plan, access.at(plan.read_version), files))
 
 
 def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
-    draft = Draft(access.store, snapshot, plan.transaction_id)
+    draft = Draft(access.store, snapshot, plan.transaction_id, access.ours.require_room)
     if plan.changes_metadata:
         draft.adopt(plan.metadata)
     return draft
 
 
 def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
-    """What the commit will do for certain."""
-    now_ms = access.ours.context.clock.now_ms()
+    """What the commit will certainly do."""
+    now_ms = access.ours.now_ms()
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
     if plan.transaction is not None:
         actions.append(Txn(*plan.transaction))

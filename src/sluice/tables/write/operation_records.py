@@ -1,4 +1,4 @@
-"""What operations come to, as the history tells it: names, parameters, metrics, and what they read."""
+"""How the history describes operations: names, parameters, metrics, and what they read."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import field
 
 import orjson
 
+from ...coordinator.facade.values import Reads
 from ...coordinator.rules.footprint import OWN_PARTITIONS
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile
+from ...storage.actions.wide_statistics import live_count
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from .change import Reads
 from .draft import Finished
-from .row_counts import row_count
 
-__all__ = ["Step", "operation_of", "reads_of", "scope_of", "told", "written"]
+__all__ = ["Step", "operation_of", "reads_of", "row_count", "scope_of", "told", "written"]
 
 _STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, Kind.MAJOR, Kind.MINOR)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a transaction. `operation`, `parameters` and `metrics` are named as Delta names them.
+    """One operation of a transaction. `operation`, `parameters` and `metrics` have Delta's names.
 
-    `reads` is None for what read nothing: a plain append. `scope` is what an overwrite replaces ("" is the whole table).
+    `reads` is None if it read nothing: a plain append. `scope` is what an overwrite replaces ("" is the whole table).
     """
 
     operation: str
@@ -36,13 +36,18 @@ class Step:
     scope: str | None = None
 
 
+def row_count(adds: Iterable[AddFile]) -> int:
+    """The number of remaining rows in files, by their statistics; a file without statistics counts none."""
+    return sum(live_count(add) or 0 for add in adds)
+
+
 def written(files: Sequence[AddFile]) -> dict[str, int]:
-    """The metrics of rows that were written."""
+    """The metrics of written rows."""
     return {"numFiles": len(files), "numOutputRows": row_count(files), "numOutputBytes": sum(f.size for f in files)}
 
 
 def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
-    """What sort of operation the steps are together (the strictest among them), its name and its parameters."""
+    """The kind of the steps together (the strictest among them), its name and its parameters."""
     kind = min((step.kind for step in steps), key=_STRICTEST.index, default=Kind.OTHER)
     if len(steps) == 1:
         return kind, steps[0].operation, dict(steps[0].parameters)
@@ -51,7 +56,7 @@ def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
 
 
 def scope_of(steps: Sequence[Step]) -> str | None:
-    """What the overwrites among the steps replace together; None unless an overwrite is the strictest of them."""
+    """What the steps' overwrites replace together; None unless an overwrite is the strictest step."""
     if operation_of(steps)[0] is not Kind.OVERWRITE:
         return None
     if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):
@@ -61,7 +66,7 @@ def scope_of(steps: Sequence[Step]) -> str | None:
 
 
 def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
-    """All that was read; None when nothing was."""
+    """Everything that was read; None if nothing was."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
@@ -80,7 +85,7 @@ def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
 
 
 def told(steps: Sequence[Step], finished: Finished) -> dict[str, str]:
-    """The metrics of a commit: what the steps counted, and what became of the files."""
+    """The metrics of a commit: the steps' counts, and the files."""
     total: dict[str, int] = {}
     for step in steps:
         for name, value in step.metrics.items():
@@ -92,7 +97,7 @@ def told(steps: Sequence[Step], finished: Finished) -> dict[str, str]:
 
 
 def _of_files(finished: Finished, prefix: str) -> dict[str, int]:
-    """MERGE says `numTargetFilesAdded` where the others say `numAddedFiles`."""
+    """MERGE says `numTargetFilesAdded` where others say `numAddedFiles`."""
     merges = prefix != "num"
     return {
         f"{prefix}FilesRemoved" if merges else "numRemovedFiles": finished.removed,

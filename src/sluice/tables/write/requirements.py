@@ -1,4 +1,4 @@
-"""What is checked before any row is there: that the table may be written, and that rows of a schema fit it."""
+"""Checks made before any rows: whether the table may be written, and whether rows of a schema fit it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MODES = ("append", "overwrite", "dynamic")
 
 
 def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
-    """What a plain append is made on: the snapshot in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
+    """The snapshot for a plain append: the one in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
 
-    MaxCompute's policies compare appends with what came before them: there it is the latest one. One with an application's number is made
-    on the latest version that any client was told of before this call.
+    MaxCompute's policies compare appends with earlier commits: there it is the latest one. An append with an application's
+    number needs everything acknowledged to any client before this call.
     """
-    head = access.fresh_head() if numbered else access.head(ahead=True)
+    head = access.ours.fresh_head() if numbered else access.ours.head(ahead=True)
     snapshot = access.current()
     is_behind = head.version > snapshot.version
     compares = numbered or table_policy(snapshot.configuration).by_classes
@@ -39,20 +39,20 @@ def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
 
 
 def snapshot_for_change(access: Access, read_version: int | None, *, numbered: bool = False) -> Snapshot:
-    """What a transaction that reads is made on: the latest version, or the one asked for. Raises UnsupportedFeature, VersionNotFound.
+    """The snapshot for a transaction that reads: the latest version, or the requested one. Raises UnsupportedFeature, VersionNotFound.
 
-    One with an application's number is made on the latest version that any client was told of before this call.
+    One with an application's number needs everything acknowledged to any client before this call.
     """
-    _ = access.ours  # refuses a table that was opened to read
+    _ = access.ours  # refuses a table opened for reading
     if numbered:
-        access.fresh_head()
+        access.ours.fresh_head()
     latest = access.latest()
     check_writable(latest.protocol, latest.metadata, latest.domains)
     return latest if read_version is None else access.at(read_version)
 
 
 def require_replaceable(location: str, snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature when nothing in the table may be replaced or deleted."""
+    """Raise UnsupportedFeature if nothing in the table may be replaced or deleted."""
     if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
         raise UnsupportedFeature(
             f"{location} is append-only (delta.appendOnly): nothing in it may be replaced or deleted; append to it, "

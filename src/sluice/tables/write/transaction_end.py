@@ -1,4 +1,4 @@
-r"""How an open transaction ends, be it over one table or over several.
+r"""How an open transaction ends, over one table or several.
 
 ::
 
@@ -12,7 +12,7 @@ r"""How an open transaction ends, be it over one table or over several.
      v
     aborted
 
-What has ended stays so: `commit` gives the same answer, or raises the same refusal, as often as it is called.
+An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from ...coordinator.errors import NotCommitted, OutcomeUnknown, Withdrawn
-from ...coordinator.rules.refusal import Refusal, refusal_error, withdrawal
-from ...coordinator.service.clock import Timeout
+from ...coordinator.facade.values import Timeout
+from ...coordinator.rules.refusal import refusal_error, withdrawal
 from ...storage.errors import InvalidRequest, Unavailable
 
 __all__ = ["OpenTransaction"]
@@ -39,14 +39,14 @@ Answer = TypeVar("Answer")
 
 
 class OpenTransaction(ABC, Generic[Answer]):
-    """What all open transactions have in common: they end once. Not for several threads."""
+    """The common part of all open transactions: they end once. Not thread-safe."""
 
     def __init__(self, *, timeout_s: Timeout, filed_again: bool = False) -> None:
         self._timeout_s = timeout_s
         self._filed_again = filed_again
-        """Whether it may have been filed before, so that the decision has to look for that."""
+        """Whether it may have been filed before, so that the decision must check for that."""
         self._in_doubt = False
-        """Whether it was, or may have been, filed, and nobody could be asked since then."""
+        """Whether it was, or may have been, filed, and its outcome could not be asked since."""
         self._state = _OPEN
         self._answer: tuple[Answer] | None = None
         self._refusal: NotCommitted | None = None
@@ -59,37 +59,37 @@ class OpenTransaction(ABC, Generic[Answer]):
         """The transaction's GUID."""
 
     @abstractmethod
-    def _heard(self, limit: Timeout, against: Refusal | None = None) -> Answer | None:
-        """What became of it since it was filed; None when there is no trace, so that it may be filed again. Raises the refusal.
+    def _heard(self, limit: Timeout, *, withdraw: bool) -> Answer | None:
+        """The outcome since it was filed; None if there is no trace, so that it may be filed again. Raises the refusal.
 
-        Where it is undecided it is decided now: it is refused, when something is given `against` it.
+        An undecided one is decided now; with `withdraw` it is refused.
         """
 
     @abstractmethod
     def _submit(self, limit: Timeout) -> Answer:
-        """Commit it, or find that it is nothing or was done before; calls `_filing` right before anything is filed."""
+        """Commit it, or find that it is empty or was done before; calls `_filing` right before anything is filed."""
 
     @abstractmethod
     def _concluded(self, answer: Answer) -> None:
-        """It is committed."""
+        """Called when it is committed."""
 
     @abstractmethod
     def _note_loss(self, lost: NotCommitted) -> None:
-        """It was refused, for this reason."""
+        """Called when it was refused, with the reason."""
 
     @abstractmethod
     def _ended(self, *, won: bool) -> None:
-        """It is over: committed, or not and never."""
+        """Called when it has ended: committed, or certainly never."""
 
     # -- the same for all of them ------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` brought no answer yet; call it again."""
+        """One of "open", "committed", "refused", "aborted", "withdrawn", and "undecided": `commit` got no answer yet; call it again."""
         return self._state
 
     def _end(self, timeout_s: Timeout | None) -> Answer:
-        """See it decided. Raises what refused it, and what hinders the answer."""
+        """Wait for its decision. Raises its refusal, or why there is no answer."""
         if self._answer is not None:
             return self._answer[0]
         if self._refusal is not None:
@@ -105,7 +105,7 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     @property
     def timeout_s(self) -> Timeout:
-        """How long `commit` and `withdraw` may take where they are not told."""
+        """The default time of `commit` and `withdraw`."""
         return self._timeout_s
 
     def _limit(self, timeout_s: Timeout | None) -> Timeout:
@@ -124,19 +124,22 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._ended(won=False)
 
     def _take_back(self, timeout_s: Timeout | None) -> Answer | None:
-        """See to it that it is never committed; the answer when it is committed already."""
+        """Make sure that it is never committed; returns the answer if it already is."""
         if self._answer is not None:
             return self._answer[0]
         if self._state in (_OPEN, _UNDECIDED):
-            against = withdrawal(self.id)
             try:
-                known = self._known(self._limit(timeout_s), against) if self._state == _UNDECIDED else None
+                # check: taken-back-by-a-verdict (self._state == _UNDECIDED -> False)
+                known = self._known(self._limit(timeout_s), withdraw=True) if self._state == _UNDECIDED else None
             except NotCommitted as refusal:
                 self._lost(refusal)
                 return None
+            # check: too-late-to-take-back
             if known is not None:
                 return self._won(known)
-            self._lost(refusal_error(against, self.id, filed=False))  # there is no trace of it, and nobody will file it any more
+            self._lost(
+                refusal_error(withdrawal(self.id), self.id, filed=False)
+            )  # there is no trace of it, and nobody will file it any more
         return None
 
     def _decided(self, limit: Timeout) -> Answer:
@@ -151,15 +154,15 @@ class OpenTransaction(ABC, Generic[Answer]):
             self._in_doubt = unknown.details.get("stage") == "intent"
             raise
 
-    def _known(self, limit: Timeout, against: Refusal | None = None) -> Answer | None:
-        """What `_heard` says. That somebody is away would mean that nothing was written, which is not known of what was filed."""
+    def _known(self, limit: Timeout, *, withdraw: bool = False) -> Answer | None:
+        """The result of `_heard`. An error that something is away would suggest that nothing was written, which is unknown after filing."""
         try:
-            known = self._heard(limit, against)
+            known = self._heard(limit, withdraw=withdraw)
         except Unavailable as away:
             if not self._in_doubt:
                 raise
             raise OutcomeUnknown(
-                f"transaction {self.id} was filed, or may have been, and what became of it cannot be asked now ({away.message}); ask "
+                f"transaction {self.id} was filed, or may have been, and its outcome cannot be asked now ({away.message}); ask "
                 "outcome(transaction_id), or call again",
                 transaction_id=self.id,
                 stage="intent",
@@ -168,15 +171,15 @@ class OpenTransaction(ABC, Generic[Answer]):
         return known
 
     def _filing(self) -> None:
-        """From here on others may decide it."""
+        """Called before filing: from here on others may decide it."""
         self._state = _UNDECIDED
 
     def abort(self) -> None:
-        """Give the transaction up: nothing of it was or becomes visible. Data files it wrote are left to garbage collection."""
+        """Give the transaction up: nothing of it becomes visible. Its data files are left to garbage collection."""
         if self._state in (_COMMITTED, _UNDECIDED):
             raise InvalidRequest(
                 f"transaction {self.id} cannot be aborted: it was {'committed' if self._state == _COMMITTED else 'sent to be decided'}; "
-                "call commit() to hear what became of it, or withdraw() to take it back if it is undecided",
+                "call commit() for its outcome, or withdraw() to take it back if it is undecided",
                 transaction_id=self.id,
             )
         if self._state == _OPEN:

@@ -1,4 +1,4 @@
-"""Upsert: rows replace those with the same key, or are added where there are none."""
+"""Upsert: rows replace those with the same key, or are added if there are none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...coordinator.facade.values import Reads
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import AddFile, Metadata
 from ...storage.dataclass import dataclass
@@ -19,15 +20,14 @@ from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.conform import conform
 from ...storage.schema.schema import PrimitiveType, StructType
 from ..client.property_rules import primary_key_of
-from .change import Reads
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
 from .operation_records import Step
-from .row_changes import reads_in
+from .row_operations import reads_in
 
 __all__ = ["Keys", "key_columns", "newest_key", "newest_rows", "require_key_scope", "upsert_rows"]
 
-# Up to this many values of a key column are looked for one by one, more as the range they lie in.
+# Up to this many values of a key column are looked for one by one, more as a range.
 _VALUES_MAX: Final = 64
 # Up to this many keys of several columns are looked for one by one.
 _TUPLES_MAX: Final = 16
@@ -35,10 +35,10 @@ _TUPLES_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The distinct keys of some rows: for each column its distinct values, and the combinations that occur, as numbers.
+    """The distinct keys of some rows: for each column its distinct values, and the existing combinations, as numbers.
 
-    Two keys are equal when `=` is TRUE for all their columns: a null equals nothing, but a null in a column of `null_safe`; NaN equals
-    NaN, and 0.0 -0.0.
+    Two keys are equal if `=` is TRUE for all their columns: a null equals nothing, except in a column of `null_safe`; NaN
+    equals NaN, and 0.0 equals -0.0.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Keys:
 
     @staticmethod
     def of(rows: pa.Table, names: Sequence[str], null_safe: Iterable[str] = ()) -> Keys:
-        """The keys of `rows` in the columns `names`; rows with a null in one of them (but for `null_safe`) have none."""
+        """The keys of `rows` in the columns `names`; rows with a null in one of them (except `null_safe`) have none."""
         safe = frozenset(null_safe)
         columns = [_comparable(rows, name) for name in names]
         distinct = [pc.unique(column) for column in columns]
@@ -65,14 +65,14 @@ class Keys:
         return len(self.combined[-1] if self.combined else self.values[0])
 
     def find(self, rows: pa.Table) -> pa.Array:
-        """For each row the number of its key (int64), null where it is none of these."""
+        """For each row the number of its key (int64), null if it has none of these."""
         code = pc.index_in(_comparable(rows, self.names[0]), value_set=self.values[0]).cast(pa.int64())
         for name, known, pairs in zip(self.names[1:], self.values[1:], self.combined, strict=True):
             code = pc.index_in(_paired(code, _comparable(rows, name), known), value_set=pairs).cast(pa.int64())
         return code
 
     def condition(self, rows: pa.Table, schema: StructType) -> Predicate | None:
-        """A condition that holds for all rows with one of these keys, and few others; None when none can be told.
+        """A condition that holds for all rows with one of these keys, and few others; None if there is none.
 
         `rows` are those the keys were taken from.
         """
@@ -87,7 +87,7 @@ class Keys:
 
 
 def _comparable(rows: pa.Table, name: str) -> pa.Array:
-    """A column in which equal values are the same to Arrow, which takes 0.0 and -0.0 for two, and NaNs by their bits."""
+    """A column whose equal values are equal to Arrow, which distinguishes 0.0 from -0.0, and NaNs by their bits."""
     column = rows.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -98,7 +98,7 @@ def _comparable(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _paired(code: pa.Array, column: pa.Array, known: pa.Array) -> pa.Array:
-    """One number for the key so far and the next column's value; both are below 2**31, so that it fits."""
+    """One number for the key so far and the next column's value; both are below 2**31, so it fits."""
     return pc.add(pc.multiply(code, pa.scalar(len(known), pa.int64())), pc.index_in(column, value_set=known).cast(pa.int64()))
 
 
@@ -112,10 +112,10 @@ def _equal(part: tuple[str, Any]) -> Filter:
 
 
 def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
-    """What holds for every one of the values of a column; None when nothing can be told."""
+    """A condition that holds for every value of a column; None if there is none."""
     known = pc.drop_null(values)
     if pa.types.is_floating(values.type) or not len(values):
-        return None  # bounds of floats leave NaN out
+        return None  # bounds of floats omit NaN
     if len(known) <= _VALUES_MAX:
         filters: list[Filter] = [("In", (name,), known.to_pylist())]
     elif pa.types.is_binary(values.type):
@@ -130,16 +130,16 @@ def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
 
 
 def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
-    """The columns in which a table with a primary key keeps one row only; () without one.
+    """The columns in which a table with a primary key keeps only one row; () without one.
 
-    The key tells rows of one partition apart, as in MaxCompute: partitions are written side by side.
+    Keys are compared within one partition, as in MaxCompute: partitions are written side by side.
     """
     key = primary_key_of(metadata.configuration, schema)
     return (*key, *(name for name in metadata.partition_columns if name not in key)) if key else ()
 
 
 def key_columns(on: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
-    """The columns that make the key, as the schema spells them. Raises InvalidRequest."""
+    """The columns of the key, as the schema spells them. Raises InvalidRequest."""
     if not isinstance(on, str) and not isinstance(on, Iterable):
         raise InvalidRequest(f"on is {on!r}; give the names of the key's columns")
     asked = (on,) if isinstance(on, str) else tuple(on)
@@ -162,20 +162,20 @@ def key_columns(on: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
 
 
 def require_key_scope(plan: WritePlan, key: Sequence[str]) -> None:
-    """Raise InvalidRequest when what a plan overwrites is not told by the key alone: rows beside it may then have the same keys."""
+    """Raise InvalidRequest unless a plan's overwrite depends on the key alone: otherwise remaining rows may have the same keys."""
     if plan.where is None:
         return
     beside = sorted(Predicate.parse(plan.where, plan.schema).columns - set(key))
     if beside:
         raise InvalidRequest(
-            f"one row is kept of each key ({', '.join(key)}), and what is overwritten is told by {', '.join(map(repr, beside))}, so that "
-            "a row that stays could have the key of a new one: delete those rows and upsert the new ones in one transaction (Table.begin)",
+            f"one row is kept per key ({', '.join(key)}), but the overwrite depends on {', '.join(map(repr, beside))}, so that "
+            "a remaining row could have the key of a new one: delete those rows and upsert the new ones in one transaction (Table.begin)",
             columns=beside,
         )
 
 
 def newest_rows(rows: pa.Table, keys: Keys) -> pa.Table:
-    """The last row of each key, and all rows without one, in their order."""
+    """The last row of each key, and all rows without a key, in order."""
     numbers = keys.find(rows)
     places = pa.array(range(rows.num_rows), pa.int64())
     last = pa.table({"key": numbers, "place": places}).group_by("key").aggregate([("place", "max")])
@@ -184,7 +184,7 @@ def newest_rows(rows: pa.Table, keys: Keys) -> pa.Table:
 
 
 def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
-    """Raise InvalidRequest, naming a key, when a key occurs twice in the data."""
+    """Raise InvalidRequest, naming a key, if a key occurs twice in the data."""
     if len(numbers) - numbers.null_count == len(keys):
         return
     counted = pc.value_counts(pc.drop_null(numbers))
@@ -194,7 +194,7 @@ def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
     key = {name: rows.column(name)[place].as_py() for name in keys.names}
     shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())
     raise InvalidRequest(
-        f"the data has the key {shown} {most['counts']} times, so it cannot be told which row counts: give each key once, or make the "
+        f"the data has the key {shown} {most['counts']} times, so it is unclear which row counts: give each key once, or make the "
         "table with a primary key (sluice.primaryKey), where the last row counts",
         key=key,
         rows=most["counts"],
@@ -204,9 +204,9 @@ def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
 def upsert_rows(
     draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *, label: str, kind: Kind = Kind.CHANGE
 ) -> tuple[Reads | None, Step | None]:
-    """Replace the rows with the keys of `data`, and add the rest of `data`; no step when there are no rows.
+    """Replace the rows with the keys of `data`, and add the rest of `data`; no step if there are no rows.
 
-    Where `on` is the table's primary key the last row of a key counts; elsewhere a key that occurs twice is refused. Raises
+    If `on` is the table's primary key the last row of a key counts; otherwise a key that occurs twice is refused. Raises
     InvalidRequest, SchemaMismatch and ConstraintViolated before anything is written.
     """
     newest = newest_key(draft.metadata, draft.schema)
@@ -244,7 +244,7 @@ def upsert_rows(
 
 
 def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
-    """The rows as the table will hold them: an empty text is null as a partition."""
+    """The rows as the table will store them: an empty text is null as a partition value."""
     for name in draft.partition_columns:
         column = rows[name]
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -256,7 +256,7 @@ def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Met:
-    """The rows of the table that have one of the keys: where they are, what was read to find them, and the numbers of their keys.
+    """The table's rows with one of the keys: their places, what was read to find them, and the numbers of their keys.
 
     `succeeded` are the keys of those that this transaction did not add itself.
     """
@@ -285,7 +285,7 @@ def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
 
 
 def _parameters(names: Sequence[str]) -> dict[str, str]:
-    """As Delta tells a MERGE."""
+    """The parameters of a MERGE under Delta's names."""
     matched: list[dict[str, Any]] = [{"actionType": "update"}]
     inserted: list[dict[str, Any]] = [{"actionType": "insert"}]
     return {

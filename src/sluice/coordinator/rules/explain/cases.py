@@ -1,6 +1,6 @@
-"""Cases for `sluice explain`: a transaction, the table it was made on and the commits that came first, as one JSON object.
+"""Cases for `sluice explain`: a transaction, its table and the winners, as one JSON object.
 
-Nothing is read but the case itself. Fields of actions that decide nothing here (sizes, times) may be left out.
+Reads nothing but the case. Fields of actions that decide nothing here (sizes, times) may be omitted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READ_OPS: Final[Mapping[str, str | None]] = {
     "partitionsOf": "partitionValues",
     "readFiles": "paths",
 }
-"""What a transaction may have read, each with the field that says more."""
+"""What a transaction may have read, each with the field that details it."""
 
 FIELDS: Final = (
     "partition_columns",
@@ -44,7 +44,7 @@ FIELDS: Final = (
 )
 """The fields of a case."""
 
-# What the protocol asks for and no rule looks at, or what stands for itself where it is left out.
+# Required by the protocol, but without effect on any rule, or with a natural default.
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "add": {"partitionValues": {}, "size": 0, "modificationTime": 0, "dataChange": True},
     "remove": {"dataChange": True},
@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case, checked. `isolation` is None where it does not say one; `winning_operation` names commits that do not say theirs."""
+    """A validated case. `isolation` is None if it has none; `winning_operation` names commits that do not name theirs."""
 
     name: str
     schema: StructType
@@ -92,12 +92,12 @@ class Case:
 
 
 def read_case(text: bytes, name: str) -> Case:
-    """The case in a JSON text; `name` is what errors call it. Raises InvalidRequest, naming the field and the remedy."""
+    """The case in a JSON text; errors call it `name`. Raises InvalidRequest, naming the field and the remedy."""
     return _Reader(name).case(text)
 
 
 class _Reader:
-    """Reads one case; every problem is told with the case's name and the field."""
+    """Reads one case; every problem is reported with the case's name and the field."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -109,9 +109,9 @@ class _Reader:
         try:
             found = loads(text)
         except ValueError as cause:
-            raise InvalidRequest(f"{self._name} is no JSON: {cause}; write one JSON object in it", case=self._name) from cause
+            raise InvalidRequest(f"{self._name} is not JSON: {cause}; write one JSON object in it", case=self._name) from cause
         if not isinstance(found, dict):
-            raise InvalidRequest(f"{self._name} holds {_shown(found)}; write one JSON object with the fields of a case", case=self._name)
+            raise InvalidRequest(f"{self._name} contains {_shown(found)}; write one JSON object with the fields of a case", case=self._name)
         fields = {key: value for key, value in found.items() if value is not None}
         self._check_names(fields)
         setup = self._typed(fields.get("setup", []), list, "setup", "a list of Delta actions")
@@ -139,11 +139,11 @@ class _Reader:
         )
 
     def _check_names(self, fields: Mapping[str, Any]) -> None:
-        """Refuse what is surely misspelt; anything else that is not known (a title, a remark) is left alone."""
+        """Refuse likely misspellings; other unknown names (a title, a remark) are ignored."""
         for key in fields:
             close = get_close_matches(key.lower().replace("-", "_"), FIELDS, 1, 0.8) if key not in FIELDS else []
             if close:
-                self._fail(key, "is no field of a case", f"did you mean {close[0]}?")
+                self._fail(key, "is not a field of a case", f"did you mean {close[0]}?")
 
     def _setting(self, fields: Mapping[str, Any], name: str, choose: Callable[[str], _T]) -> _T | None:
         if name not in fields:
@@ -156,7 +156,7 @@ class _Reader:
     # -- the table ---------------------------------------------------------------------------------------------------------
 
     def _from_table(self, setup: list[Any], field: str) -> Any:
-        """A field of the last metaData in the setup, None without."""
+        """A field of the setup's last metaData; None without one."""
         bodies = [each.get("metaData") for each in setup if isinstance(each, dict)]
         return next((body[field] for body in reversed(bodies) if isinstance(body, dict) and body.get(field) is not None), None)
 
@@ -167,7 +167,7 @@ class _Reader:
             try:
                 columns = {field.name: field for field in parse_schema(self._text(written, "setup: metaData.schemaString")).fields}
             except Corrupt as cause:
-                self._fail("setup: metaData.schemaString", f"is no schema: {cause.message}", "copy it from the table's log")
+                self._fail("setup: metaData.schemaString", f"is not a schema: {cause.message}", "copy it from the table's log")
         for column, kind in self._typed(fields.get("schema", {}), dict, "schema", 'an object like {"x": "int"}').items():
             columns[column] = StructField(column, self._type(kind, f"schema.{column}"))
         for column in self._columns:
@@ -185,7 +185,7 @@ class _Reader:
             self._fail(field, f"cannot be used: {cause.message}", "an unused column may be left out")
 
     def _described(self, setup: list[Any], schema: StructType) -> Mapping[str, Any]:
-        """What a metaData action says that leaves these out: the same as the table's."""
+        """Defaults for what a metaData action omits: the table's own values."""
         made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
         return {name: default if (told := self._from_table(setup, name)) is None else told for name, default in made.items()}
 
@@ -205,14 +205,14 @@ class _Reader:
         try:
             return action_of(completed)
         except ValueError as cause:
-            self._fail(field, f"is no Delta action: {cause}", "write it as in a file of _delta_log")
+            self._fail(field, f"is not a Delta action: {cause}", "write it as in a file of _delta_log")
 
     def _completed(self, name: str, body: Any, field: str) -> Any:
         if not isinstance(body, dict):
             return body
         defaults = self._table if name == "metaData" else _LEFT_OUT.get(name, {})
         if name == "metaData" and not body:
-            defaults = {**defaults, "id": f"not said in {field}"}  # what says nothing is not the same as what was there
+            defaults = {**defaults, "id": f"not said in {field}"}  # an omitted id is not the same as the former one
         return {**defaults, **{key: value for key, value in body.items() if value is not None}}
 
     def _read(self, found: Any, field: str) -> Read:

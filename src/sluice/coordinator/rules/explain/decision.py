@@ -1,7 +1,7 @@
-"""What would become of a transaction: a case decided offline, by the rules and the engine that decide commits.
+"""What would happen to a transaction: a case decided offline, by the rules and the engine that decide commits.
 
-Only what a case says is known. Deletion vectors that stand in the log are read; of those in files nobody knows the rows,
-so that two changes of such a file count as changes of the same row.
+Only the case itself is known. Deletion vectors in the log are read; the rows of vectors in files are unknown, so two changes
+of such a file count as changes of the same row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .lineage import is_z_order, with_lineage
 
 __all__ = ["Explanation", "explain"]
 
-# What Delta Lake 4 implements; its verdict about a table that needs anything else is that the client is too old.
+# Delta Lake 4 implements these; its verdict about a table that needs anything else is that the client is too old.
 _DELTA_FEATURES: Final = frozenset(
     {
         "allowColumnDefaults",
@@ -71,9 +71,9 @@ _DELTA_FEATURES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What would become of a case's transaction: "ok", or the error it would get, the rule, and why.
+    """What would happen to a case's transaction: "ok", or its error, the rule, and why.
 
-    `isolation` is the level it was compared at; `rebased` says what would be adapted in it; `notes` what the case left open.
+    `isolation` is the level it was compared at; `rebased` lists its adaptations; `notes` list what the case left open.
     """
 
     verdict: str
@@ -89,9 +89,9 @@ class Explanation:
 
 
 def explain(case: Case, *, strict: bool = False) -> Explanation:
-    """Decide a case; `strict` gives Delta Lake's own verdict, without what sluice does better.
+    """Decide a case; `strict` gives Delta Lake's own verdict, without sluice's refinements.
 
-    Raises InvalidRequest, naming the field, for a predicate that is none and the like.
+    Raises InvalidRequest, naming the field, for a malformed predicate and the like.
     """
     read = table = CaseTable.of(case, strict=strict)
     operation, _ = named_operation(case.own_operation)
@@ -127,7 +127,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
 
 
 def _repeats(mine: Footprint, case: Case) -> str | None:
-    """Why nothing is compared: a commit that came first wrote the same number of the same application."""
+    """Why nothing is compared: a winner wrote the same number of the same application."""
     for version, commit in enumerate(case.winning_commits, start=1):
         written = winner_of(version, commit).app_versions
         for app, number in mine.app_versions.items():
@@ -139,13 +139,15 @@ def _repeats(mine: Footprint, case: Case) -> str | None:
 def _traced(
     table: CaseTable, operation: str, actions: tuple[Action, ...], *, touched: Collection[str] = ()
 ) -> tuple[tuple[Action, ...], list[str]]:
-    """The actions of a commit with what a compaction of sluice would have said; a remark if that matters for `touched` files."""
+    """A commit's actions, completed with what a compaction of sluice would have recorded; with a remark if that matters for
+    `touched` files.
+    """
     if not table.row_level or is_z_order(operation, actions):
         return actions, []
     completed, assumed = with_lineage(actions, {add.path: add for add in table.files()})
     files = sorted(assumed.intersection(touched))
     return completed, [
-        f"where the rows of {', '.join(files)} went is not said; taken for a compaction that keeps their order"
+        f"the case does not say where the rows of {', '.join(files)} went; the compaction is assumed to keep their order"
     ] if files else []
 
 
@@ -158,11 +160,11 @@ def _why_not(attempt: Attempt, table: CaseTable, level: IsolationLevel) -> str:
     if attempt.rebased:
         return f"no rule applies to {came}; {'; '.join(attempt.rebased)}"
     if table.policy.by_classes:
-        return f"the matrix of {table.policy.value} lets a later {attempt.footprint.kind} stand beside {came}"
+        return f"the matrix of {table.policy.value} allows a later {attempt.footprint.kind} after {came}"
     if attempt.footprint.plain_append:
-        return f"it only adds files and read nothing, so that what {came} added or removed does not matter"
+        return f"it only adds files and read nothing, so nothing that {came} added or removed matters"
     if level is not table.level:
-        return f"it changes no data, so that only what both wrote is compared, and no rule applies to {came}"
+        return f"it changes no data, so only the writes of both are compared, and no rule applies to {came}"
     return f"no rule applies to {came}"
 
 
@@ -183,25 +185,25 @@ def _unsupported(read: CaseTable, winner: Winner) -> Refusal | None:
     return Refusal(
         rule="protocol-unsupported",
         error=error,
-        message=f"protocol-unsupported: version {winner.version} came first and asks for {what}, which Delta Lake does not implement",
+        message=f"protocol-unsupported: version {winner.version} came first and needs {what}, which Delta Lake does not implement",
         winning_version=winner.version,
         winning_operation=winner.operation,
     )
 
 
 def _inline_rows(vector: DeletionVector) -> Rows:
-    """The rows of a vector that stands in the log. Raises MissingObject for one in a file."""
+    """The rows of a vector in the log. Raises MissingObject for a vector in a file."""
     if vector.storage_type != "i":
-        raise MissingObject(f"a case holds no files, so that the rows of deletion vector {vector.unique_id} are not known")
+        raise MissingObject(f"a case has no files, so the rows of deletion vector {vector.unique_id} are not known")
     return read_vector(MemoryStore.open("no-files"), vector)
 
 
 def _unknown_rows(attempt: Attempt, winner: Winner, rule: str) -> list[str]:
-    """A remark where the verdict would depend on rows, which a case does not hold."""
+    """A remark if the verdict depends on rows, which a case does not have."""
     if not attempt.footprint.row_level:
         return []
     if rule == "appended-what-i-read":
-        return ["a commit would look into the added files, and be refused only if they hold rows that were read"]
+        return ["a commit would read the added files, and be refused only if they contain rows that were read"]
     both = winner.removed.keys() & {a.path for a in attempt.decoded() if isinstance(a, RemoveFile)}
     files = [a for a in (*attempt.decoded(), *winner.adds) if isinstance(a, AddFile) and a.path in both]
     if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):

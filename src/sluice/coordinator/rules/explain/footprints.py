@@ -1,4 +1,4 @@
-"""A case's table, its transaction's footprint and its winners: what the engine asks for, from what a case says."""
+"""A case's table, its transaction's footprint and its winners, in the form that the engine takes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .cases import Case
 __all__ = ["BACKFILLS", "CaseTable", "footprint_of_case", "named_operation", "winner_of_case"]
 
 BACKFILLS: Final = ("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL")
-"""Delta Lake's operations that only number rows: what they add was there before."""
+"""Delta Lake's operations that only number rows: the files they add were in the table before."""
 
 _NO_FEATURES: Final = Protocol(1, 1)
 _VECTORS: Final = "deletionVectors"
 _ROW_CHANGES: Final = (Kind.CHANGE, Kind.MINOR, Kind.MAJOR)
 
-# How people and matrices call operations, and what Delta's commitInfo calls them; other names are left as they are.
+# Names that people and matrices use for operations, with those of Delta's commitInfo; other names are kept.
 _OPERATIONS: Final[Mapping[str, tuple[str, Kind]]] = {
     "APPEND": ("WRITE", Kind.APPEND),
     "INSERT": ("WRITE", Kind.APPEND),
@@ -61,7 +61,7 @@ _OPERATIONS: Final[Mapping[str, tuple[str, Kind]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CaseTable:
-    """The table as the transaction, and then each winner, found it."""
+    """The table before the transaction, and before each winner."""
 
     case: Case
     state: ReplayState
@@ -70,19 +70,19 @@ class CaseTable:
 
     @staticmethod
     def of(case: Case, *, strict: bool) -> CaseTable:
-        """The table of a case's setup. A policy of MaxCompute has no stricter original: there `strict` means nothing."""
+        """The table of a case's setup. MaxCompute's policies have no stricter original, so `strict` means nothing there."""
         state = ReplayState().after([case.setup])
         policy = case.policy or table_policy(state.metadata.configuration if state.metadata else {})
         return CaseTable(case, state, strict and policy is ConflictPolicy.DELTA, policy)
 
     @property
     def protocol(self) -> Protocol:
-        """What the setup says; without a word, one of no features."""
+        """The setup's protocol; by default one without features."""
         return self.state.protocol or _NO_FEATURES
 
     @property
     def metadata(self) -> Metadata:
-        """What the setup says; without a word, what metaData actions of the case are completed with."""
+        """The setup's metadata, with defaults for what it omits."""
         return self.state.metadata or Metadata("", schema_to_json(self.case.schema), self.case.partition_columns, {})
 
     @property
@@ -92,7 +92,7 @@ class CaseTable:
 
     @property
     def level(self) -> IsolationLevel:
-        """What the case says, else the table; else the default, which is Delta's own where its own verdict is wanted."""
+        """The case's level, else the table's; else the default, which for Delta Lake's own verdict is Delta's."""
         if self.case.isolation is not None:
             return self.case.isolation
         if self.strict and ISOLATION_PROPERTY not in self.configuration:
@@ -101,9 +101,9 @@ class CaseTable:
 
     @property
     def row_level(self) -> bool:
-        """Whether rows are compared: deletion vectors are on, and no protocol in the setup speaks against them.
+        """Whether rows are compared: deletion vectors are on, and the setup's protocol allows them.
 
-        Tables with MaxCompute's Delta policy have them unless the setup says otherwise, for sluice makes them so.
+        Tables with MaxCompute's Delta policy have them unless the setup says otherwise, since sluice creates them so.
         """
         default = str(self.policy is ConflictPolicy.MAXCOMPUTE_DELTA)
         enabled = self.configuration.get("delta.enableDeletionVectors", default).lower() == "true"
@@ -111,7 +111,7 @@ class CaseTable:
         return enabled and not self.strict and (known is None or _VECTORS in reader_features(known) & writer_features(known))
 
     def files(self) -> list[AddFile]:
-        """The files that are there."""
+        """The table's files."""
         return list(adds_of(self.state.files.table))
 
     def after(self, actions: Sequence[Action]) -> CaseTable:
@@ -123,7 +123,7 @@ class CaseTable:
 
 
 def named_operation(name: str) -> tuple[str, Kind | None]:
-    """An operation's name as Delta's commitInfo has it, and its kind where the name alone tells."""
+    """An operation's name as in Delta's commitInfo, and its kind if the name alone determines it."""
     words = " ".join(name.upper().replace("_", " ").replace("-", " ").split())
     if words.startswith("OPTIMIZE"):
         return "OPTIMIZE", Kind.MINOR
@@ -133,12 +133,12 @@ def named_operation(name: str) -> tuple[str, Kind | None]:
 
 
 def _kind(named: Kind | None, done: Kind) -> Kind:
-    """What an operation is by its name, or else by what it did: a MERGE that changes no data merges small files."""
+    """The kind of an operation, from its name or else its actions: a MERGE that changes no data merges small files."""
     return done if named is None or (named is Kind.CHANGE and done in (Kind.MINOR, Kind.MAJOR)) else named
 
 
 def footprint_of_case(table: CaseTable) -> tuple[Footprint, list[str]]:
-    """What the case's transaction read and writes, and what its predicates leave open."""
+    """The footprint of the case's transaction, and what its predicates leave open."""
     case, actions = table.case, table.case.own_actions
     adds = [a for a in actions if isinstance(a, AddFile)]
     removes = [a for a in actions if isinstance(a, RemoveFile)]
@@ -201,7 +201,7 @@ def _inside(case: Case, partitions: Iterable[Mapping[str, str | None]], field: s
 
 
 def _checked(case: Case, sql: str, field: str) -> list[str]:
-    """Nothing, or what cannot be evaluated in a predicate and hence counts as TRUE. Raises InvalidRequest for what is none."""
+    """Remarks on parts of a predicate that cannot be evaluated and so count as TRUE. Raises InvalidRequest if it is malformed."""
     schema = StructType(field for field in case.schema.fields if _is_evaluable(field))
     try:
         parse_widely(sql, to_arrow(schema))
@@ -223,11 +223,11 @@ def _is_evaluable(field: StructField) -> bool:
 
 
 def _files_read(table: CaseTable, kind: Kind, predicates: Mapping[int, str]) -> list[str]:
-    """The paths of the files whose rows matter beyond those that the transaction itself changes."""
+    """The paths of files whose rows matter, besides those that the transaction itself changes."""
     case = table.case
     found = {path: None for read in case.reads if read.op == "readFiles" for path in read.paths}
     if table.row_level and kind in _ROW_CHANGES:
-        return list(found)  # the rows themselves are compared
+        return list(found)  # rows are compared
     for number, sql in predicates.items():
         if case.reads[number].op == "filterFiles":
             found |= dict.fromkeys(add.path for add in _selected(table, sql))
@@ -251,7 +251,7 @@ def _selected(table: CaseTable, sql: str) -> list[AddFile]:
 
 
 def _partitions(table: CaseTable, kind: Kind, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> tuple[str, ...] | None:
-    """The partitions the transaction touches; None for all, or when a removed file does not tell."""
+    """The partitions the transaction touches; None for all, or if a removed file does not name its own."""
     case = table.case
     if kind is Kind.OTHER:
         return ()
@@ -271,7 +271,7 @@ def _partitions(table: CaseTable, kind: Kind, adds: Sequence[AddFile], removes: 
 
 
 def _scope(case: Case, predicates: Mapping[int, str], adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> str:
-    """What an overwrite replaces: where it says it read; else the partitions of its own files; "" is the whole table."""
+    """What an overwrite replaces: the scope it read, else the partitions of its own files; "" is the whole table."""
     if predicates:
         return "" if "" in predicates.values() else " OR ".join(f"({sql})" for sql in predicates.values())
     told = [add.partition_values for add in adds] + [each.partition_values for each in removes if each.partition_values is not None]
@@ -282,7 +282,7 @@ def _scope(case: Case, predicates: Mapping[int, str], adds: Sequence[AddFile], r
 
 
 def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Sequence[Action], *, skip_adds: bool) -> Winner:
-    """A commit that came first, with what it does not say itself: its kind, and what it changed of metadata and protocol."""
+    """A winner, completed with what it does not say: its kind, and its changes of metadata and protocol."""
     winner = winner_of(version, actions)
     known = {add.path: add.partition_values for add in table.files()}
     removed = {
@@ -298,7 +298,7 @@ def winner_of_case(table: CaseTable, read: CaseTable, version: int, actions: Seq
         skip_adds = skip_adds or operation in BACKFILLS
         supporting = [each for each in (table.state.protocol, winner.protocol) if each is not None]
         if supporting and "domainMetadata" not in writer_features(supporting[-1]):
-            domains = frozenset()  # Delta Lake asks this of tables with the feature only
+            domains = frozenset()  # Delta Lake compares these only in tables with the feature
     return replace(
         winner,
         operation=operation,

@@ -1,7 +1,7 @@
 """Where the rows of compacted files went, for a case that does not say it.
 
-A compaction of sluice keeps the order of rows and writes into the log where they went; whoever writes a case by hand does
-not. So a compaction in a case is taken for one of sluice's, unless it is said to order rows anew (z-order).
+A compaction of sluice keeps the order of rows and records where they went; cases written by hand do not. So a compaction in
+a case is treated as one of sluice's, unless it says that it orders rows anew (z-order).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....storage.actions.wide_statistics import record_count
 
 __all__ = ["is_z_order", "with_lineage"]
 
-# A file that does not say how many rows it has is thought to have this many.
+# The assumed number of rows of a file that does not say it.
 _ROWS: Final = 1 << 20
 
 
@@ -29,7 +29,7 @@ def is_z_order(operation: str, actions: Sequence[Action] = ()) -> bool:
 
 
 def with_lineage(actions: Sequence[Action], files: Mapping[str, AddFile]) -> tuple[tuple[Action, ...], frozenset[str]]:
-    """The actions, each removed source of a compaction with the place its rows went to; and the sources that did not say it.
+    """The actions, with the new place of its rows in each removed source of a compaction; and the sources that did not say it.
 
     `files` are those of the table, for the number of their rows.
     """

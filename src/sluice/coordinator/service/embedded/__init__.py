@@ -1,4 +1,4 @@
-"""A real ZooKeeper on this machine for those who have none: started by the first client, stopped by the last."""
+"""A real ZooKeeper on this machine for users without one: the first client starts it, the last one stops it."""
 
 from __future__ import annotations
 

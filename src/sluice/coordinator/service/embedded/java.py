@@ -15,7 +15,7 @@ from ....storage.errors import InvalidRequest
 __all__ = ["MINIMUM_VERSION", "find_jars", "find_java", "parse_version"]
 
 MINIMUM_VERSION = 17
-"""PySpark's own requirement, and more than ZooKeeper's."""
+"""Required by PySpark; ZooKeeper needs less."""
 
 _NEEDED = ("zookeeper-[0-9]*.jar", "zookeeper-jute-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 _LOGGING = ("log4j-api-*.jar", "log4j-core-*.jar", "log4j-slf4j*-impl-*.jar", "logback-classic-*.jar", "logback-core-*.jar")
@@ -27,15 +27,15 @@ _INSTALL = (
 
 
 def find_java() -> str:
-    """The path of the `java` program: that of JAVA_HOME when it is set, else the one on PATH.
+    """The path of the `java` program: from JAVA_HOME if it is set, else from PATH.
 
-    Raises InvalidRequest, naming where it looked and what to install, when there is none, or only one that is too old.
+    Raises InvalidRequest, naming where it looked and what to install, if there is none or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
         program = str(Path(home) / "bin" / "java")
         if not os.access(program, os.X_OK):
-            raise InvalidRequest(f"JAVA_HOME is {home!r}, but there is no program {program}: {_INSTALL}", looked_at=program)
+            raise InvalidRequest(f"JAVA_HOME is {home!r}, but it has no program {program}: {_INSTALL}", looked_at=program)
     else:
         found = shutil.which("java")
         if found is None:
@@ -58,7 +58,7 @@ def _version_of(program: str) -> int:
     version = parse_version(ran.stderr + ran.stdout)
     if version is None:
         said = (ran.stderr + ran.stdout).strip()[:200]
-        raise InvalidRequest(f"{program} -version does not tell a version, it says {said!r}: {_INSTALL}", looked_at=program)
+        raise InvalidRequest(f"{program} -version does not show a version, it says {said!r}: {_INSTALL}", looked_at=program)
     return version
 
 
@@ -71,8 +71,8 @@ def parse_version(text: str) -> int | None:
 def find_jars(given: str | None = None) -> list[Path]:
     """The jars to start ZooKeeper from, few so that it starts fast.
 
-    Taken from the folder `given`, else from SLUICE_ZOOKEEPER_JARS, else from PySpark's own jars. A ZooKeeper distribution's
-    home is as good as its `lib`. Raises InvalidRequest when there is no such folder or a needed jar is not in it.
+    They are taken from the folder `given`, else from SLUICE_ZOOKEEPER_JARS, else from PySpark's own jars. The folder may be
+    the `lib` of a ZooKeeper distribution or its home. Raises InvalidRequest if the folder or a needed jar does not exist.
     """
     given = given or os.environ.get("SLUICE_ZOOKEEPER_JARS")
     folder = Path(given).expanduser() if given else _pyspark_jars()
@@ -100,7 +100,7 @@ def find_jars(given: str | None = None) -> list[Path]:
 
 def _pyspark_jars() -> Path | None:
     spark_home = os.environ.get("SPARK_HOME")
-    spec = importlib.util.find_spec("pyspark")  # does not import it
+    spec = importlib.util.find_spec("pyspark")  # this does not import it
     folders = [Path(place) / "jars" for place in (spec.submodule_search_locations or ()) if spec] if spec else []
     if spark_home:
         folders.append(Path(spark_home) / "jars")

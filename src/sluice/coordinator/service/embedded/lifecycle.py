@@ -1,25 +1,25 @@
-"""Joining and leaving an embedded ZooKeeper, however many processes do so at once and however they end.
+"""Joining and leaving an embedded ZooKeeper, for any number of concurrent processes, however they end.
 
 A directory holds one ensemble::
 
-    clients.lock      every client process holds a shared file lock on it for as long as it is a member
-    supervisor.lock   the supervisor (supervisor.py) holds an exclusive one for as long as it lives
-    state.json        there while the servers serve: hosts, ports, process ids; replaced by one atomic rename
-    last.json         the state of the servers that ran before: their ports are used again where they are free
-    plan.json         the command lines of the servers; their number is settled by the first start
-    supervisor.log    what the supervisor has to say
+    clients.lock      every client process holds a shared file lock on it while it is a member
+    supervisor.lock   the supervisor (supervisor.py) holds an exclusive lock on it while it lives
+    state.json        exists while the servers serve: hosts, ports, process ids; replaced by one atomic rename
+    last.json         the state of the previous servers: their ports are used again if they are free
+    plan.json         the command lines of the servers; the first start fixes their number
+    supervisor.log    the supervisor's messages
     server-<n>/       configuration, data and log of each server
 
-Whoever finds the supervisor's lock free takes it, prepares the directory, and starts a supervisor that inherits the
-lock: there is no moment in which two could start one. A member that finds its supervisor gone (killed) does the same, so
-the servers come back on the ports that the clients know, with the sessions in their log.
+A process that finds the supervisor's lock free takes it, prepares the directory, and starts a supervisor that inherits the
+lock, so two processes can never start one at the same time. A member that finds its supervisor gone (killed) does the same,
+so the servers come back on the ports that the clients know, with the sessions in their log.
 
-Programs of several environments, and of several releases, share a directory. Its supervisor is the process that state.json names,
-whose command line names the directory, while somebody holds the supervisor's lock: whichever copy of supervisor.py it runs. The
-JSON files have a format number (supervisor.py); who finds a higher one than its own says so and changes nothing.
+Programs of several environments and releases share a directory. Its supervisor is the process that state.json names, whose
+command line names the directory, while the supervisor's lock is held, whichever copy of supervisor.py it runs. The JSON
+files have a format number (supervisor.py); a program that finds a higher number than its own reports it and changes nothing.
 
-File locks are inherited over fork. A child forked by Python gives its copy up at once and joins by itself when it
-connects; a child forked by other means keeps the servers alive until it ends.
+File locks are inherited over fork. A child forked by Python gives its copy up at once and joins by itself when it connects;
+a child forked by other means keeps the servers alive until it ends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ JOIN_LIMIT_S = 60.0
 """How long `join` waits for the servers, in seconds."""
 
 START_ATTEMPTS = 3
-"""How often the servers are started before giving up; every further time on ports of their own choosing."""
+"""How often the servers are started before giving up; every attempt after the first chooses new ports."""
 
 _POLL_S = 0.03
 _KEEP_S = 1.0
@@ -63,14 +63,14 @@ log = logging.getLogger("sluice.embedded")
 
 
 def default_directory() -> Path:
-    """`embedded` below SLUICE_HOME, which is `~/.sluice` unless the environment says otherwise."""
+    """`embedded` below SLUICE_HOME, which defaults to `~/.sluice`."""
     return Path(os.environ.get("SLUICE_HOME") or "~/.sluice").expanduser() / "embedded"
 
 
 class Membership:
-    """One process's part in keeping the servers up. `hosts` is where they listen; `leave` when done.
+    """One process's membership, which keeps the servers up. `hosts` is where they listen; call `leave` when done.
 
-    While it lasts, a thread looks after the supervisor and starts another one if it is gone.
+    A thread watches the supervisor meanwhile and starts another one if it is gone.
     """
 
     def __init__(self, directory: Path, *, lock: int, jars: str | None) -> None:
@@ -84,10 +84,10 @@ class Membership:
         _memberships.add(self)
 
     def leave(self) -> None:
-        """Stop being a client; the servers stop when it was the last one. Doing so again does nothing."""
+        """Stop being a client; the servers stop after the last one left. Doing so again does nothing."""
         self._left.set()
         if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for children that were forked and still hold a copy
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for forked children that still hold a copy
             self.forget()
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class Membership:
             self._lock = None
 
     def await_servers(self, asked: int | None, deadline: float) -> None:
-        """Find the servers, or start them. Raises CoordinatorUnavailable when that fails, InvalidRequest as `join`."""
+        """Find the servers, or start them. Raises CoordinatorUnavailable if that fails, InvalidRequest like `join`."""
         self._starts = 0
         while not self._find():
             lock = _try_lock(self.directory / "supervisor.lock", fcntl.LOCK_EX)
@@ -171,7 +171,7 @@ class Membership:
             )
 
     def _judge_failed_start(self) -> None:
-        """A supervisor that we started is gone: go on if other ports may help, else say why."""
+        """After a supervisor that we started is gone: go on if other ports may help, otherwise raise the reason."""
         outputs = [path.read_text(errors="replace") for path in sorted(self.directory.glob("server-*/server.out"))]
         logs = [path.read_text(errors="replace")[-2000:] for path in sorted(self.directory.glob("server-*/server.log"))]
         said = "\n".join([*outputs, *logs])
@@ -179,7 +179,7 @@ class Membership:
             return
         tail = "\n".join(said.strip().splitlines()[-5:]) or (self.directory / "supervisor.log").read_text(errors="replace")[-500:]
         raise CoordinatorUnavailable(
-            f"the embedded ZooKeeper in {self.directory} does not start: {tail or 'it says nothing'}; see supervisor.log and "
+            f"the embedded ZooKeeper in {self.directory} does not start: {tail or 'no message'}; see supervisor.log and "
             "server-*/server.log there",
             directory=str(self.directory),
         )
@@ -208,11 +208,11 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def join(directory: str | os.PathLike[str] | None = None, *, servers: int | None = None, jars: str | None = None) -> Membership:
-    """Become a client of the embedded ZooKeeper in `directory`, which is started if it does not run.
+    """Become a client of the embedded ZooKeeper in `directory`; starts it if it does not run.
 
-    `servers` is 1 or an odd number above; None takes what the directory was made with, else 1. `jars` is a folder to start
-    from. Raises InvalidRequest for a directory that cannot be used, has another number of servers, or when Java or the jars
-    are missing; CoordinatorUnavailable when the servers do not come up.
+    `servers` is 1 or a larger odd number; None takes the directory's number, else 1. `jars` is a folder to start from.
+    Raises InvalidRequest if the directory cannot be used or has another number of servers, or if Java or the jars are
+    missing; CoordinatorUnavailable if the servers do not come up.
     """
     deadline = time.monotonic() + JOIN_LIMIT_S
     folder = Path(directory or default_directory()).expanduser().resolve()
@@ -258,7 +258,7 @@ def _own(folder: Path) -> None:
         )
     if not (folder / "clients.lock").exists() and any(folder.iterdir()):
         raise InvalidRequest(
-            f"the directory {folder} holds other things than an embedded ZooKeeper: name an empty or new one",
+            f"the directory {folder} has other contents than an embedded ZooKeeper: name an empty or new one",
             directory=str(folder),
         )
 
@@ -271,7 +271,7 @@ def _become_client(folder: Path, deadline: float) -> int:
             return lock
         if time.monotonic() > deadline:
             raise InvalidRequest(
-                f"another process holds {folder / 'clients.lock'} for itself: end it (lsof tells which one it is), or name "
+                f"another process holds an exclusive lock on {folder / 'clients.lock'}: end it (lsof names it), or use "
                 "another directory with coordinator='embedded:///directory'",
                 directory=str(folder),
             )
@@ -279,7 +279,7 @@ def _become_client(folder: Path, deadline: float) -> int:
 
 
 def _try_lock(path: Path, kind: int) -> int | None:
-    """A descriptor that holds the lock, or None when somebody else's lock is in the way."""
+    """A descriptor that holds the lock, or None if another process's lock is in the way."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -293,13 +293,13 @@ def _try_lock(path: Path, kind: int) -> int | None:
 
 
 def _numbers(told: dict[str, Any], key: str) -> list[int]:
-    """Numbers that a file of ours lists; none where it is damaged."""
+    """Numbers listed in one of our files; none if it is damaged."""
     listed = told.get(key)
     return [each for each in listed if type(each) is int] if isinstance(listed, list) else []
 
 
 def _load(path: Path) -> dict[str, Any] | None:
-    """What the file says, or None when it is not there, or was cut off by a crash of the machine."""
+    """The file's contents; None if it does not exist or was cut off by a crash of the machine."""
     try:
         loaded = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -308,8 +308,8 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 
 def _require_format(path: Path, loaded: dict[str, Any] | None) -> None:
-    """Raise InvalidRequest for a file of a later release, which means something else by it."""
-    found = 0 if loaded is None else loaded.get("format", 0)  # the first had none
+    """Raise InvalidRequest for a file of a later release, whose meaning is unknown."""
+    found = 0 if loaded is None else loaded.get("format", 0)  # the first format had no number
     if type(found) is not int or found > FORMAT:
         raise InvalidRequest(
             f"{path} has format {found!r}, and this sluice ({__version__}) reads formats up to {FORMAT}: another program runs the embedded "
@@ -330,7 +330,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _runs(pid: int, mark: str) -> bool:
-    """Whether the process is there and its command line has `mark` in it, so that a reused process id is not mistaken."""
+    """Whether the process exists and its command line contains `mark`, so that a reused process id is not mistaken for it."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

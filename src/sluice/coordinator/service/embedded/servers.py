@@ -1,4 +1,4 @@
-"""What the servers of an embedded ensemble are started with: ports, configuration files, command lines."""
+"""The configuration of an embedded ensemble's servers: ports, files, command lines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["LINGER_S", "choose_ports", "mark_of", "ports_are_free", "prepare"]
 _POLL_S = 0.03
 
 PORTS_PER_SERVER = 3
-"""One for clients, one for the data between the servers, one for their elections."""
+"""One for clients, one for data between the servers, one for elections."""
 
 LINGER_S = 2.0
-"""How long the servers stay when nobody uses them, in seconds: a program that follows another finds them running."""
+"""How long unused servers stay, in seconds, so that the next program finds them running."""
 
-# Java reads these files as Latin-1 and needs the right locale for other file names, so no path of ours appears in them: a
+# Java reads these files as Latin-1 and needs the right locale for other file names, so they contain none of our paths: a
 # server runs in its own folder.
 
 _ZOO_CFG = """\
@@ -73,7 +73,7 @@ _LOGBACK = """\
 
 _JVM = (
     "-Xmx512m",
-    # Ready in half the time, and with a third of the memory, of the defaults for large servers.
+    # Starts in half the time and with a third of the memory of the defaults, which are for large servers.
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
@@ -84,20 +84,20 @@ _JVM = (
     "-Dlog4j2.disableJmx=true",
     "-Dlog4j2.configurationFile=./log4j2.properties",
     "-Dlogback.configurationFile=./logback.xml",
-    # The log grows by 1 MiB, not by 64.
+    # The log grows in steps of 1 MiB instead of 64.
     "-Dzookeeper.preAllocSize=1024",
 )
 
 
 def choose_ports(servers: int) -> list[int]:
-    """Free ports on the loopback interface, PORTS_PER_SERVER for each server; they may be taken before they are used."""
+    """Free ports on the loopback interface, PORTS_PER_SERVER for each server; others may take them before they are used."""
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(_listener(0)) for _ in range(servers * PORTS_PER_SERVER)]
         return [int(listener.getsockname()[1]) for listener in listeners]
 
 
 def ports_are_free(ports: Collection[int], *, patience_s: float = 0.0) -> bool:
-    """Whether all of them can be listened on, now or within a patience: a process that is dying gives its ports up last."""
+    """Whether all of them can be bound, now or within the patience: a dying process releases its ports last."""
     end = time.monotonic() + patience_s
     while True:
         try:
@@ -123,14 +123,14 @@ def _listener(port: int) -> socket.socket:
 
 
 def mark_of(directory: Path) -> str:
-    """What the command line of every server of this directory has in it, and no other."""
+    """A text in the command line of every server of this directory, and of no other process."""
     return f"-Dsluice.embedded={directory}{os.sep}"
 
 
 def prepare(directory: Path, *, servers: int, ports: Sequence[int], jars: str | None) -> None:
     """Write the configuration of every server, and `plan.json`, from which the supervisor starts them.
 
-    Raises InvalidRequest when there is no Java or there are no jars.
+    Raises InvalidRequest if Java or the jars are missing.
     """
     java = find_java()
     classpath = os.pathsep.join(str(jar) for jar in find_jars(jars))

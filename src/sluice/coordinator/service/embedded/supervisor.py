@@ -1,17 +1,17 @@
-"""The process that owns an embedded ZooKeeper: starts it, restarts it, and stops it when the last client has left.
+"""The process that owns an embedded ZooKeeper: starts it, restarts it, and stops it after the last client left.
 
-Run as a file (`python -I supervisor.py DIRECTORY LOCK_FD`) and made of the standard library alone: it starts at once,
-stays small, and does not depend on where sluice was imported from. `lifecycle.py` prepares the directory and starts it.
+It runs as a file (`python -I supervisor.py DIRECTORY LOCK_FD`) and uses the standard library alone: so it starts at once,
+stays small, and does not depend on the location of sluice. `lifecycle.py` prepares the directory and starts it.
 
-It leaves its parent's session, so that Ctrl-C in a terminal does not reach it, and holds two facts by file locks that
-the kernel takes back however a process ends:
+It leaves its parent's session, so that Ctrl-C in a terminal does not reach it. Two file locks, which the kernel releases
+however a process ends, record the state:
 
-- `supervisor.lock`, exclusive, inherited as LOCK_FD: there is a supervisor.
-- `clients.lock`: each client process holds it shared. When it can be had exclusively for a while, nobody is left; it is
-  then kept, so that a client that arrives while the servers stop waits for the end of it, and starts them again.
+- `supervisor.lock`, exclusive, inherited as LOCK_FD: a supervisor exists.
+- `clients.lock`: each client process holds it shared. When the supervisor can take it exclusively for a while, no client is
+  left. It then keeps the lock, so that a client that arrives while the servers stop waits, and then starts them again.
 
-The servers die with the supervisor where the kernel can promise it (Linux); elsewhere the next supervisor ends them by
-the process ids in `last.json`.
+The servers die with the supervisor if the kernel supports it (Linux); elsewhere the next supervisor ends them by the process
+ids in `last.json`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["FORMAT", "main"]
 FORMAT = 1
 """The format of state.json, last.json and plan.json, which programs of other releases read, too.
 
-Keys may be added under the same number: readers ignore what they do not know. A key that goes, or means something else, takes the
-next number, which older releases refuse.
+Keys may be added under the same number: readers ignore unknown keys. Removing a key or changing its meaning needs the next
+number, which older releases refuse.
 """
 
 POLL_S = 0.1
@@ -48,7 +48,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Stop(Exception):
-    """Raised to end the supervisor in order."""
+    """Raised to end the supervisor in an orderly way."""
 
 
 class Server:
@@ -76,7 +76,7 @@ class Server:
             )
 
     def due_again(self) -> bool:
-        """Whether it ended, and it is time to start it again: at once after a long life, ever later after short ones."""
+        """Whether it ended and is due to start again: at once after a long life, after growing pauses otherwise."""
         if self.ended() is None:
             return False
         lived_s = time.monotonic() - self.started_at
@@ -90,7 +90,7 @@ class Server:
         return self.process.poll() if self.process else 0
 
     def serves(self) -> bool:
-        """Whether the server answers, and has found its place in the ensemble."""
+        """Whether the server answers and is part of the ensemble."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
                 connection.settimeout(1.0)
@@ -114,7 +114,7 @@ class Supervisor:
         self.idle_since: float | None = None
 
     def run(self) -> None:
-        """Live until nobody needs the servers, or until told to stop."""
+        """Run until nobody needs the servers, or until a signal."""
         try:
             for server in self.servers:
                 server.start()
@@ -142,7 +142,7 @@ class Supervisor:
             time.sleep(POLL_S / 5)
 
     def publish(self) -> None:
-        """Tell the clients where the servers are, all at once."""
+        """Publish the servers' addresses to the clients, atomically."""
         state = {
             "format": FORMAT,
             "supervisor": os.getpid(),
@@ -156,7 +156,7 @@ class Supervisor:
         fresh.replace(self.directory / "state.json")
 
     def restart_the_dead(self) -> None:
-        """Start servers that died again, on the ports the clients know."""
+        """Start servers that died again, on the same ports."""
         restarted = False
         for number, server in enumerate(self.servers, 1):
             if server.due_again():
@@ -167,7 +167,7 @@ class Supervisor:
             self.publish()
 
     def stop_if_unused(self) -> None:
-        """Raise Stop when no client held its lock for a while, or the directory is gone."""
+        """Raise Stop if no client held its lock for a while, or the directory is gone."""
         try:
             there = (self.directory / "clients.lock").stat().st_ino == os.fstat(self.clients).st_ino
         except OSError:
@@ -211,7 +211,7 @@ def _die_with_parent() -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to the log of the supervisor, which is its standard output; a full disk must not end it."""
+    """Write a line to the supervisor's log, which is its standard output; a full disk must not end it."""
     with contextlib.suppress(OSError):
         print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)  # noqa: T201
 
@@ -221,10 +221,10 @@ def _told_to_stop(number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Detach from whoever started this, then supervise. The lock's descriptor is held by being open."""
+    """Detach from the starting process, then supervise. The open descriptor holds the lock."""
     directory = Path(sys.argv[1])
     if os.fork():
-        os._exit(0)  # whoever started this has nothing to wait for, and no child to reap
+        os._exit(0)  # the starting process has nothing to wait for, and no child to reap
     os.setsid()
     os.chdir("/")
     signal.signal(signal.SIGTERM, _told_to_stop)

@@ -1,1 +1,1 @@
-"""The protocol of `service.store` over kazoo; only `session.py` imports that."""
+"""The protocol of `service.store` over kazoo, which only `session.py` imports."""

@@ -1,4 +1,4 @@
-"""What each exception of kazoo means here, by class name, so that only `zookeeper.py` has to import kazoo."""
+"""The meaning of kazoo's exceptions, by class name, so that only `session.py` has to import kazoo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
     "BadVersionError": BadVersion,
     "NotEmptyError": NotEmpty,
     "NoChildrenForEphemeralsError": ParentIsEphemeral,
-    # No answer, or one that leaves open what happened.
+    # No answer, or an answer that leaves the outcome open.
     "ConnectionLoss": ReplyLost,
     "ConnectionDropped": ReplyLost,
     "OperationTimeoutError": ReplyLost,
@@ -37,13 +37,13 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
     "UnknownSessionError": SessionLost,
     "ZookeeperStoppedError": SessionLost,
     "WriterNotClosedException": SessionLost,
-    # The ensemble does not allow it to these credentials, or without any.
+    # The ensemble denies this to these credentials, or to clients without any.
     "NoAuthError": AccessDenied,
     "AuthFailedError": AccessDenied,
     "InvalidACLError": AccessDenied,
     "SASLException": AccessDenied,
     "SessionClosedRequireSaslError": AccessDenied,
-    # Nor to anybody.
+    # Denied to everybody.
     "QuotaExceededError": InvalidRequest,
     "BadArgumentsError": InvalidRequest,
     "MarshallingError": InvalidRequest,
@@ -52,7 +52,7 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
     "NotReadOnlyCallError": InvalidRequest,
     "EphemeralOnLocalSessionError": InvalidRequest,
     "ReconfigDisabledError": InvalidRequest,
-    # Part of the answer to a refused multi, or not to be had from what is asked here.
+    # Part of the answer to a refused multi, or impossible for the requests made here.
     "RolledBackError": InvariantBroken,
     "RuntimeInconsistency": InvariantBroken,
     "APIError": InvariantBroken,
@@ -63,19 +63,19 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
 """Kazoo's exceptions by class name."""
 
 
-WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or what credentials= and cert= name in the address"
+WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or credentials= and cert= in the address"
 """Where credentials come from."""
 
-_DENIED: Final = f"compare {WHERE}, with what the table's other writers have"
+_DENIED: Final = f"compare {WHERE} with those of the table's other writers"
 
 
 def is_refusal(result: Exception) -> bool:
-    """Whether this is the operation for which a multi was refused, not one that shared its fate."""
+    """Whether this operation caused the refusal of a multi, rather than failing along with it."""
     return type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency")
 
 
 def translate(error: Exception, about: str, who: str = "this client") -> SluiceError:
-    """Our error for one of kazoo's; `about` is the path or the request it belongs to, `who` this client."""
+    """Our error for one of kazoo's; `about` is its path or request, `who` this client."""
     name = type(error).__name__
     meaning = MEANING[name]
     told = f"{about}: ZooKeeper answers {name} {error}".rstrip()
@@ -85,11 +85,11 @@ def translate(error: Exception, about: str, who: str = "this client") -> SluiceE
 
 
 def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:
-    """What it means that there was no first connection: one side of TLS refused for good, or it may pass."""
+    """The error for a first connection that failed: AccessDenied if one side of TLS refused for good, otherwise it may pass."""
     if line is not None and line.refused:
         return AccessDenied(
             f"no TLS connection with ZooKeeper at {hosts}: {line.refused}; check ca= (who signed the server's certificate), cert= and key= "
-            "(what this client shows), and that the port is the one for TLS",
+            "(this client's), and that the port is the one for TLS",
             hosts=hosts,
         )
     return CoordinatorUnavailable(
@@ -101,10 +101,10 @@ def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:
 
 
 def unavailable(hosts: str, waited_s: float, what: str, line: Line | None) -> CoordinatorUnavailable:
-    """The error of a verb that found no connection for too long."""
+    """The error of a verb that waited too long for a connection."""
     return CoordinatorUnavailable(
         f"ZooKeeper at {hosts} could not be reached for {waited_s:g} s ({what}): check that a majority of its servers runs and can be "
-        f"reached from here, then try again; nothing that was staged is lost{_at_last(line)}",
+        f"reached from here, then try again; staged data are not lost{_at_last(line)}",
         hosts=hosts,
         waited_s=waited_s,
     )

@@ -1,9 +1,9 @@
 """Notices, in a client without a connection, that the ensemble has lost its data.
 
-A server refuses a client that saw a later transaction than the server has: it closes the connection without a word, and the client
-is to try another server. When the ensemble lost its data all servers do so, for ever. A client without a connection therefore
-also asks each of the hosts, as a newcomer, for a transaction of the quorum. If most of the hosts answer, and the numbers (zxid) are
-below one that this client saw before, the ensemble counts anew, and the client's session is over.
+A server that is behind a client closes the client's connection without an answer, so that the client tries another server.
+After the ensemble lost its data, all servers do so for ever. So a client without a connection also asks each host, as a new
+client, to make a transaction in the quorum. If most hosts answer with numbers (zxid) below one that this client saw before,
+the ensemble counts anew, and the client's session is over.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _PAUSE_S_MAX = 10.0
 def watch_for_loss(seen: int, newest: Callable[[], int | None], over: Callable[[float], bool], lost: Callable[[], None]) -> None:
     """Start a thread that calls `lost` when the ensemble's transactions begin again below `seen`.
 
-    `newest` asks as a newcomer for the number of the newest transaction (None: nobody answers). `over` waits for at most so many
-    seconds and tells whether the client has a connection again, or is finished: then the thread ends.
+    `newest` asks, as a new client, for the number of the newest transaction (None: no answer). `over` waits for at most that
+    many seconds and returns whether the client is connected again or finished: then the thread ends.
     """
 
     def run() -> None:
         pause_s = _PAUSE_S
         while not over(pause_s):
             found = newest()
+            # check: lost-data-are-noticed
             if found is not None and found < seen:
                 lost()
                 return

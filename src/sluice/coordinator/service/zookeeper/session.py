@@ -1,18 +1,18 @@
 """CoordinationStore over kazoo; the only file that imports kazoo.
 
-What kazoo leaves to its user, and this file does:
+It adds what kazoo leaves to its user:
 
-- A lost connection fails whatever is in flight with ConnectionLoss. Reads, barriers and `ensure_path` are sent again until
-  `retry_s` is over (or their call's time); everything else becomes ReplyLost and is never repeated here.
-- After a session expired kazoo opens another one by itself and goes on, silently without its ephemeral nodes. Here the
-  client ends at that moment: one store is one session.
+- A lost connection fails everything in flight with ConnectionLoss. Reads, barriers and `ensure_path` are sent again until
+  `retry_s` (or their call's time) is over; everything else becomes ReplyLost and is never repeated here.
+- After a session expires, kazoo silently opens another one, without the old one's ephemeral nodes. Here the client ends at
+  that moment: one store is one session.
 - A request above the server's limit looks like a lost connection, again and again: sizes are checked before sending.
 - A failed multi comes back as a list of exception objects.
-- A client that came through a fork hangs: using one is an error that says so.
-- A client that saw more than an ensemble has (which lost its data) tries again for ever: here its session ends (`loss.py`).
-- Nodes are open to everybody unless told otherwise: with credentials (`trust.py`) all are closed to all others.
+- A client inherited through a fork hangs: using one raises an error that says so.
+- A client that is ahead of an ensemble (which lost its data) retries for ever: here its session ends (`loss.py`).
+- Nodes are open to everybody by default: with credentials (`trust.py`) they are closed to all others.
 
-The threads that wait for replies are the callers'; callbacks on kazoo's threads only set flags.
+The callers' threads wait for replies; callbacks on kazoo's threads only set flags.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .wire import below, call_at_once, fill, log, node_of, pipelined, polled, re
 __all__ = ["ZooKeeperStore"]
 
 CONNECT_TIMEOUT_S = 15.0
-"""How long `connect` tries before it says that nobody answers, in seconds."""
+"""How long `connect` tries before it gives up, in seconds."""
 
 PIPELINE = 500
 """How many reads are in flight at once; a server stops reading from its clients at 1,000 outstanding requests."""
@@ -56,13 +56,13 @@ _PAUSE_S = 0.02
 """The mean pause before a read is sent again."""
 
 _REFUSED_FOR_S = 1.0
-"""How long after the first refusal other servers are tried."""
+"""How long other servers are tried after the first refusal, in seconds."""
 
 _CLOSING_S = 3.0
 """How long `close` waits for the server to end the session, in seconds."""
 
 _ASKING_S = 5.0
-"""How long an ensemble is asked whether it has lost its data, each time, in seconds."""
+"""How long each question whether the ensemble lost its data may take, in seconds."""
 
 log.addFilter(Discreet())
 _T = TypeVar("_T")
@@ -70,10 +70,10 @@ _UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
 
 
 class ZooKeeperStore:
-    """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Safe for many threads."""
+    """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Thread-safe."""
 
     def __init__(self, client: KazooClient, *, hosts: str, retry_s: float, trust: Trust, line: Line | None) -> None:
-        self._client: Any = client  # its results are typed as if they could be None
+        self._client: Any = client  # its results are typed as optional
         self._hosts = hosts
         self._trust = trust
         self._who = f"{trust}, at {hosts}"
@@ -98,10 +98,11 @@ class ZooKeeperStore:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         trust: Trust | None = None,
     ) -> ZooKeeperStore:
-        """Open a session with one of `hosts` ("h1:2181,h2:2181"); the chroot is created when it is not there.
+        """Open a session with one of `hosts` ("h1:2181,h2:2181"); creates the chroot if it does not exist.
 
-        Raises CoordinatorUnavailable when nobody answers in `connect_timeout_s`, AccessDenied when one side refuses what the
-        other shows (`trust`), InvalidRequest for hosts that cannot be parsed. `retry_s` bounds later waits for a connection.
+        Raises CoordinatorUnavailable if nobody answers within `connect_timeout_s`, AccessDenied if client and server do not
+        accept each other's credentials or certificates (`trust`), InvalidRequest for malformed hosts. `retry_s` limits later
+        waits for a connection.
         """
         check_path(chroot)
         trust = trust or Trust()
@@ -124,7 +125,7 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        """The id ZooKeeper gave the session."""
+        """The session's id, given by ZooKeeper."""
         return self._session_id
 
     @property
@@ -140,7 +141,7 @@ class ZooKeeperStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
-        """The node or None; `watch` is called once when that changes. A callable used again is not registered twice."""
+        """The node or None; `watch` is called once when that changes. Passing the same callable again does not register it twice."""
         check_path(path)
         bell = Bell(self._watches, "data", path, watch) if watch else None
 
@@ -161,11 +162,11 @@ class ZooKeeperStore:
         return self._look(path, watch, bell, get)
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes, requested without waiting for each other's replies."""
+        """The nodes, requested without waiting for each reply."""
         return self.look(paths, ())[0]
 
     def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
-        """The nodes, then the names of children, requested without waiting for each other's replies."""
+        """The nodes, then the names of children, requested without waiting for each reply."""
         asks = [(self._client.get_async, path) for path in nodes] + [(self._client.get_children_async, path) for path in parents]
         found: list[Any] = []
         for _, path in asks:
@@ -176,7 +177,7 @@ class ZooKeeperStore:
         return found[: len(nodes)], found[len(nodes) :]
 
     def barrier(self) -> None:
-        """A multi of one check: it goes through the quorum like a write and changes nothing (`sync` does not)."""
+        """A multi of one check: unlike `sync`, it goes through the quorum like a write; it changes nothing."""
         self._repeat("barrier", lambda wait_s: self._settle([Check("/", ANY_VERSION)], wait_s))
 
     # -- changing --------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class ZooKeeperStore:
         return str(self._change_one(op))
 
     def ensure_path(self, path: str) -> None:
-        """Create the node and its missing parents, empty; sent again when a reply is lost, as doing it twice is harmless."""
+        """Create the node and its missing parents, empty. Repeated when a reply is lost, since repeating it is harmless."""
         check_path(path)
         if self.read(path) is not None:
             return
@@ -197,7 +198,7 @@ class ZooKeeperStore:
             self._repeat(f"creating {create.path}", partial(self._settle, [create], unless=kazoo.NodeExistsError))
 
     def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version fits; returns the new version."""
+        """Replace the data if the version matches; returns the new version."""
         written = self._change_one(Write(path, data, version))
         assert isinstance(written, int)
         return written
@@ -230,7 +231,7 @@ class ZooKeeperStore:
             return
         if not self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
             return
-        self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a server that hangs holds up nobody who leaves
+        self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a hanging server must not delay the close
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -252,7 +253,8 @@ class ZooKeeperStore:
     def _notice(self, state: str) -> None:
         """The connection's state changed; runs on kazoo's thread, so it only sets flags."""
         if state == KazooState.LOST and self._lost is None:
-            # Servers that go away while a later connection is made end it in the same way: then a new session is worth trying.
+            # A server that goes away during a later connection attempt ends it in the same way, so a new session is worth
+            # trying.
             self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self._session_id == 0
             expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
             if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
@@ -263,14 +265,14 @@ class ZooKeeperStore:
             self._changed.notify_all()
 
     def _connected_within(self, wait_s: float) -> bool:
-        """Wait for a connection, or the session's end."""
+        """Wait for a connection or the end of the session."""
         with self._changed:
             return self._changed.wait_for(lambda: self._client.connected or self._lost is not None, wait_s)
 
     def _newest_transaction(self) -> int | None:
-        """The number of a transaction that the quorum makes now; None where not most of the hosts answer, each asked by itself.
+        """The number of a transaction that the quorum makes now; None unless most hosts, each asked by itself, answer.
 
-        A host that was taken out of the ensemble with its old data, and that the address still names, is a quorum of its own.
+        A host that was removed from the ensemble with its old data, but is still in the address, is a quorum of its own.
         """
         hosts, found = self._hosts.split(","), list[int]()
         for each in hosts:
@@ -278,10 +280,11 @@ class ZooKeeperStore:
             found += [] if newest is None else [newest]
             if found and found[-1] >= self._client.last_zxid:
                 return found[-1]
+        # check: a-loss-is-told-by-most-hosts (max(found) if 2 * len(found) > len(hosts) else None -> max(found, default=None))
         return max(found) if 2 * len(found) > len(hosts) else None
 
     def _newest_of(self, host: str) -> int | None:
-        """The number of a transaction made now, for a newcomer there: the begin of a session may be none (local sessions)."""
+        """The number of a transaction made now for a new client of that host. Opening a session may not make one (local sessions)."""
         trust = self._trust
         client: Any = _client(host, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
         try:
@@ -297,12 +300,12 @@ class ZooKeeperStore:
             stop(client)
 
     def _lose(self) -> None:
-        """The ensemble counts its transactions anew: nothing of this session is left."""
+        """The ensemble counts its transactions anew, so this session does not exist any more."""
         if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
             self._abandon()
 
     def _finish(self, why: str) -> bool:
-        """Mark the session as over, unless it was."""
+        """Mark the session as over; returns False if it already was."""
         with self._changed:
             if self._lost is not None:
                 return False
@@ -312,11 +315,11 @@ class ZooKeeperStore:
         return True
 
     def _abandon(self, wait_s: float = 0.0) -> None:
-        """Stop the client in a thread, as it may be busy trying to connect, or wait for an answer; wait for that for so long."""
+        """Stop the client in a thread, since it may be busy connecting or waiting for an answer; wait at most this long for that."""
         stopping = threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True)
         try:
             stopping.start()
-        except RuntimeError:  # the interpreter ends, and starts no threads any more
+        except RuntimeError:  # the interpreter is ending and starts no threads
             stop(self._client)
         else:
             stopping.join(wait_s)
@@ -325,8 +328,9 @@ class ZooKeeperStore:
         return list(self._client.get_acls_async(path).get(timeout=wait_s)[0])
 
     def _await_first(self, timeout_s: float) -> None:
-        """Wait for the first connection. Raises CoordinatorUnavailable, or AccessDenied: not at the first refusal, as another
-        of the hosts may be in order.
+        """Wait for the first connection. Raises CoordinatorUnavailable or AccessDenied.
+
+        The first refusal does not end the wait: another host may accept this client.
         """
         now = time.monotonic()
         deadline, patience = now + timeout_s, None
@@ -351,7 +355,7 @@ class ZooKeeperStore:
         self._require_usable()
 
     def _repeat(self, what: str, look: Callable[[float], _T]) -> _T:
-        """Send something that changes nothing until it is answered or the time is up."""
+        """Repeat a request that changes nothing until it is answered or the time is up."""
         deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
         while True:
             self._await_connection(what, wait_s, deadline)
@@ -366,7 +370,7 @@ class ZooKeeperStore:
             time.sleep(random.uniform(0, 2 * _PAUSE_S))  # noqa: S311
 
     def _look(self, path: str, watch: Watch | None, bell: Bell | None, get: Callable[[float], _T]) -> _T | None:
-        """What `get` answers, or None when the node is not there, with the watch left either way."""
+        """The result of `get`, or None if the node does not exist; the watch is left in either case."""
 
         def look(wait_s: float) -> _T | None:
             while True:
@@ -399,13 +403,13 @@ class ZooKeeperStore:
         return transaction.commit_async()
 
     def _settle(self, ops: Sequence[Op], wait_s: float, unless: type[Exception] | tuple[()] = ()) -> None:
-        """Send operations that may be sent twice, and raise what was refused."""
+        """Send operations that are safe to repeat, and raise the refusal, if any."""
         for result in self._send(ops).get(timeout=wait_s):
             if isinstance(result, Exception) and not isinstance(result, unless):
                 raise result
 
     def _send_once(self, ops: Sequence[Op]) -> list[Any]:
-        """Send a change once a connection stands. Whatever leaves its outcome open, also the session's end, is ReplyLost."""
+        """Send a change once a connection is up. If the outcome stays open, also because the session ended, raises ReplyLost."""
         what = f"{len(ops)} operations" if len(ops) > 1 else f"{type(ops[0]).__name__.lower()} {ops[0].path}"
         deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
         self._await_connection(what, wait_s, deadline)
@@ -427,7 +431,7 @@ def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | Non
     forever = KazooRetry(max_tries=-1, delay=0.02, backoff=2, max_jitter=0.2, max_delay=0.5)
     handler: Any = SequentialThreadingHandler()
     handler.dispatch_callback = call_at_once
-    if hasattr(select, "poll"):  # which Windows lacks
+    if hasattr(select, "poll"):  # not on Windows
         handler.select = polled
     if line is not None:
         handler.create_connection, handler.select = line.connect, ready(handler.select)

@@ -1,7 +1,7 @@
-"""Who this client says it is to ZooKeeper, and whom it believes: credentials, access lists, TLS.
+"""Authentication in both directions: this client's credentials and access lists, and the servers it trusts (TLS).
 
 Passwords come from the environment or from a file, never from an address. They are held as `Secret`, a text that shows
-itself as `***`, and what the client library logs of its own handshake is stripped of them.
+itself as `***`, and removed from what the client library logs of its handshake.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEALED: Final = re.compile(r"(scheme='digest', id='[^':]*:)[^']*'")
 
 
 class Secret(str):
-    """A text that is not shown: its repr, and that of whatever holds it, has `***` in its place. It does not pickle."""
+    """A text that is not shown: its repr, and the repr of objects that hold it, has `***` instead. It cannot be pickled."""
 
     __slots__ = ()
 
@@ -50,9 +50,9 @@ class Secret(str):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for TLS: certificates of who may have signed the server's (None: what the system trusts), and this client's own.
+    """Files for TLS: the accepted signers of server certificates (None: those the system trusts), and this client's certificate.
 
-    `key` may be None where the file of the certificate holds it too.
+    `key` may be None if the certificate's file has it, too.
     """
 
     ca: str | None = None
@@ -62,7 +62,7 @@ class Tls:
     verify_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """For connections of this client. Raises InvalidRequest, naming the file that cannot be used."""
+        """The TLS context for this client's connections. Raises InvalidRequest, naming the file that cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
@@ -74,7 +74,7 @@ class Tls:
             cert, key = self.cert, self.key
             told = f"cert={cert}" + (f", key={key}" if key else "")
             wanted = f"this client's certificate and its private key in PEM form, the key's password in {KEY_PASSWORD_VARIABLE}"
-            # A callable, even for no password: without one OpenSSL would ask at the terminal.
+            # Always a callable, even without a password: otherwise OpenSSL would ask at the terminal.
             _use(told, wanted, lambda: context.load_cert_chain(cert, key, lambda: str.__str__(self.key_password)))
         return context
 
@@ -90,8 +90,8 @@ def _use(told: str, wanted: str, load: Callable[[], object]) -> None:
 class Trust:
     """What a client shows to ZooKeeper.
 
-    `scheme` is whose rights its nodes get: "digest" and "sasl" (`user` and nobody else), "x509" (the subject of the client's
-    certificate and nobody else), "" (anybody who reaches the server).
+    `scheme` says who gets the rights on its nodes: "digest" and "sasl" (only `user`), "x509" (only the subject of the
+    client's certificate), "" (anybody who reaches the server).
     """
 
     scheme: str = ""
@@ -101,7 +101,7 @@ class Trust:
 
     @staticmethod
     def of(address: Address, environment: Mapping[str, str] | None = None) -> Trust:
-        """What the address and the environment say. Raises InvalidRequest where they contradict each other or lack something."""
+        """From the address and the environment. Raises InvalidRequest if they are contradictory or incomplete."""
         environment = os.environ if environment is None else environment
         if address.scheme != "zk":
             return Trust()
@@ -123,7 +123,7 @@ class Trust:
 
     @property
     def access(self) -> tuple[str, str] | None:
-        """Whose every right on this client's nodes is, as scheme and id of ZooKeeper; None: everybody's."""
+        """The only owner of all rights on this client's nodes, as ZooKeeper's scheme and id; None: everybody."""
         if self.scheme == "digest":
             sealed = hashlib.sha1(f"{self.user}:{str.__str__(self.password)}".encode(), usedforsecurity=False).digest()
             return "digest", f"{self.user}:{base64.b64encode(sealed).decode()}"
@@ -133,21 +133,21 @@ class Trust:
 
     @property
     def access_bytes(self) -> int:
-        """How many bytes the access list adds to a request that creates a node (a certificate's name stands in no request)."""
+        """How many bytes the access list adds to a request that creates a node (a certificate's name is not part of requests)."""
         return sum(len(part.encode()) for part in self.access or ())
 
     @property
     def auth_data(self) -> list[tuple[str, str]]:
-        """What the client library sends after it connected."""
+        """What the client library sends after connecting."""
         return [("digest", Secret(f"{self.user}:{str.__str__(self.password)}"))] if self.scheme == "digest" else []
 
     @property
     def sasl_options(self) -> dict[str, str] | None:
-        """What the client library hands to pure-sasl."""
+        """The options that the client library passes to pure-sasl."""
         return {"mechanism": "DIGEST-MD5", "username": self.user, "password": self.password} if self.scheme == "sasl" else None
 
     def __str__(self) -> str:
-        """Who, for messages."""
+        """The client's name in messages."""
         if self.scheme == "x509":
             return f"the holder of {self.tls.cert if self.tls else None}"
         return f"user {self.user!r} ({self.scheme})" if self.scheme else "a client without credentials"
@@ -164,8 +164,8 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[str, Secret]:
 def _from_file(path: str) -> tuple[str, Secret]:
     try:
         text = Path(path).expanduser().read_text()
-    except (OSError, ValueError) as error:  # what is in it is not repeated
-        raise InvalidRequest(f"credentials={path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    except (OSError, ValueError) as error:  # the contents are not shown
+        raise InvalidRequest(f"credentials={path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     user, _, password = text.strip("\r\n").partition(":")
     if not user or not password or "\n" in password:
         raise InvalidRequest(f"credentials={path} does not hold one line user:password")
@@ -179,10 +179,10 @@ def _user(user: str, where: str) -> str:
 
 
 class Line:
-    """Makes one client's connections through TLS, and remembers what went wrong with the last.
+    """Makes one client's connections through TLS, and remembers the last trouble.
 
-    `refused` is set when this client or the server refused the other for good: what they show does not satisfy, and trying
-    again changes nothing. `trouble` is whatever happened last. Both are None once something was heard through a connection.
+    `refused` is set when this client or the server refused the other for good: trying again changes nothing. `trouble` is
+    the last error of any kind. Both are None once the server answered through a connection.
     """
 
     def __init__(self, tls: Tls) -> None:
@@ -193,7 +193,7 @@ class Line:
         self.any_refused = threading.Event()
 
     def connect(self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any) -> ssl.SSLSocket:
-        """A connection after its handshake; in the place of the library's own `create_connection`, so with its parameters."""
+        """A connection after its TLS handshake; replaces the library's `create_connection`, so it takes the same parameters."""
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -205,19 +205,19 @@ class Line:
             raise
 
     def note(self, error: OSError) -> None:
-        """Remember trouble; alerts and certificates that do not verify are refusals."""
+        """Remember trouble; alerts and invalid certificates are refusals."""
         self.trouble = str(error)
         if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
             self.refused = str(error)
             self.any_refused.set()
 
     def heard(self) -> None:
-        """The server speaks to this client."""
+        """The server answered this client."""
         self.refused = self.trouble = None
 
 
 def _telling(line: Line) -> type[ssl.SSLSocket]:
-    """Sockets that tell the line: with TLS 1.3 a server refuses the client's certificate only after the handshake."""
+    """Sockets that report to the line: with TLS 1.3 a server refuses the client's certificate only after the handshake."""
 
     class Telling(ssl.SSLSocket):
         def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
@@ -236,7 +236,7 @@ def _telling(line: Line) -> type[ssl.SSLSocket]:
 
 
 def ready(look: Callable[..., Any]) -> Callable[..., Any]:
-    """The library's `select`, which sees the kernel's buffers only, for sockets that may hold decrypted bytes of their own."""
+    """Adapt the library's `select`, which sees the kernel's buffers only, to sockets with decrypted bytes of their own."""
 
     def select_(
         readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
@@ -249,14 +249,14 @@ def ready(look: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Discreet(logging.Filter):
-    """Keeps credentials and passwords of sessions out of what the client library logs."""
+    """Keeps credentials and session passwords out of the client library's log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Show the handshake's requests by name only; what is said below the level of debugging is not said."""
+        """Log the handshake's requests by name only; suppress what is below the debug level."""
         if record.levelno < logging.DEBUG:
             return False
         if isinstance(record.args, tuple):
             record.args = tuple(type(arg).__name__ if type(arg).__name__ in ("Auth", "Connect", "SASL") else arg for arg in record.args)
-        if record.levelno == logging.DEBUG:  # where access lists are shown, with the hashes of passwords
+        if record.levelno == logging.DEBUG:  # this level shows access lists with hashes of passwords
             record.msg, record.args = _SEALED.sub(r"\1***'", record.getMessage()), ()
         return True

@@ -1,8 +1,8 @@
 """The callbacks of one session that wait for a node to change.
 
-The client library keeps a set of callables per node, empties it when the server reports a change or the connection
-drops, and forgets it when the client ends. What is added here: a callable that is passed again with every read is held
-once, and the end of the session reaches those who still wait.
+The client library keeps a set of callables per node, empties it when the server reports a change or the connection drops,
+and forgets it when the client ends. This module adds two things: a callable passed again with every read is held once, and
+the end of the session reaches all waiting callbacks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("sluice.zookeeper")
 
 @dataclass(frozen=True)
 class Bell:
-    """What is registered in place of a callback; equal for the same callback on the same node."""
+    """Registered in place of a callback; equal for the same callback on the same node."""
 
     watches: Watches
     kind: str
@@ -35,7 +35,7 @@ class Bell:
             self.ring()
 
     def ring(self) -> None:
-        """Call the callback; whatever it raises must not reach the library's threads."""
+        """Call the callback; its exceptions must not reach the library's threads."""
         try:
             self.watch()
         except Exception:
@@ -51,18 +51,18 @@ class Watches:
         self._over = False
 
     def add(self, bell: Bell) -> None:
-        """The bell waits; adding it twice is harmless."""
+        """Add a waiting bell; adding it twice is harmless."""
         with self._lock:
             self._waiting.add(bell)
 
     def answered(self, bell: Bell) -> bool:
-        """The bell no longer waits; whether it is to ring, which is not so when `end` already rang it."""
+        """Remove a bell; returns whether to ring it, which is False if `end` already rang it."""
         with self._lock:
             self._waiting.discard(bell)
             return not self._over
 
     def end(self) -> None:
-        """The session is over: ring all that wait, once."""
+        """The session is over: ring all waiting bells, once."""
         with self._lock:
             waiting, self._waiting, self._over = list(self._waiting), set(), True
         for bell in waiting:

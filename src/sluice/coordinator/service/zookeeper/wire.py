@@ -1,4 +1,4 @@
-"""Between the operations of a store and a transaction of the client library, which is only ever handed in."""
+"""Translates a store's operations into a transaction of the client library, which callers pass in."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ..store import Check, Create, Delete, Node, Op, Write
 __all__ = ["below", "call_at_once", "fill", "log", "node_of", "pipelined", "polled", "result_of", "stop", "warn_if_open"]
 
 log = logging.getLogger("sluice.zookeeper")
-log.addHandler(logging.NullHandler())  # quiet unless the program configures logging, never lost when it does
+log.addHandler(logging.NullHandler())  # quiet unless the program configures logging
 
 
 _CHANGING = 2 | 4 | 8 | 16
-"""Rights of an access list: to write, to create and delete children, to change the list itself."""
+"""Rights in an access list: to write, to create and delete children, to change the list itself."""
 
 
 def below(root: str, path: str) -> str:
-    """The whole path of a node below a chroot ("" for none)."""
+    """The full path of a node below a chroot ("" for none)."""
     return root + path if path != "/" else root or "/"
 
 
 def node_of(path: str, data: bytes, stat: Any) -> Node:
-    """A node as it was read."""
+    """A node from its data and stat."""
     return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
 
 
 def pipelined(asks: Sequence[tuple[Callable[[str], Any], str]], root: str, missing: type[Exception], wait_s: float) -> list[Any]:
-    """Ask for nodes and for names of children, then wait for the answers; None where one is `missing`."""
+    """Request nodes and names of children, then wait for the answers; None for those that are `missing`."""
     replies = [(path, ask(below(root, path))) for ask, path in asks]
     return [_answered(path, reply, missing, wait_s) for path, reply in replies]
 
@@ -48,28 +48,29 @@ def polled(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The library's `select` for its few sockets, in one system call. Raises ValueError for a closed one.
 
-    The library's own makes an epoll descriptor, and closes it, with each of some six looks per request: two thirds of its thread's time.
+    The library's own makes and closes an epoll descriptor in each of some six looks per request: two thirds of its thread's
+    time.
     """
     _ = errors
     poll = select.poll()
     for each in readers:
         poll.register(each, select.POLLIN)
-    for each in writers:  # it never asks for both in one look
+    for each in writers:  # the library never asks for both in one look
         poll.register(each, select.POLLOUT)
     found = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
-    if len(readers) + len(writers) == 1:  # as in five looks of six
+    if len(readers) + len(writers) == 1:  # five looks out of six
         return (list(readers), list(writers), []) if found else ([], [], [])
     able = {number for number, _ in found}
     return [each for each in readers if each.fileno() in able], [each for each in writers if each.fileno() in able], []
 
 
 def call_at_once(callback: Any) -> None:
-    """Call a watch in the library's own thread, as all that it does is to set a flag: its other thread would have to be woken for that."""
+    """Call a watch in the library's own thread: it only sets a flag, and waking the library's second thread would cost more."""
     callback.func(*callback.args)
 
 
 def warn_if_open(path: str, acl: Sequence[Any]) -> None:
-    """Say so when everybody may change a node below which this client's own are closed."""
+    """Warn if everybody may change the parent of nodes that are closed to others."""
     if any(entry.id.scheme == "world" and entry.perms & _CHANGING for entry in acl):
         log.warning(
             "the nodes that sluice creates below %s are closed to others, %s itself is not: others may create nodes in it before sluice "
@@ -80,7 +81,7 @@ def warn_if_open(path: str, acl: Sequence[Any]) -> None:
 
 
 def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
-    """Add the operations, their paths below `root`."""
+    """Add the operations, with their paths below `root`."""
     for op in ops:
         path = below(root, op.path)
         match op:
@@ -95,7 +96,7 @@ def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
 
 
 def result_of(op: Op, result: Any, root: str) -> str | int | None:
-    """What an operation returns: the path it created, the version it wrote, or nothing."""
+    """An operation's result: the path it created, the version it wrote, or None."""
     match op:
         case Create():
             return str(result)[len(root) :]
@@ -106,7 +107,7 @@ def result_of(op: Op, result: Any, root: str) -> str | int | None:
 
 
 def stop(client: Any) -> None:
-    """End the session if there is one, and free the client's threads and sockets."""
+    """End the session, if any, and free the client's threads and sockets."""
     try:
         client.stop()
         client.close()

@@ -1,0 +1,78 @@
+"""A change: what an operation read of a table, and what it wants to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import field
+
+from ...storage.actions import Action
+from ...storage.data.vectors import Rows
+from ...storage.dataclass import dataclass
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.schema import StructType
+from ..rules.isolation import IsolationLevel
+from ..rules.operation_kinds import Kind
+
+__all__ = ["Change", "Reads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What an operation read: conditions as SQL ("" for the whole table as a filter), files by log path.
+
+    `files` (None: very many) are those whose rows the outcome depends on beyond the rows it changes: a change of rows in a
+    table with deletion vectors lists none, since the rows themselves are compared. `rows` are the rows it read of further
+    files, by log path. `locks` are those of the predicates that were read for update.
+    """
+
+    predicates: tuple[str, ...] = ()
+    files: tuple[str, ...] | None = ()
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    whole_table: bool = False
+    apps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an operation wants to commit, made on `snapshot` (None: it creates the table)."""
+
+    transaction_id: str
+    operation: str
+    snapshot: Snapshot | None
+    actions: Collection[Action]
+    reads: Reads | None = None
+    """None: a blind append."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    schema: StructType | None = None
+    expected_version: int | None = None
+    """The only version it may become; None: any."""
+    table_id: str = ""
+    detach: bool = False
+    claimed_ms: int | None = None
+    filed_after: int | None = None
+    """If it may have been filed before, perhaps by another process: a version up to which it was not committed."""
+    kind: Kind = Kind.OTHER
+    scope: str | None = None
+    """What an overwrite replaces: "" the table, or a partition condition."""
+    isolation: IsolationLevel | None = None
+    """A stricter level than the table's."""
+    once: bool = False
+    """Whether its outcome is asked for under this very transaction id, so that it is never filed under another one."""
+    numbered_since: int | None = None
+    """The version at which its application's number was free (None: that of `snapshot`): from there on it depends on that application."""
+    leases: tuple[str, ...] = ()
+    """Nodes of leases it depends on, in addition to those of the committing thread."""
+    turns: tuple[str, ...] = ()
+    """Nodes of the turns reserved for it."""
+
+    @property
+    def read_version(self) -> int:
+        """The version it was made on; -1 before the first."""
+        return self.snapshot.version if self.snapshot else -1
+
+    @property
+    def began(self) -> int:
+        """The version from which on it depends on its application."""
+        return self.read_version if self.numbered_since is None else min(self.numbered_since, self.read_version)

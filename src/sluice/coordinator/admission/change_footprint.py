@@ -1,0 +1,186 @@
+"""The footprint of a change: what others need to know to decide whether both can commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from ...storage.actions.features import deletion_vectors
+from ...storage.actions.removals import besides_removals
+from ...storage.data.vectors import to_text
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import PrimitiveType, StructType, schema_to_json
+from ..rules.footprint import Footprint
+from ..rules.isolation import ConflictPolicy, table_policy
+from ..rules.operation_kinds import Kind
+from ..rules.policies import partition_key
+from .change import Change, Reads
+
+__all__ = ["applications_of", "bounded", "footprint_of"]
+
+_PREDICATE_CHARACTERS_MAX: Final = 8 * 1024
+# Together with the actions it has to fit into a node of the coordinator.
+_SCOPE_CHARACTERS_MAX: Final = 64 * 1024
+_ROWS_CHARACTERS_PER_FILE: Final = 128
+"""Room for the rows that were read, on average per listed file."""
+
+
+def footprint_of(change: Change, *, files_max: int) -> Footprint:
+    """The footprint: the given reads, and the writes of its actions.
+
+    Lists that are too long are omitted, which means "everything": a footprint may become coarser, never smaller.
+    """
+    snapshot, reads = change.snapshot, change.reads
+    files = _Files(change, files_max)
+    rest: list[Action] = []
+    for action in change.actions:
+        if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            files.see(action)
+        else:
+            rest.append(action)
+    predicates = _conditions(reads.predicates) if reads else ()
+    read_files, read_rows = _read(reads, files_max) if reads else ((), {})
+    whole_table = reads is not None and reads.whole_table
+    policy = _policy(change)
+    reads_nothing = not predicates and read_files == () and not read_rows and not whole_table
+    return Footprint(
+        predicates=predicates,
+        partition_types=_partition_types(snapshot, change.schema),
+        column_types=_column_types(predicates, snapshot, change.schema),
+        read_files=read_files,
+        read_rows=read_rows,
+        locks=_conditions(reads.locks) if reads else (),
+        whole_table=whole_table,
+        read_apps=reads.apps if reads else (),
+        removes=None if files.removes is None else tuple(files.removes),
+        app_versions=applications_of(rest),
+        domains=tuple(a.domain for a in rest if isinstance(a, DomainMetadata)),
+        metadata=any(isinstance(a, Metadata) for a in rest),
+        protocol=any(isinstance(a, Protocol) for a in rest),
+        data_change=files.data_change,
+        blind_append=reads_nothing and files.adds_only,
+        kind=change.kind.value,
+        policy=policy.value,
+        row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
+        partitions=None if files.partitions is None else tuple(sorted(files.partitions)),
+        scope=_scope(change.scope) if policy.by_classes else None,
+        keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(change.actions),
+    )
+
+
+def applications_of(actions: Collection[Action]) -> dict[str, int]:
+    """The application transactions in the actions: number by application id."""
+    return {a.app_id: a.version for a in besides_removals(actions) if isinstance(a, Txn)}
+
+
+def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
+    # check: long-conditions-are-everything (predicates -> (q for q in predicates if len(q) <= _PREDICATE_CHARACTERS_MAX))
+    return tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)
+
+
+def _read(reads: Reads, files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    """The files read, and the rows read of further files; if a file's rows take too much room, all its rows count."""
+    whole = set(reads.files or ())
+    return _fitting(reads.files, {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in whole}, files_max)
+
+
+def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
+    kept: dict[str, str] = {}
+    room = _ROWS_CHARACTERS_PER_FILE * files_max
+    for path, text in sorted(rows.items(), key=lambda each: (len(each[1]), each[0])):
+        room -= len(path) + len(text)
+        if room < 0 or len(kept) == files_max:
+            break
+        kept[path] = text
+    if files is not None:
+        files = (*files, *(path for path in rows if path not in kept))
+    # check: many-read-files-are-all-files (or len(files) > files_max else files -> else files[:files_max])
+    return (None if files is None or len(files) > files_max else files), kept
+
+
+def _scope(scope: str | None) -> str | None:
+    """What an overwrite replaces, which must not become coarser. Raises InvalidRequest if it is too long."""
+    if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
+            f"{_SCOPE_CHARACTERS_MAX:,}: overwrite dynamically and in a transaction of its own, or part by part",
+            characters=len(scope),
+        )
+    return scope
+
+
+def _policy(change: Change) -> ConflictPolicy:
+    """The table's policy; Delta's for an operation outside all classes of operations (a new constraint reads all rows, say)."""
+    policy = ConflictPolicy.DELTA if change.snapshot is None else table_policy(change.snapshot.configuration)
+    return ConflictPolicy.DELTA if policy.by_classes and change.kind is Kind.OTHER else policy
+
+
+def bounded(mine: Footprint, *, files_max: int) -> Footprint:
+    """The footprint as it is filed: omits lists that became too long while it was compared with others."""
+    removes, partitions = mine.removes, mine.partitions
+    read_files, read_rows = _fitting(mine.read_files, mine.read_rows, files_max)
+    return replace(
+        mine,
+        read_files=read_files,
+        read_rows=read_rows,
+        removes=None if removes is None or len(removes) > files_max else removes,
+        partitions=None if partitions is None or len(partitions) > files_max else partitions,
+    )
+
+
+def _partition_types(snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
+    if snapshot is None or schema is None:
+        return {}
+    types = {f.name: f.type for f in schema.fields}
+    return {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
+
+
+def _column_types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructType | None) -> dict[str, str]:
+    """The types of the data columns named by conditions, as in Delta's schema JSON."""
+    if snapshot is None or schema is None:
+        return {}
+    named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
+    fields = orjson.loads(schema_to_json(StructType([f for f in schema.fields if f.name in named])))["fields"]
+    return {f["name"]: orjson.dumps(f["type"]).decode() for f in fields}
+
+
+class _Files:
+    """A footprint's facts about the files of a change, which are seen one after the other: there may be millions."""
+
+    def __init__(self, change: Change, most: int) -> None:
+        self._most = most
+        self.removes: list[str] | None = []
+        """None if there are too many to list."""
+        self.partitions: set[str] | None = None if change.scope == "" else set()
+        """None for all, or if there are too many to list or a file does not name its own."""
+        self.data_change, self.adds_only = False, True
+
+    def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
+        """Add one file."""
+        self.data_change = self.data_change or file.data_change
+        self.adds_only = self.adds_only and isinstance(file, AddFile)
+        if isinstance(file, RemoveFile) and self.removes is not None:
+            self.removes.append(file.path)
+            # check: many-removed-files-are-all-files (if len(self.removes) <= self._most else None -> [: self._most])
+            self.removes = self.removes if len(self.removes) <= self._most else None
+        if self.partitions is not None:
+            if file.partition_values is not None:
+                self.partitions.add(partition_key(file.partition_values))
+            # check: many-partitions-are-all (without or len(self.partitions) > self._most)
+            if file.partition_values is None or len(self.partitions) > self._most:
+                self.partitions = None
+
+
+def _new_files(actions: Collection[Action]) -> bool:
+    """Whether files were written; a file that only got a deletion vector does not count."""
+    added = {action.path for action in actions if isinstance(action, AddFile)}
+    for action in actions if added else ():
+        if isinstance(action, RemoveFile):
+            added.discard(action.path)
+    return bool(added)

@@ -1,0 +1,280 @@
+"""Gets a transaction committed: compares it, files it (again, if need be), and lets it wait for leases outside the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final
+
+from ...storage.actions import DomainMetadata, Metadata, Protocol
+from ...storage.actions.metadata_change import describe, describe_protocol
+from ...storage.actions.removals import besides_removals
+from ...storage.actions.row_tracking import row_id_high_water_mark
+from ...storage.actions.texts import put_text
+from ...storage.errors import InvalidRequest
+from ...storage.log.paths import staged_path
+from ..commit.committer import Committer
+from ..commit.joint_resolve import CLOSED
+from ..commit.outcomes import Commit
+from ..errors import ConcurrentAppendException, ConcurrentModification, CoordinatorUnavailable, LeaseHeld, NotCommitted, Refused, naming
+from ..leases.queueing_commits import Turn
+from ..leases.reserved_turns import turns_of_thread
+from ..limits import Limits
+from ..nodes.records import Head, digest
+from ..publication.failure_points import point
+from ..publication.ratified_log import store_objects
+from ..rules.intent import Intent
+from ..rules.isolation import ConflictPolicy
+from ..rules.rebase import Attempt
+from ..service.clock import Deadline, Timeout, bounding
+from .change import Change
+from .change_footprint import bounded
+from .repeated import written_since
+from .table_client import TableClient
+from .touched_partitions import touched_by
+from .validation import attempt_of, before_itself, require_next, validated
+
+__all__ = ["intent_of", "prepared", "require_room", "submit"]
+
+_LOOKS_MAX: Final = 8
+
+
+def _turns_for(change: Change) -> tuple[str, ...]:
+    """The turns that do not stop a change: its own, and those of other transactions of the calling thread."""
+    return tuple(dict.fromkeys((*change.turns, *turns_of_thread())))
+
+
+def submit(
+    changes: Sequence[tuple[TableClient, Change]],
+    *,
+    ack: str,
+    timeout_s: Timeout,
+    filing: Callable[[str], object] | None = None,
+    done_before: Callable[[], Mapping[str, Commit]] | None = None,
+) -> Mapping[str, Commit]:
+    """Commit the changes of one transaction in all their tables or in none; returns the commits by location.
+
+    Compares each change with the commits since it began, then files it. Files it again under a new transaction id, which `filing` gets
+    first, after a wait (outside the queue) for another client's lease, and if it was refused for added files whose rows were not
+    looked at; never a change whose outcome is asked for by its id (`once`). An application's transaction is not written twice: if a
+    table shows it, its commits are returned. A transaction over several tables passes `done_before`, which returns these commits, and
+    gets refusals that name their table.
+
+    Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
+    """
+    with bounding(timeout_s, changes[0][0].clock) as deadline, Turn() as turn:
+        return _Submission(changes, ack, filing, done_before).run(deadline, turn)
+
+
+class _Submission:
+    """A transaction on its way to a verdict, perhaps under one id after the other."""
+
+    def __init__(
+        self,
+        changes: Sequence[tuple[TableClient, Change]],
+        ack: str,
+        filing: Callable[[str], object] | None,
+        done_before: Callable[[], Mapping[str, Commit]] | None,
+    ) -> None:
+        self._changes = changes
+        self._alone = len(changes) == 1
+        self._once = changes[0][1].once
+        self._ack, self._filing, self._done_before = ack, filing, done_before
+        self._committers = _on_one_session([table.committer for table, _ in changes])
+
+    def run(self, deadline: Deadline, turn: Turn) -> Mapping[str, Commit]:
+        """Returns the commits by location; waits in `turn`."""
+        looks = 1 if self._once else _LOOKS_MAX
+        while True:
+            looks -= 1
+            try:
+                seen = [self._prepared(table, change) for table, change in self._changes]
+            except ConcurrentModification:
+                repeated = self._written_before([table.head() for table, _ in self._changes])
+                # check: repeated-before-refused (always)
+                if not repeated:
+                    raise
+                return repeated
+            except CoordinatorUnavailable as away:
+                raise _not_filed(self._changes[0][1], away) from away
+            repeated = self._written_before([head for _, head in seen])
+            if repeated:
+                return repeated
+            intents = [self._intent(table, change, *each) for (table, change), each in zip(self._changes, seen, strict=True)]
+            try:
+                return self._decided(intents, seen[0][1], deadline)
+            except LeaseHeld as held:
+                if held.filed and self._once:
+                    raise
+                table, change = self._changes[self._refused_in(held)]
+                table.leases.await_turn(turn, touched_by(change), held, deadline, _turns_for(change))
+                looks += 1
+                if not held.filed:
+                    continue
+            except ConcurrentAppendException as appended:
+                if not looks or not intents[self._refused_in(appended)].footprint.compares_rows or deadline.over:
+                    raise
+            except Refused as refused:
+                if refused.rule != CLOSED or not looks or deadline.over:
+                    raise
+            self._take_another_id()
+
+    def _naming(self, table: TableClient) -> AbstractContextManager[None]:
+        return naming("" if self._done_before is None else table.location)
+
+    def _prepared(self, table: TableClient, change: Change) -> tuple[Attempt, Head]:
+        with self._naming(table):
+            return prepared(table, change, tables=len(self._changes))
+
+    def _intent(self, table: TableClient, change: Change, attempt: Attempt, head: Head) -> Intent:
+        with self._naming(table):
+            return intent_of(table, change, attempt, head, tables=len(self._changes))
+
+    def _decided(self, intents: Sequence[Intent], head: Head, deadline: Deadline) -> Mapping[str, Commit]:
+        lead = self._committers[0]
+        if self._alone:
+            with self._naming(self._changes[0][0]):
+                return {lead.location: lead.commit(intents[0], head, deadline, ack=self._ack)}
+        by_location = {table.location: intent for (table, _), intent in zip(self._changes, intents, strict=True)}
+        return lead.commit_together(self._committers, by_location, deadline, ack=self._ack)
+
+    def _written_before(self, heads: Sequence[Head]) -> Mapping[str, Commit]:
+        """The commits of the application's transaction, when a table shows one since its change was begun."""
+        for (table, change), head in zip(self._changes, heads, strict=True):
+            commit = written_since(table, change, head, self._ack)
+            if commit is not None:
+                return {table.location: commit} if self._done_before is None else self._done_before()
+        return {}
+
+    def _refused_in(self, refusal: NotCommitted) -> int:
+        """Which of the changes a refusal speaks of."""
+        return 0 if self._alone else [table.location for table, _ in self._changes].index(str(refusal.details["facts"]["table"]))
+
+    def _take_another_id(self) -> None:
+        another = self._committers[0].context.another_transaction_id(self._changes[0][1].transaction_id)
+        if self._filing is not None:
+            self._filing(another)
+        self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
+
+
+def _on_one_session(committers: Sequence[Committer]) -> list[Committer]:
+    """The same committers, all using the first one's session."""
+    first = committers[0].context
+    session = first.coordination if len(committers) > 1 else None
+    return [
+        each
+        if session is None or each.context.coordination is session
+        else Committer(replace(each.context, connect=first.connect, presence=first.presence))
+        for each in committers
+    ]
+
+
+def _not_filed(change: Change, away: CoordinatorUnavailable) -> CoordinatorUnavailable:
+    """The error if the coordinator was away before the change was filed; says so unless another process may have filed it."""
+    if change.filed_after is not None:
+        return away
+    return type(away)(away.message, **{**away.details, "transaction_id": change.transaction_id, "stage": "staged"})
+
+
+def prepared(table: TableClient, change: Change, *, tables: int = 1) -> tuple[Attempt, Head]:
+    """The change as it may be filed on top of the head it was validated through. Raises the conflict.
+
+    `tables` is the number of the transaction's tables: they share the room of one request.
+    """
+    point("data-staged")
+    attempt = attempt_of(table, change, tables)
+    mine = attempt.footprint
+    plain = mine.plain_append and not ConflictPolicy(mine.policy).by_classes
+    # a plain append compares only the version of the metadata, so the head it was planned on is enough
+    head = table.known_head() if plain and not mine.app_versions else table.head()
+    head = before_itself(table, change, head)
+    require_next(table, change, head)
+    compared = not plain or mine.app_versions or head.metadata_version > change.read_version
+    if change.expected_version is None and compared:
+        attempt = validated(table, change, attempt, head)
+    return attempt, head
+
+
+def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, *, tables: int = 1) -> Intent:
+    """The intent to file; stores the objects it needs."""
+    context = table.context
+    inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
+    store_objects(context, attempt.objects)
+    actions = attempt.lines()
+    require_room(len(actions), context.limits)
+    inline, staged = "", ""
+    if isinstance(actions, bytes) and len(actions) <= inline_bytes_max:
+        inline = actions.decode()
+    else:
+        staged = staged_path(change.transaction_id)
+        put_text(context.objects, staged, actions)
+        point("actions-staged")
+    return Intent(
+        transaction_id=change.transaction_id,
+        operation=change.operation,
+        read_version=change.read_version,
+        # check: validated-is-what-was-looked-at (head.version -> table.head().version)
+        validated_through=change.read_version if change.expected_version is not None else head.version,
+        claimed_ms=attempt.now_ms if change.claimed_ms is None else change.claimed_ms,
+        isolation=attempt.level.value,
+        footprint=bounded(attempt.footprint, files_max=context.limits.footprint_files_max),
+        actions=inline,
+        staged=staged,
+        actions_digest=digest(actions),
+        parameters=change.parameters,
+        metrics=change.metrics,
+        client=context.client,
+        expected_version=change.expected_version,
+        table_id=change.table_id,
+        detach=change.detach,
+        filed_again=change.filed_after is not None,
+        rebased=attempt.rebased,
+        row_ids=_row_ids(change),
+        # check: commits-name-their-leases
+        leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
+        turns=_turns_for(change),
+        **_described(change),
+    )
+
+
+def require_room(size: int, limits: Limits) -> None:
+    """Raise InvalidRequest if the actions of a transaction are too large for other clients."""
+    if size > limits.staged_bytes_max:
+        raise InvalidRequest(
+            f"the actions of this transaction have {size:,} bytes, and Limits.staged_bytes_max is {limits.staged_bytes_max:,}: change "
+            "fewer files at once, such as one partition after the other (where=...); nothing was committed",
+            bytes=size,
+            limit="staged_bytes_max",
+        )
+
+
+def _row_ids(change: Change) -> int | None:
+    """The highest row id given so far, if the change creates or attaches a table that tracks rows."""
+    if change.expected_version is None or not change.table_id:
+        return None
+    protocol, metadata = (change.snapshot.protocol, change.snapshot.metadata) if change.snapshot else (None, None)
+    domains = dict(change.snapshot.domains) if change.snapshot else {}
+    for action in besides_removals(change.actions):
+        match action:
+            case Protocol():
+                protocol = action
+            case Metadata():
+                metadata = action
+            case DomainMetadata():
+                domains[action.domain] = action
+            case _:
+                continue
+    return None if protocol is None or metadata is None else row_id_high_water_mark(domains, metadata, protocol)
+
+
+def _described(change: Change) -> dict[str, Any]:
+    """A description of the change's metadata or protocol change, for later commits."""
+    described: dict[str, Any] = {"metadata_change": None, "protocol_change": None}
+    if change.snapshot is not None:
+        for action in besides_removals(change.actions):
+            if isinstance(action, Metadata):
+                described["metadata_change"] = describe(change.snapshot.metadata, action)
+            elif isinstance(action, Protocol):
+                described["protocol_change"] = describe_protocol(change.snapshot.protocol, action)
+    return described

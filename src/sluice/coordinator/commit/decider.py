@@ -1,0 +1,313 @@
+"""Decides the first transaction in a table's queue; one over several tables must be first in all of them.
+
+::
+
+    orders   ... a  b [J] c          a, b are decided first, then d;
+    stock    ... d [J] e             then J in both: one multi over both heads, or it is refused in both
+
+Slots made together have one zxid, so everything that precedes a transaction in any table is older: a walk from table to
+table ends. Any client may do all of this; one that loses the compare-and-set reads everything again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import invariant
+from ..fields import MalformedRecord
+from ..leases.guard import LeaseView
+from ..nodes.context import TableState
+from ..nodes.layout import SlotName
+from ..nodes.records import NO_SLOT, Head, Verdict, read_intent
+from ..rules.intent import Intent
+from ..rules.joint_tables import Joint, JointTable
+from ..rules.refusal import Refusal
+from ..rules.winner import Member
+from ..service.store import Check, Node
+from .claims import undecided
+from .decision import Decision, Queued, resolve
+from .joint_resolve import Part, closed, lacks_siblings, refused, resolve_joint
+from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, with_winners
+from .ratification import Batch, Ratified, batches_of, ratify, without_slot
+from .table_parts import Neighbours, TableParts
+
+__all__ = ["Decider", "Front", "Withdrawal"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The queue of a table as of one look."""
+
+    table: TableParts
+    state: TableState
+
+    @property
+    def head(self) -> Head:
+        """The state that the queue is decided on."""
+        return self.state.head
+
+    @property
+    def names(self) -> Sequence[SlotName]:
+        """The undecided slots, in order."""
+        return undecided(self.state.slots, self.state.head)
+
+    @property
+    def room(self) -> int:
+        """How many more versions may be ratified before others are published."""
+        return self.table.context.limits.backlog_versions_max - self.state.backlog
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """Why the owner of an undecided transaction wants it refused."""
+
+    transaction_id: str
+    refusal: Refusal
+
+    def on(self, queued: Queued) -> Queued:
+        """The slot, to be refused if it is that transaction's."""
+        # check: taken-back-alone (queued.transaction_id == self.transaction_id -> True)
+        return replace(queued, against=self.refusal) if queued.transaction_id == self.transaction_id else queued
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A transaction's slot in one of its tables."""
+
+    front: Front
+    queued: Queued
+
+    @property
+    def is_first(self) -> bool:
+        return self.front.names[0].sequence == self.queued.slot
+
+
+class Decider:
+    """Decides for one client. Thread-safe."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self._at = neighbours.at
+
+    def decide(self, front: Front, withdrawal: Withdrawal | None = None) -> Sequence[Batch]:
+        """Decide what is first in a table's queue, or in another table what that waits for; returns the ratified batches.
+
+        None are ratified if there was nothing to do, another client was faster, or too much awaits publication in a table.
+        Raises errors of reading.
+        """
+        up_to_date = False
+        current: Front | None = front
+        while current is not None:
+            queue = self._queue(current)
+            if not queue:
+                return ()
+            if queue[0].joint is None:
+                done, batches = self._decide_alone(current, queue, withdrawal)
+            else:
+                found = self._shares(current, queue[0])
+                # check: not-refused-by-who-is-behind
+                if isinstance(found, Refusal) and not up_to_date:  # never based on a lagging server
+                    current.table.context.barrier()
+                    current, up_to_date = self._front(current.table.location), True
+                    continue
+                if not isinstance(found, Refusal):
+                    # check: what-stands-before-is-decided-before (in found -> in ())
+                    behind = next((share.front for share in found if not share.is_first), None)
+                    if behind is not None:
+                        current, up_to_date = behind, False
+                        continue
+                done, batches = self._decide_jointly(current, queue[0], found, withdrawal)
+            if done is not Ratified.LEASES_MOVED:
+                return batches if done is Ratified.DONE else ()
+            current = self._front(current.table.location)
+        return ()
+
+    def decide_without_slot(self, table: TableParts, intent: Intent) -> tuple[Ratified, Sequence[Batch]]:
+        """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
+
+        The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
+        transaction; if anything is in its way (a waiting slot, a publication in progress, a faster client, a conflict),
+        nothing is written, and the transaction claims a slot. One such commit may overtake a slot created after the look at
+        the queue; a client that sees the slot does not overtake it again.
+        """
+        if intent.staged:
+            return Ratified.OVERTAKEN, ()
+        state = table.context.looked()
+        # check: fast-path-when-idle (without not state.is_published or)
+        if state is None or not state.is_published or state.head.slot + 1 >= table.context.limits.generation_slots_max:
+            return Ratified.OVERTAKEN, ()
+        head = state.head
+        # check: who-waits-is-not-passed
+        if undecided(state.slots, head):
+            return Ratified.OVERTAKEN, ()
+        queued = Queued(head.slot + 1, intent.transaction_id, Member(intent, intent.actions.encode()))
+        decision, leases = _resolved(Front(table, state), [queued], room=1)
+        if len(decision.versions) != 1:  # a refusal or a repetition: the queue records its verdict
+            return Ratified.OVERTAKEN, ()
+        batches = batches_of([(table, state, without_slot(decision, head.slot))], direct=intent)
+        return ratify(batches, leases.checks((intent,), ()), intent.transaction_id), batches
+
+    def _front(self, location: str) -> Front | None:
+        """The queue of a table; None if the coordinator has no such tree."""
+        table = self._at(location)
+        state = table.context.look()
+        return None if state is None else Front(table, state)
+
+    def _queue(self, front: Front) -> Sequence[Queued]:
+        return read_queue(front.table.context, front.state)
+
+    # -- one table ---------------------------------------------------------------------------------------------------
+
+    def _decide_alone(self, front: Front, queue: Sequence[Queued], withdrawal: Withdrawal | None) -> tuple[Ratified, Sequence[Batch]]:
+        """Decide the queue up to the first transaction over several tables."""
+        if front.room <= 0:
+            front.table.publisher.publish_pending()
+            return Ratified.OVERTAKEN, ()
+        # check: the-queue-ends-before-it (takewhile -> filter)
+        queue = list(takewhile(lambda each: each.joint is None, queue))
+        if withdrawal is not None:
+            queue = [withdrawal.on(each) for each in queue]
+        decision, leases = _resolved(front, queue, room=front.room)
+        if not decision.verdicts:
+            return Ratified.OVERTAKEN, ()
+        batches = batches_of([(front.table, front.state, decision)])
+        return ratify(batches, _checks(leases, decision)), batches
+
+    # -- several tables ----------------------------------------------------------------------------------------------
+
+    def _decide_jointly(
+        self, front: Front, queued: Queued, found: Sequence[_Share] | Refusal, withdrawal: Withdrawal | None
+    ) -> tuple[Ratified, Sequence[Batch]]:
+        """Decide a transaction that is first in all of its tables; or refuse it here if its slots differ from what it says."""
+        if isinstance(found, Refusal):
+            return self._refuse_here(front, queued, found)
+        withdrawn = withdrawal is not None and withdrawal.transaction_id == queued.transaction_id
+        full = [share.front for share in found if share.front.room <= 0]
+        # check: others-backlog-is-kept-to
+        if full and not withdrawn:
+            for each in full:
+                each.table.publisher.publish_pending()
+            return Ratified.OVERTAKEN, ()
+        parts = {
+            share.front.table.location: _part(share.front, withdrawal.on(share.queued) if withdrawal is not None else share.queued)
+            for share in found
+        }
+        decisions = resolve_joint(parts)
+        committed = {location for location, decision in decisions.items() if decision.verdicts[0].refusal is None}
+        # check: all-tables-or-none
+        invariant("I11", committed in (set(), set(parts)), f"of {sorted(parts)} only {sorted(committed)} would be committed")
+        fronts = {share.front.table.location: share.front for share in found}
+        batches = batches_of([(fronts[at].table, fronts[at].state, decision) for at, decision in decisions.items()])
+        return ratify(batches, [check for at, decision in decisions.items() for check in _checks(parts[at].leases, decision)]), batches
+
+    def _shares(self, front: Front, queued: Queued) -> Sequence[_Share] | Refusal:
+        """The transaction's slots in all its tables, or why it can never be committed: it names a table wrongly.
+
+        That holds as long as it is undecided where it was met, which the compare-and-set there ensures.
+        """
+        assert queued.member is not None
+        assert queued.joint is not None
+        context = front.table.context
+        name = SlotName(queued.slot, queued.transaction_id)
+        origin = context.coordination.read(context.tree.slot(front.head.generation, name))
+        if origin is None:
+            return lacks_siblings(front.table.location, "its slot is gone")
+        shares: list[_Share] = []
+        for table in queued.joint.tables:
+            share = self._share(table, queued.transaction_id, queued.joint, origin)
+            if isinstance(share, Refusal):
+                return share
+            shares.append(share)
+        return shares
+
+    def _share(self, table: JointTable, transaction_id: str, joint: Joint, origin: Node) -> _Share | Refusal:
+        front = self._front(table.location)
+        if front is None:
+            return lacks_siblings(table.location, "the coordinator has no such table (any more)")
+        # check: closed-generations-refuse-it
+        if front.head.generation > table.generation:
+            return closed(table.location)
+        context = front.table.context
+        name = next((each for each in front.names if each.transaction_id == transaction_id), None)
+        node = None if name is None else context.coordination.read(context.tree.slot(front.head.generation, name))
+        told = None if node is not None else front.table.verdicts.refusal_of(transaction_id)
+        if told is not None:
+            return told
+        # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
+        if name is None or node is None or node.created_zxid != origin.created_zxid:
+            return lacks_siblings(table.location, "it has no slot there that was made together with the others")
+        theirs = _readable_intent(node, front.head)
+        # check: siblings-say-the-same (without or theirs.joint != joint)
+        if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != joint:
+            return lacks_siblings(table.location, "its slot there says something else")
+        return _Share(front, queued_in(context, name, node, front.head))
+
+    def _refuse_here(self, front: Front, queued: Queued, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
+        """Refuse a transaction in the table where it was met. That also prevents its commit elsewhere, which would need this slot.
+
+        It may be committed already: then it was filed again, after a lost reply, and these slots came too late.
+        """
+        assert queued.member is not None
+        intent = queued.member.intent
+        decision = refused(front.head, replace(queued, member=None), front.table.context.limits, problem)
+        before = self._committed_before(front, intent) if intent.filed_again else None
+        # check: too-late-the-second-time
+        if before is not None:
+            decision = replace(decision, verdicts=(replace(before, slot=queued.slot),))
+        _log.info("transaction %s is not decided in %s: %s", queued.transaction_id, front.table.location, problem.message)
+        batches = batches_of([(front.table, front.state, decision)])
+        return ratify(batches, ()), batches
+
+    def _committed_before(self, front: Front, intent: Intent) -> Verdict | None:
+        """The verdict of a transaction that was committed from other slots.
+
+        A table that it only reads may have no record; the others do.
+        """
+        here = front.table.location
+        assert intent.joint is not None
+        for location in intent.joint.locations if intent.only_reads else (here,):
+            table = self._at(location)
+            state = table.context.read_published()
+            oldest = -1 if state is None else max(-1, state[0].version - WINDOW_VERSIONS_MAX)
+            after = max(oldest, intent.validated_through) if location == here else oldest
+            found = table.context.up_to_date(partial(table.verdicts.search, intent.transaction_id, after=after)).commit
+            if found is not None:
+                place = (found.version, found.ordinal) if location == here else (front.head.version, -1)
+                return Verdict(NO_SLOT, intent.transaction_id, *place, repeats=True)
+        return None
+
+
+def _readable_intent(node: Node, head: Head) -> Intent | None:
+    try:
+        return read_intent(node.data, head)
+    except MalformedRecord:
+        return None
+
+
+def _resolved(front: Front, queue: Sequence[Queued], room: int) -> tuple[Decision, LeaseView]:
+    """The decision on slots of one table, and the leases it depends on."""
+    table = front.table
+    queue, winners = with_winners(table.log, front.head, queue)
+    leases = table.leases.view(each.member.intent for each in queue if each.member is not None)
+    return resolve(front.head, queue, winners, table.context.limits, room=room, lookup=table.log.rows, leases=leases), leases
+
+
+def _part(front: Front, queued: Queued) -> Part:
+    """The input for deciding a transaction's share in a table."""
+    table = front.table
+    [queued], winners = with_winners(table.log, front.head, [queued])
+    leases = table.leases.view(() if queued.member is None else (queued.member.intent,))
+    return Part(front.head, queued, winners, table.context.limits, table.log.rows, leases)
+
+
+def _checks(leases: LeaseView, decision: Decision) -> list[Check]:
+    """What must still hold of the leases when a decision is ratified (I9)."""
+    members: Iterable[Member] = (member for members in decision.members.values() for member in members)
+    refusals = (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None)
+    return leases.checks((member.intent for member in members), refusals)

@@ -1,0 +1,239 @@
+"""The driver: follows a transaction from its slots to its outcome, in one table or several.
+
+::
+
+              file_intents               decide + ratify              put <v>.json
+    staged --------------> intent filed ----------------> ratified ----------------> published ---> acknowledged
+                              |  ^                           |                           |
+                              |  | generation was closed     | refused: NotCommitted     | trouble here is never a failure (I12):
+                              +--+                           v                           v  "committed, publication pending"
+
+A waiting owner looks when publication moves, and when its patience ends. The owner of the first undecided slot decides the
+queue at once; any other client may, after a patience: so a slow, paused or dead client delays others only briefly (I8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...storage.errors import SluiceError
+from ..errors import NotCommitted, OutcomeUnknown, UnknownFormat
+from ..nodes.context import TableState
+from ..rules.refusal import forgotten, refusal_error
+from ..service.clock import Deadline, bounded_s
+from .decider import Decider, Front, Withdrawal
+from .joint_resolve import closed
+from .leg import Leg
+from .next_step import TOLD, Ask, Decide, Phase, Progress, Publish, Refile, Step, next_step
+from .outcomes import Commit
+from .ratification import Batch
+from .table_parts import TROUBLE
+
+__all__ = ["follow"]
+
+_log = logging.getLogger(__name__)
+_PAUSE_AFTER_TROUBLE_S = 0.2
+
+
+def follow(
+    decider: Decider,
+    legs: Sequence[Leg],
+    deadline: Deadline,
+    *,
+    ack: str = "published",
+    withdrawal: Withdrawal | None = None,
+    home: int | None = None,
+    ratified: Sequence[Batch] = (),
+) -> dict[str, Commit]:
+    """Wait until a transaction is decided and, with `ack` = "published", published in all its tables; its commits by location.
+
+    `ratified` are batches that decided it already, and that this client has to publish. With `withdrawal` it is refused for
+    that reason if it is undecided. `home` is the leg whose slot is decided, too, after another table refused the
+    transaction.
+
+    Raises the refusal; OutcomeUnknown if the deadline passes before the decision.
+    """
+    course = _Course(decider, legs, deadline, until_published=ack != "ratified", withdrawal=withdrawal, home=home)
+    course.ratified(ratified)
+    return course.run()
+
+
+class _Course:
+    """One transaction in progress."""
+
+    def __init__(
+        self,
+        decider: Decider,
+        legs: Sequence[Leg],
+        deadline: Deadline,
+        *,
+        until_published: bool,
+        withdrawal: Withdrawal | None,
+        home: int | None,
+    ) -> None:
+        self._decider = decider
+        self._legs = legs
+        self._until_published = until_published
+        self._withdrawal = withdrawal
+        self._home = home
+        self._clock = legs[0].table.context.clock
+        self._wake = self._clock.event()
+        self._limit = deadline
+        self._committed = False
+        self._refusal: NotCommitted | None = None
+        self._unknown: UnknownFormat | None = None
+        self._conclude()
+
+    def run(self) -> dict[str, Commit]:
+        """Look, step, look again, until the outcome is known or the time is over."""
+        while not (self._known and self._next() is TOLD):
+            self._wake.clear()
+            known, acted = self._known, False
+            try:
+                step = self._look()
+                if step is not TOLD:
+                    acted = self._perform(step)
+            # check: trouble-with-deciding-is-waited-out
+            except TROUBLE as trouble:
+                self._note(trouble)
+                self._wake.wait(min(_PAUSE_AFTER_TROUBLE_S, self._limit.left_s))
+            if self._limit.over and self._known == known:
+                self._give_up()
+                break
+            if not acted:
+                left = min((leg.patience.left_s for leg in self._legs if not leg.is_published), default=0.0)
+                self._wake.wait(min(max(left, 0.001), self._limit.left_s))
+        refusal, self._refusal = self._refusal, None  # no circle of references: it would hold the transaction until the next collection
+        try:
+            if refusal is not None:
+                raise refusal
+        finally:
+            del refusal
+        return {leg.table.location: leg.commit for leg in self._legs if leg.commit is not None}
+
+    @property
+    def _known(self) -> bool:
+        return self._committed or self._refusal is not None
+
+    def _look(self) -> Step:
+        """Look at every leg; returns the next step."""
+        for leg in self._legs:
+            leg.look(self._wake, until_published=self._until_published, withdrawn=self._withdrawal is not None)
+        if all(leg.phase is Phase.GONE for leg in self._legs):
+            raise self._legs[0].table.context.vanished()
+        return self._next()
+
+    def _next(self) -> Step:
+        """The next step, from what is known of the legs."""
+        progress = Progress(
+            committed=self._committed,
+            refused=self._refusal is not None,
+            until_published=self._until_published,
+            withdrawn=self._withdrawal is not None,
+            home=self._home,
+        )
+        return next_step(progress, [leg.seen for leg in self._legs])
+
+    def _perform(self, step: Step) -> bool:
+        """Perform a step; returns whether it may have changed what the next look shows."""
+        if isinstance(step, Ask):
+            self._hear(*(self._legs[i].ask for i in step.legs))
+        elif isinstance(step, Refile):
+            self._legs[step.leg].refile()
+        elif isinstance(step, Publish):
+            for i in step.legs:
+                self._legs[i].publish_pending()
+        elif isinstance(step, Decide):
+            return self._decide(step)
+        else:
+            return False
+        return True
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _decide(self, step: Decide) -> bool:
+        leg = self._legs[step.leg]
+        for i in step.overdue:
+            self._legs[i].patience.used()
+        if step.leg in step.overdue and leg.publish_pending():
+            return True
+        state: TableState | None = leg.state or leg.table.context.look()
+        batches = () if state is None else self._decider.decide(Front(leg.table, state), self._withdrawal)
+        self.ratified(batches)
+        return bool(batches)
+
+    def ratified(self, batches: Sequence[Batch]) -> None:
+        """Take the verdicts from batches that this client ratified, and publish them."""
+        for batch in batches:
+            self._publish(batch, next((each for each in self._legs if each.table is batch.table), None))
+
+    def _publish(self, batch: Batch, leg: Leg | None) -> None:
+        """Take the verdict from a batch, and publish it; trouble with that is left to the waiting for publication (I12)."""
+        if leg is not None:
+            leg.table.alone = len(batch.record.verdicts) == 1
+            self._hear(partial(leg.hear, batch.record))
+        publish = partial(batch.table.publish, batch.state, batch.record)
+        # check: answered-when-published (without and not self._until_published)
+        if leg is not None and leg.commit is not None and not self._until_published:
+            batch.table.background.submit(publish)
+            return
+        try:
+            if publish() and leg is not None and leg.commit is not None:
+                leg.published_here()
+        # check: trouble-with-publishing-is-no-failure
+        except TROUBLE as trouble:
+            self._note(trouble)
+
+    # -- the outcome -------------------------------------------------------------------------------------------------
+
+    def _hear(self, *verdicts: Callable[[], object]) -> None:
+        """Take verdicts; the first refusal counts."""
+        try:
+            for each in verdicts:
+                each()
+        except NotCommitted as refusal:
+            self._refusal = self._refusal or refusal
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Determine the outcome from the verdicts once every table was asked.
+
+        If a table has no record of the decision, the other tables' answer applies (I11). That happens in a table that was
+        only read, after the record of its batch was pruned: no version in its log has it. It also happens if a slot came too
+        late because the transaction had already been committed from another one.
+        """
+        if self._known or not all(leg.asked for leg in self._legs):
+            return
+        lead = self._legs[0]
+        late = next((leg for leg in self._legs if leg.late), None)
+        # check: forgotten-where-it-was-read (any -> all)
+        if any(leg.commit is not None for leg in self._legs):
+            self._committed = True
+            self._limit = Deadline.after(bounded_s(lead.table.context.limits.publication_wait_s), self._clock)
+        elif late is not None:  # elsewhere it was refused for that, but the record is gone
+            self._refusal = refusal_error(closed(late.table.location), lead.transaction_id)
+        else:
+            self._refusal = refusal_error(forgotten(lead.transaction_id), lead.transaction_id)
+
+    # -- trouble -----------------------------------------------------------------------------------------------------
+
+    def _note(self, trouble: SluiceError) -> None:
+        _log.info("transaction %s waits: %s", self._legs[0].transaction_id, trouble)
+        self._unknown = trouble if isinstance(trouble, UnknownFormat) else None
+
+    def _give_up(self) -> None:
+        """Return to the caller at the end of the time: what is ratified is committed. Raises OutcomeUnknown for the rest."""
+        transaction_id = self._legs[0].transaction_id
+        if self._committed:
+            versions = {leg.table.location: leg.commit.version for leg in self._legs if leg.commit is not None}
+            _log.warning("transaction %s is committed as %s; publication is pending", transaction_id, versions)
+            return
+        unknown, self._unknown = self._unknown, None
+        why = f": {unknown.message}" if unknown is not None else ""
+        raise OutcomeUnknown(
+            f"transaction {transaction_id} was filed and will be decided, but not within the time given{why}; ask outcome(transaction_id)",
+            transaction_id=transaction_id,
+            stage="intent",
+        ) from unknown

@@ -1,0 +1,194 @@
+"""Filing a transaction: one multi makes its slots in all of its tables, and from then on it will be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import NotATable
+from ..errors import CoordinatorUnavailable, OutcomeUnknown
+from ..formats import INTENT_FORMAT
+from ..nodes.context import TableContext
+from ..nodes.records import Head
+from ..publication.failure_points import point
+from ..rules.intent import Intent
+from ..rules.joint_tables import Joint, JointTable
+from ..service.clock import Deadline
+from ..service.store import ApplyRefused, Create, Op, ReplyLost, Write
+from .claims import Claim, claim_of, find_slot
+from .table_parts import TableParts
+
+__all__ = ["Filing", "file_intents", "require_time"]
+
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """What a transaction files in one table; `head` is the table's head as the caller read it, if it did."""
+
+    table: TableParts
+    intent: Intent
+    head: Head | None = None
+
+
+def require_time(transaction_id: str, deadline: Deadline, *, sent_to: Sequence[TableParts] = ()) -> None:
+    """Raise OutcomeUnknown if the time of a transaction without slots is over.
+
+    It is certainly not filed, unless a request that filed it was sent and the reply was lost: then the verdicts of the
+    tables that it was `sent_to` show whether it was decided and cleaned up already.
+    """
+    if not deadline.over:
+        return
+    # check: any-table-may-know-it (in sent_to -> in sent_to[:1])
+    if any(table.verdicts.knows(transaction_id) for table in sent_to):
+        raise _in_doubt(transaction_id)
+    raise OutcomeUnknown(
+        f"the time given was over before transaction {transaction_id} was filed: nothing is decided or visible, its staged data are "
+        "kept, and commit may be called again",
+        transaction_id=transaction_id,
+        stage="staged",
+    )
+
+
+def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | None]:
+    """File the intents of one transaction, in all of its tables or in none; returns its slots, in the order of the filings.
+
+    After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the
+    transaction is looked for among the slots and the verdicts. None stands for a slot that is gone because it was decided.
+    Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator is away (`stage`
+    says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
+    refusal.
+    """
+    lead, transaction_id = filings[0].table.context, filings[0].intent.transaction_id
+    filed_again = any(filing.intent.filed_again for filing in filings)
+    heads = [filing.head for filing in filings]
+    sent_to: Sequence[TableParts] = ()
+    point("before-claim")
+    while True:
+        require_time(transaction_id, deadline, sent_to=sent_to)
+        try:
+            # check: formats-are-admitted-first (_admitting(filing.table.context, head) -> head or _head_of(filing.table.context))
+            current = [_admitting(filing.table.context, head) for filing, head in zip(filings, heads, strict=True)]
+            heads = list(current)
+            # check: slots-in-all-tables-or-none (lead.coordination.apply -> (lambda s: [lead.coordination.apply([op])[0] for op in s]))
+            paths = lead.coordination.apply(_filing_ops(filings, current, filed_again=filed_again))[-len(filings) :]
+            point("after-claim")
+            return [claim_of(transaction_id, head.generation, str(path)) for head, path in zip(current, paths, strict=True)]
+        except ReplyLost:
+            found = lead.after_lost_reply(transaction_id, partial(_filed, filings, current))
+            # check: slot-is-looked-for
+            if any(found):
+                point("after-claim")
+                return found
+            # either it never took effect, or it was committed and cleaned up already: the decision will look for that
+            # check: filed-again-is-said (True -> filed_again)
+            filed_again, sent_to = True, [filing.table for filing in filings]
+        except ApplyRefused as refused:
+            if not lead.after_refusal(refused, transaction_id):  # a generation was closed and removed
+                heads = _newer_heads(filings, current, refused)
+        except CoordinatorUnavailable as away:  # nothing was sent
+            if deadline.over:
+                raise (_in_doubt(transaction_id) if sent_to else _away(transaction_id, away)) from away
+            lead.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again: bool) -> list[Op]:
+    """The operations that make the slots, with checks of the trees and the transaction's owner (I11)."""
+    joint: Joint | None = None
+    if len(filings) > 1:
+        tables = [JointTable(each.table.location, head.generation) for each, head in zip(filings, heads, strict=True)]
+        joint = Joint.checked(tables)
+    standing: list[Op] = []
+    slots: list[Op] = []
+    for filing, head in zip(filings, heads, strict=True):
+        context, intent = filing.table.context, filing.intent
+        # check: filed-while-the-owner-stands (None if slots else intent.transaction_id -> None)
+        standing += context.standing(None if slots else intent.transaction_id)
+        filed = intent if joint is None and filed_again == intent.filed_again else replace(intent, joint=joint, filed_again=filed_again)
+        slots.append(Create(context.tree.slot_prefix(head.generation, intent.transaction_id), filed.encode(), sequential=True))
+    return [*standing, *slots]
+
+
+def _filed(filings: Sequence[Filing], heads: Sequence[Head]) -> list[Claim | None]:
+    """The slots made by a request whose reply was lost. Raises the transaction's refusal, if that came first.
+
+    Slots of earlier generations do not count: they came too late, which is why the transaction is filed again.
+    """
+    transaction_id = filings[0].intent.transaction_id
+    # check: an-old-slot-is-no-sign-of-a-new-one (without , oldest=head.generation)
+    found = [find_slot(each.table.context, transaction_id, head, oldest=head.generation) for each, head in zip(filings, heads, strict=True)]
+    if not any(found):
+        for each in filings:
+            # check: refused-stays-refused
+            each.table.verdicts.raise_refusal(transaction_id)
+    return found
+
+
+def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: ApplyRefused) -> list[Head | None]:
+    """The heads after a multi was refused. Raises NotATable if none of them moved: then nodes of a table are missing."""
+    newer: list[Head | None] = []
+    for filing in filings:
+        filing.table.context.recognise_again(getattr(refused.cause, "path", ""))
+        newer.append(_head_of(filing.table.context))
+    if newer == list(heads):
+        location = next((each.table.location for each in filings if _concerns(each, refused)), filings[0].table.location)
+        raise NotATable(f"the coordinator's tree of {location} is gone or incomplete", location=location)
+    return newer
+
+
+def _concerns(filing: Filing, refused: ApplyRefused) -> bool:
+    """Whether a multi was refused because of a node of this table."""
+    return str(getattr(refused.cause, "path", "")).startswith(filing.table.context.tree.root)
+
+
+def _head_of(context: TableContext) -> Head:
+    state = context.read_head()
+    if state is None:
+        raise NotATable(f"the coordinator knows no table at {context.tree.location} (any more)", location=context.tree.location)
+    return state[0]
+
+
+def _admitting(context: TableContext, head: Head | None) -> Head:
+    """The table's head, updated if necessary to say that its writers file intents of this release's format.
+
+    Older releases then know that such an intent is for newer releases, and not made up.
+    """
+    head = head or _head_of(context)
+    while head.intents < INTENT_FORMAT:
+        state = context.read_head()
+        if state is None:
+            raise context.vanished()
+        head, node = state
+        raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
+        try:
+            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.standing()])
+        except ApplyRefused as refused:  # another client decided something, or made the same update
+            context.recognise_again(getattr(refused.cause, "path", ""))
+        except ReplyLost:
+            context.barrier()
+        else:
+            return raised
+    return head
+
+
+def _in_doubt(transaction_id: str) -> OutcomeUnknown:
+    """The error if the time is over and, after lost replies, it is unknown whether the transaction was filed."""
+    return OutcomeUnknown(
+        f"the coordinator's replies were lost while transaction {transaction_id} was filed, until the time ran out; "
+        "ask outcome(transaction_id)",
+        transaction_id=transaction_id,
+        stage="intent",
+    )
+
+
+def _away(transaction_id: str, trouble: CoordinatorUnavailable) -> CoordinatorUnavailable:
+    """The error if the coordinator was away until the time was over, and nothing was filed."""
+    return CoordinatorUnavailable(
+        f"no slot could be claimed for transaction {transaction_id} in time ({trouble}); nothing is decided, the staged "
+        "data is kept and commit may be called again",
+        transaction_id=transaction_id,
+        stage="staged",
+    )

@@ -1,0 +1,124 @@
+"""Ratification: one multi records decisions on the heads they were computed from, in all tables or in none (I1, I11)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+
+from ...storage.actions.texts import Text
+from ...storage.dataclass import dataclass
+from ..nodes.context import TableState
+from ..nodes.layout import VerdictName
+from ..nodes.records import NO_SLOT, BatchRecord, is_batch
+from ..publication.failure_points import point
+from ..publication.ratified_log import store_objects
+from ..rules.intent import Intent
+from ..service.store import ApplyRefused, Check, Node, Op, ReplyLost
+from .decision import Decision
+from .queue import batch_of, ratifying_ops, record_name
+from .table_parts import TableParts
+
+__all__ = ["Batch", "Ratified", "batches_of", "ratify", "without_slot"]
+
+
+class Ratified(Enum):
+    """The result of a ratifying multi."""
+
+    DONE = auto()
+    OVERTAKEN = auto()
+    """Another client decided first."""
+    LEASES_MOVED = auto()
+    """A lease was granted or lost meanwhile: the same slots must be decided again."""
+    UNKNOWN = auto()
+    """The reply was lost, and the batch has no record: it never took effect, or was published and pruned since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A decision in one table, on the `state` it was computed from, as it is recorded and rendered."""
+
+    table: TableParts
+    state: TableState
+    decision: Decision
+    record: BatchRecord
+    contents: Mapping[int, Text]
+
+    @property
+    def name(self) -> VerdictName:
+        """The name of its record."""
+        return record_name(self.record, self.state.head)
+
+
+def batches_of(decisions: Sequence[tuple[TableParts, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
+    """Decisions that are recorded together; with `direct`, that of an intent without a slot, which the record contains."""
+    by, batch_id = decisions[0][0].context.rendering(), uuid.uuid4().hex
+    batches: list[Batch] = []
+    for table, state, decision in decisions:
+        store_objects(table.context, decision.objects)
+        batches.append(Batch(table, state, decision, *batch_of(decision, state.head, by, batch_id, direct)))
+    return batches
+
+
+def without_slot(decision: Decision, slot: int) -> Decision:
+    """The decision on a transaction without a slot; `slot` is the last decided one."""
+    return replace(
+        decision,
+        head=replace(decision.head, slot=slot),
+        verdicts=tuple(replace(verdict, slot=NO_SLOT) for verdict in decision.verdicts),
+        versions=tuple(
+            replace(plan, slots=(NO_SLOT,), rebased=tuple(replace(each, slot=NO_SLOT) for each in plan.rebased))
+            for plan in decision.versions
+        ),
+    )
+
+
+def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None = None) -> Ratified:
+    """Record batches if the heads are those they were computed from (I1), and the leases they rely on are held (I9).
+
+    `filing` is a transaction that is filed with its verdict: its owner's node must exist, too. Raises OutcomeUnknown if that
+    is in doubt because the coordinator went away.
+    """
+    ops: list[Op] = []
+    for batch in batches:
+        ops += ratifying_ops(batch.table.context, batch.decision.head, batch.state.head_node, batch.name, batch.record)
+    # check: leases-are-checked
+    ops += checks
+    for batch in batches:
+        # check: filed-while-the-owner-stands-on-the-fast-path (without filing)
+        ops += batch.table.context.standing(filing)
+    lead = batches[0].table.context
+    point("before-ratify")
+    try:
+        # check: all-heads-in-one-multi (apply(ops) -> apply(ops[:2]), lead.coordination.apply(ops[2:]))
+        lead.coordination.apply(ops)
+    except ApplyRefused as refused:
+        outdated = [batch.table.leases.was_outdated(refused, ops) for batch in batches]
+        for batch in batches:
+            batch.table.context.recognise_again(getattr(refused.cause, "path", ""))
+        return Ratified.LEASES_MOVED if any(outdated) else Ratified.OVERTAKEN
+    except ReplyLost:
+        node = _after_lost_reply(batches[0], filing)
+        if node is None:
+            # check: lost-on-the-fast-path-is-told (UNKNOWN -> OVERTAKEN)
+            return Ratified.UNKNOWN
+        # check: batch-is-recognised
+        if not is_batch(node.data, batches[0].record.batch_id):
+            return Ratified.OVERTAKEN
+    point("after-ratify")
+    for batch in batches:
+        for version, content in batch.contents.items():
+            batch.table.log.remember(version, content)
+    return Ratified.DONE
+
+
+def _after_lost_reply(batch: Batch, filing: str | None) -> Node | None:
+    """The record under a batch's name, once the request has certainly taken effect or never will."""
+    context = batch.table.context
+    look: Callable[[], Node | None] = lambda: context.coordination.read(context.tree.verdict(batch.name))  # noqa: E731
+    if filing is not None:
+        return context.after_lost_reply(filing, look)
+    # check: barrier-after-a-lost-ratification
+    context.coordination.barrier()
+    return look()

@@ -1,0 +1,133 @@
+"""Leases on tables and on names, as programs ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import parse_schema
+from ..leases.lease import Lease, acquire, lent
+from ..leases.partition_scope import PartitionScope
+from ..leases.queue import LeaseHome, Wanted
+from ..leases.reserved_turns import lent_turns
+from ..leases.table_leases import TableLeases, coordinator_key
+from ..nodes.lease_records import EXCLUSIVE, MODES, Place
+from ..service.clock import Deadline, Timeout
+from ..service.connect import connect
+from .table import this_client
+
+__all__ = ["EXCLUSIVE", "Leasable", "Lease", "LeaseOn", "lease", "lease_on", "lease_on_table", "leases", "lent_to_threads"]
+
+_NAME_CHARACTERS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOn:
+    """A lease to request together with others: made by `Table.lease_on`, or by `sluice.lease_on` for a name."""
+
+    home: LeaseHome
+    wanted: Wanted
+
+
+class Leasable(Protocol):
+    """Anything that has leases of its own, such as `sluice.Table`."""
+
+    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        """The lease to request."""
+        ...
+
+
+Target: TypeAlias = "LeaseOn | Leasable | str"
+
+
+def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str | None, name: str | None) -> LeaseOn:
+    """A lease on a table, or on its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
+    _check_mode(mode)
+    _check_name(name)
+    condition = None if where is None else _partitions_only(snapshot, where)
+    scope = PartitionScope.of(snapshot, None if condition is None else condition.to_sql())
+    return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
+
+
+def lease_on(name: str, mode: str = EXCLUSIVE, *, coordinator: str | None = None, application: str | None = None) -> LeaseOn:
+    """A lease on a name that is not a table, to request together with others. Raises InvalidRequest."""
+    _check_mode(mode)
+    if not name:
+        raise InvalidRequest("a lease needs a name, such as 'nightly-load'")
+    _check_name(name)
+    home = LeaseHome(partial(connect, coordinator), coordinator_key(coordinator), client=this_client(application))
+    return LeaseOn(home, Wanted(Place.of_name(name), mode, name=name))
+
+
+def lease(
+    name: str,
+    mode: str = EXCLUSIVE,
+    *,
+    wait_s: Timeout | None = None,
+    coordinator: str | None = None,
+    application: str | None = None,
+) -> Lease:
+    """Take a lease on a name that is not a table, so that jobs that agree on the name exclude each other.
+
+    Waits for `wait_s` seconds (None: without limit). This thread's commits to tables of the same coordinator are ratified
+    only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
+    """
+    return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
+
+
+def leases(targets: Sequence[Target], *, wait_s: Timeout | None = None) -> Lease:
+    """Take several leases at once, all or none: tables (the whole of each, exclusively), names, or results of `lease_on`.
+
+    One request takes them all, so that two callers that name the same ones in another order do not deadlock.
+    """
+    if isinstance(targets, str) or not targets:
+        raise InvalidRequest(f"leases={targets!r}: give a list of at least one table, name, or result of lease_on")
+    asked = [each if isinstance(each, LeaseOn) else lease_on(each) if isinstance(each, str) else each.lease_on() for each in targets]
+    home = asked[0].home
+    if any(each.home.coordinator != home.coordinator for each in asked):
+        raise InvalidRequest("leases of several coordinators cannot be taken in one request: take them one after the other")
+    _check_wait(wait_s)
+    return acquire(home, list(dict.fromkeys(each.wanted for each in asked)), wait_s)
+
+
+def lent_to_threads() -> Callable[[], None]:
+    """A function for a thread that works for this one: that thread commits under the leases and turns that this one has now."""
+    borrow_leases, borrow_turns = lent(), lent_turns()
+
+    def borrow() -> None:
+        borrow_leases()
+        borrow_turns()
+
+    return borrow
+
+
+def _check_mode(mode: object) -> None:
+    if mode not in MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}", mode=mode)
+
+
+def _check_wait(wait_s: Timeout | None) -> None:
+    if wait_s is not None and not isinstance(wait_s, Deadline) and not wait_s >= 0:
+        raise InvalidRequest(f"wait_s is {wait_s!r}; give seconds, 0 for no wait, or None for no limit", wait_s=wait_s)
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and (len(name) > _NAME_CHARACTERS_MAX or not name.isprintable()):
+        raise InvalidRequest(f"name={name!r}: give at most {_NAME_CHARACTERS_MAX} printable characters", name=name)
+
+
+def _partitions_only(snapshot: Snapshot, where: str) -> Predicate:
+    predicate = Predicate.parse(where, parse_schema(snapshot.metadata.schema_string))
+    _, rest = predicate.split(snapshot.partition_columns)
+    if rest is not None:
+        columns = ", ".join(snapshot.partition_columns)
+        remedy = f"name its partition columns ({columns}) only" if columns else "leave it out, the table has no partitions"
+        raise InvalidRequest(
+            f"where={where!r}: a lease covers whole partitions, but {rest.to_sql()} depends on rows; {remedy}", where=where
+        )
+    return predicate

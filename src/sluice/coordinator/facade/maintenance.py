@@ -1,0 +1,176 @@
+"""Questions of maintenance: which transactions may still need files, which versions are read, who writes the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from ..commit.claims import undecided
+from ..errors import SessionLost
+from ..fields import MalformedRecord
+from ..leases import horizon, pins
+from ..leases.pins import EVERYTHING
+from ..nodes import checkpoint_claim, presence
+from ..nodes.context import TableContext
+from ..nodes.identity import Owner, id_in, owner_of, term_of
+from ..nodes.layout import GRAVES, SlotName, VerdictName
+from ..nodes.plans import close_owner, open_plans
+from ..nodes.presence import bury, oldest_term
+from ..nodes.records import BatchRecord, read_intent
+from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
+from ..service.store import CoordinationStore
+from .table import CoordinatedTable
+
+__all__ = [
+    "EVERYTHING",
+    "Owner",
+    "claim_checkpoint",
+    "clear_graves",
+    "finished",
+    "id_in",
+    "needed_versions",
+    "owner_of",
+    "pinned_versions",
+    "raise_horizon",
+    "term_of",
+]
+
+_SESSIONS_MAX: Final = 5
+
+
+def claim_checkpoint(table: CoordinatedTable, version: int, *, last: int, interval: int) -> bool:
+    """Whether this client writes a checkpoint of `version` now; `last` is the newest it knows of, `interval` their distance."""
+    return checkpoint_claim.claim_checkpoint(table.context, version, last=last, interval=interval, now_ms=table.now_ms())
+
+
+def pinned_versions(table: CoordinatedTable) -> set[int]:
+    """The versions being read now; contains EVERYTHING if a pin cannot be read."""
+    return pins.pinned_versions(table.context)
+
+
+def raise_horizon(table: CoordinatedTable, version: int, cutoff_ms: int) -> None:
+    """Record, before pins are read, that all files are kept from this version on, the last one of `cutoff_ms`. Only moves up."""
+    horizon.raise_horizon(table.context, version, cutoff_ms)
+
+
+def clear_graves(table: CoordinatedTable) -> None:
+    """Forget clients that were buried long ago."""
+    presence.clear_graves(table.context.coordination, now_ms=table.now_ms())
+
+
+def needed_versions(table: CoordinatedTable) -> Iterator[int]:
+    """Versions before which nothing else of the log is needed: pinned, published, and known to undecided transactions."""
+    context = table.context
+    yield from pinned_versions(table)
+    state = context.read_published()
+    yield -1 if state is None else state[0].version
+    head = context.read_head()
+    if head is None:
+        return
+    names = undecided(context.coordination.children(context.tree.slots(head[0].generation)) or (), head[0])
+    for node in context.coordination.read_many([context.tree.slot(head[0].generation, name) for name in names]):
+        if node is None:
+            continue
+        try:
+            # check: the-log-of-undecided-transactions-is-kept (yield -> yield from () and)
+            yield read_intent(node.data, head[0]).validated_through
+        except MalformedRecord:
+            continue
+
+
+def finished(
+    table: CoordinatedTable, owners: AbstractSet[Owner], plans_before_ms: int, *, dry_run: bool
+) -> tuple[dict[Owner, int | None], frozenset[Owner]]:
+    """The owners that are gone (with the term from which on they are not), and all owners that are busy.
+
+    A transaction of an owner that is gone is never filed any more; a busy owner has one that is filed but not published yet.
+    They are looked up in this order, in one session, whose view never goes back; it starts again if the session expires.
+    Unless it is a dry run, plans made before `plans_before_ms` are closed, and absent clients are buried.
+    """
+    settled = frozenset[str]() if dry_run else _settled_late(table)
+    context = table.context
+    for attempt in range(_SESSIONS_MAX):
+        session = context.coordination
+        try:
+            session.barrier()
+            # check: busy-is-asked-after-gone (after the next)
+            gone = _gone(context, session, owners, plans_before_ms, dry_run=dry_run)
+            busy = _busy(context, session, settled)
+            return gone, busy
+        except SessionLost:
+            if attempt == _SESSIONS_MAX - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _gone(
+    context: TableContext, session: CoordinationStore, owners: AbstractSet[Owner], plans_before_ms: int, *, dry_run: bool
+) -> dict[Owner, int | None]:
+    old_plans = {plan.owner for plan in open_plans(context) if plan.since_ms < plans_before_ms}
+    # check: looking-only-closes-no-plan (without () if dry_run else)
+    for owner in () if dry_run else old_plans:
+        close_owner(session, owner)
+    ordered = sorted(owners)
+    there = session.read_many([owner.path for owner in ordered])
+    graves = session.read_many([f"{GRAVES}/{owner.name}" for owner in ordered])
+    gone: dict[Owner, int | None] = {}
+    for owner, node, grave in zip(ordered, there, graves, strict=True):
+        if not owner.is_client:
+            # check: open-plans-are-kept (always)
+            if node is None or owner in old_plans:
+                gone[owner] = None
+        elif grave is not None:
+            gone[owner] = None
+        elif node is not None:
+            gone[owner] = oldest_term(node)
+        # check: looking-only-buries-nobody (without dry_run or)
+        elif dry_run or bury(session, owner, by=context.client.application, now_ms=context.clock.now_ms()):
+            gone[owner] = None
+    return gone
+
+
+def _settled_late(table: CoordinatedTable) -> frozenset[str]:
+    """The transactions with a slot that came too late for its generation, and with an outcome: such a slot keeps no files.
+
+    Asking for the outcome files a transaction over one table again where it can be decided. The slot of one over several tables stays:
+    the transaction is refused, or was committed from other slots.
+    """
+    session, tree, head = table.context.coordination, table.context.tree, table.head()
+    settled: set[str] = set()
+    for generation in (number for number in session.children(tree.generations) or () if int(number) < head.generation):
+        for slot in map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ()):
+            if slot is not None:
+                # check: late-slots-are-decided-first
+                outcome = table.outcome(slot.transaction_id, Deadline.after(bounded_s(DEFAULT_TIMEOUT_S), table.clock))
+                published = outcome.commit is not None and outcome.commit.published
+                # check: late-slots-are-decided-first (without if outcome.error is not None or published else set())
+                # check: late-slots-of-commits-keep-nothing (without or published)
+                settled |= {slot.transaction_id} if outcome.error is not None or published else set()
+    return frozenset(settled)
+
+
+def _busy(context: TableContext, session: CoordinationStore, settled: frozenset[str]) -> frozenset[Owner]:
+    """The owners with a transaction that is filed but not published: an undecided slot, or a verdict beyond `published`.
+
+    `settled` are transactions with an outcome whose slots may still be there.
+    """
+    tree = context.tree
+    ids: set[str] = set()
+    looked_at: set[str] = set()
+    while unseen := set(session.children(tree.generations) or ()) - looked_at:
+        # in order, until there is no other: a slot that came too late is filed again in a later generation
+        for generation in sorted(unseen, key=lambda name: (len(name), name)):
+            slots = map(SlotName.parse, session.children(f"{tree.generations}/{generation}") or ())
+            # check: filed-is-kept
+            ids.update(slot.transaction_id for slot in slots if slot is not None and slot.transaction_id not in settled)
+        looked_at |= unseen
+    names = [name for name in map(VerdictName.parse, session.children(tree.verdicts) or ()) if name is not None]
+    state = context.read_published()
+    reached = (-1, -1, -1) if state is None else (state[0].generation, state[0].slot, state[0].version)
+    pending = [tree.verdict(name) for name in names if (name.generation, name.slot, name.version) > reached]
+    for node in session.read_many(pending):
+        if node is not None:
+            # check: ratified-is-kept
+            ids.update(verdict.transaction_id for verdict in BatchRecord.decode(node.data).verdicts)
+    return frozenset(owner for each in ids if (owner := owner_of(each)) is not None)

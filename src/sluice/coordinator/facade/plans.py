@@ -1,0 +1,81 @@
+"""Writes that are planned in one process, written in others, and committed in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ...storage.log.snapshot import Snapshot
+from ..leases.partition_scope import PartitionScope
+from ..leases.reserved_turns import ReservedTurn, release_nodes
+from ..leases.table_leases import reserve
+from ..leases.tickets import Ticket, leave_ticket, take_ticket
+from ..leases.turn_after_loss import advice, lasting_s, named_after
+from ..nodes.identity import another_id
+from ..nodes.plans import close_plan as close
+from ..nodes.plans import open_plan as open_node
+from ..service.clock import Deadline
+from .table import CoordinatedTable
+
+__all__ = [
+    "Ticket",
+    "advice",
+    "another_id",
+    "close_plan",
+    "close_plan_aside",
+    "keep_turn",
+    "lasting_s",
+    "named_after",
+    "note_loss",
+    "open_plan",
+    "release_turns",
+    "ticket_for",
+    "turns_stand",
+]
+
+
+def open_plan(table: CoordinatedTable) -> str:
+    """The transaction id of a new plan. While the plan is open, files with this id are not garbage."""
+    return open_node(table.context)
+
+
+def close_plan(table: CoordinatedTable, transaction_id: str) -> None:
+    """Record that nobody will file this transaction any more. A failure is left to garbage collection."""
+    close(table.context, transaction_id)
+
+
+def close_plan_aside(table: CoordinatedTable, transaction_id: str) -> None:
+    """Close the plan of a committed transaction in a thread."""
+    table.committer.background.submit(partial(close, table.context, transaction_id))
+
+
+def release_turns(table: CoordinatedTable, turns: Sequence[str]) -> None:
+    """End these turns, so that others go on. Raises only if no session can be opened."""
+    release_nodes(table.context.coordination, turns)
+
+
+def keep_turn(
+    table: CoordinatedTable, where: str | None, snapshot: Snapshot, name: str, beside: Sequence[str], lasts_s: float, wait_s: float
+) -> ReservedTurn | None:
+    """Keep others from changing part of the table (None: all of it) for up to `lasts_s`; `beside` are leases that the write depends on.
+
+    Waits for up to `wait_s`. None if leases of this thread cover it already. Raises LeaseHeld, DeadlockDetected, LeaseLost.
+    """
+    parts = [(table.leases, PartitionScope.of(snapshot, where))]
+    return reserve(parts, name, beside, lasts_s=lasts_s, wait=Deadline.after(wait_s))
+
+
+def turns_stand(table: CoordinatedTable, turns: Sequence[str]) -> bool:
+    """Whether nobody released or broke these turns. Raises SessionLost if they ended with this session, Unavailable."""
+    session = table.context.coordination
+    return all(session.read(path) is not None for path in turns)
+
+
+def note_loss(table: CoordinatedTable, ticket: Ticket) -> None:
+    """Leave a ticket for the repetition of a write that lost, perhaps in another process."""
+    leave_ticket(table.context, ticket)
+
+
+def ticket_for(table: CoordinatedTable, work: str) -> Ticket | None:
+    """Take the ticket of this application's work, so that nobody else gets it; None if there is none or the coordinator is away."""
+    return take_ticket(table.context, table.application, work)

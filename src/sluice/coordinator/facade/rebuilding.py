@@ -1,0 +1,225 @@
+"""Rebuilds a table's nodes from its log after the coordinator's data were lost, one client at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from ...storage.actions import Metadata, encode_all
+from ...storage.actions.metadata_change import describe
+from ...storage.actions.texts import pieces
+from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
+from ...storage.errors import InvalidRequest, Unavailable
+from ...storage.log.snapshot import Snapshot
+from ...storage.stores.objects import ObjectStore
+from ..errors import CoordinatorUnavailable, SessionLost
+from ..nodes.coordinator_id import address_text, identity_of, reachable_from
+from ..nodes.creation import make_tree, only_begun, remove_new_tree
+from ..nodes.layout import RECOVERING
+from ..nodes.records import Head, Rendering, VersionPlan, digest
+from ..publication.rendering import render
+from ..rules.footprint import Footprint
+from ..rules.intent import Intent
+from ..rules.winner import Member
+from ..service.address import Address
+from ..service.clock import Clock
+from ..service.connect import visiting
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
+from .registry import require_own_coordinator
+from .table import CoordinatedTable
+
+__all__ = [
+    "RebuildingClaim",
+    "claimed",
+    "require_coordinator_lost",
+    "require_nodes_lost",
+    "require_owner_named",
+    "sealing_version",
+    "store_beside",
+]
+
+_LETTING_GO_MAX: Final = 60
+_CLAIMS_MAX: Final = 5
+_PAUSE_S: Final = 1.0
+_VISIT_S: Final = 5.0
+
+
+# -- whether there is anything to rebuild --------------------------------------------------------------------------------
+
+
+def require_nodes_lost(table: CoordinatedTable) -> None:
+    """Raise InvalidRequest if the coordinator has the table's nodes.
+
+    Nodes in which nothing was ratified do not count: a client had begun to create a table.
+    """
+    if table.exists() and not only_begun(table.context):
+        raise InvalidRequest(
+            f"the coordinator has the nodes of {table.location}: there is nothing to recover. If they are those of a former table, "
+            "use another location",
+            location=table.location,
+        )
+
+
+def require_coordinator_lost(table: CoordinatedTable, snapshot: Snapshot, former: str | None) -> None:
+    """Raise unless the table is this coordinator's, or its own one is named in `former` and does not answer at its address."""
+    owner = require_owner_named(table, snapshot, former)
+    text = snapshot.configuration.get(ADDRESS_KEY)
+    if owner is None or text is None or text == address_text(table.coordinator):  # a new coordinator is at this very address
+        return
+    where = reachable_from(text)
+    if where is None:
+        return
+    here = Address.parse(table.coordinator)
+    if where.scheme == here.scheme == "zk":  # with this one's credentials
+        where = replace(here, place=where.place, chroot=where.chroot)
+    where = replace(where, retry_s=_VISIT_S, connect_timeout_s=_VISIT_S)
+    try:
+        with visiting(where) as session:
+            found = identity_of(session)
+    except CoordinatorUnavailable:
+        return
+    # check: a-living-coordinator-keeps-its-tables
+    if found == owner:
+        raise InvalidRequest(
+            f"the coordinator {owner} of {table.location} is alive: it answers at {text}. Use it. To move the table to another one, "
+            "detach it there (sluice detach) and attach it here (sluice attach)",
+            location=table.location,
+            owner=owner,
+        )
+
+
+def require_owner_named(table: CoordinatedTable, snapshot: Snapshot, former: str | None) -> str | None:
+    """The id of another coordinator that the table names; None for this one, or if it names none.
+
+    Raises WrongCoordinator without `former` for a table of another coordinator, InvalidRequest if `former` is a different
+    one.
+    """
+    owner = snapshot.configuration.get(COORDINATOR_KEY)
+    if owner is not None and table.context.in_session(identity_of) == owner:
+        return None  # also after an interrupted recovery
+    if former is not None and former != owner:
+        named = "no coordinator: leave it out" if owner is None else f"the coordinator {owner}"
+        raise InvalidRequest(f"former is {former!r}, but {table.location} names {named}", location=table.location, former=former)
+    if former is None:
+        require_own_coordinator(table, snapshot)
+    return owner
+
+
+# -- one at a time -------------------------------------------------------------------------------------------------------
+
+
+class RebuildingClaim:
+    """The claim to rebuild a table's nodes: an ephemeral node, and a unique mark beside it.
+
+    The multi that makes the nodes checks the mark, since another client may have the claim by then.
+    """
+
+    def __init__(self, table: CoordinatedTable, mark: str) -> None:
+        self._table = table
+        self._mark = mark
+
+    def require(self) -> None:
+        """Raise Unavailable if the claim is gone: another client may have rebuilt the nodes."""
+        session = self._table.context.coordination
+        session.barrier()
+        if session.read(self._mark) is None:
+            raise self._lost()
+
+    def make_nodes(self, head: Head) -> None:
+        """Make the nodes, replacing those of a client that saw no log and only begins to create the table."""
+        context = self._table.context
+        while True:
+            try:
+                # check: one-rebuilds-at-a-time (without , while_standing=[Check(self._mark, ANY_VERSION)])
+                make_tree(context, head, while_standing=[Check(self._mark, ANY_VERSION)])
+            except ApplyRefused as refused:  # the session had expired
+                raise self._lost() from refused
+            if not only_begun(context):
+                return
+            remove_new_tree(context)
+
+    def _lost(self) -> Unavailable:
+        location = self._table.location
+        return Unavailable(f"the claim to recover {location} is gone; repeat the recovery", location=location)
+
+
+@contextmanager
+def claimed(table: CoordinatedTable) -> Iterator[RebuildingClaim]:
+    """Hold the claim to rebuild this table's nodes. Raises InvalidRequest if another client does, Unavailable."""
+    context = table.context
+    session = context.coordination
+    path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
+    session.ensure_path(RECOVERING)
+    identity = uuid.uuid4().hex
+    told = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": table.now_ms(), "id": identity}
+    mark = f"{path}.{identity}"
+    _claim(session, path, orjson.dumps(told), mark, table.location)
+    try:
+        yield RebuildingClaim(table, mark)
+    finally:
+        _let_go(session, [path, mark], context.clock)
+
+
+def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, location: str) -> None:
+    """Make both nodes. Raises InvalidRequest if another client has the claim, Unavailable if it could not be obtained."""
+    trouble: Exception | None = None
+    for _ in range(_CLAIMS_MAX):
+        try:
+            session.apply([Create(path, body, ephemeral=True), Create(mark, ephemeral=True)])
+            return
+        except (ReplyLost, ApplyRefused) as refused:  # if nobody has it, it was released just now
+            trouble = refused
+        session.barrier()
+        node = session.read(path)
+        if node is not None and node.data == body:  # our own, whose reply was lost
+            return
+        if node is not None:
+            raise InvalidRequest(
+                f"somebody else is recovering {location}: {node.data.decode()}; wait for them", location=location
+            ) from trouble
+    raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); try again", location=location) from trouble
+
+
+def _let_go(session: CoordinationStore, claim: Sequence[str], clock: Clock) -> None:
+    """Remove the claim, despite lost replies: nobody else can claim it while this process lives."""
+    for _ in range(_LETTING_GO_MAX):
+        try:
+            session.apply([Delete(path) for path in claim])
+            return
+        except (ApplyRefused, SessionLost):  # the claim is gone
+            return
+        except (ReplyLost, CoordinatorUnavailable):
+            clock.sleep(_PAUSE_S)
+
+
+# -- the version that former clients cannot publish any more -------------------------------------------------------------
+
+
+def sealing_version(table: CoordinatedTable, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int) -> bytes:
+    """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says."""
+    actions = b"" if metadata == snapshot.metadata else encode_all([metadata])
+    version = snapshot.version + 1
+    intent = Intent(
+        transaction_id=table.new_transaction_id(),
+        operation="RECOVER",
+        read_version=snapshot.version,
+        validated_through=snapshot.version,
+        claimed_ms=timestamp_ms,
+        footprint=Footprint(data_change=False),
+        actions_digest=digest(actions),
+        metadata_change=describe(snapshot.metadata, metadata) if actions else None,
+        client=table.context.client,
+    )
+    return b"".join(pieces(render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, actions)], Rendering(timestamp_ms))))
+
+
+def store_beside(table: CoordinatedTable, location: str) -> ObjectStore:
+    """The object store below another table's location, with this one's options."""
+    return table.context.stores(location)

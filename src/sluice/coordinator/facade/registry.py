@@ -1,0 +1,169 @@
+"""How tables come under the coordinator and leave it: making, closing, removing and rebuilding their nodes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from ...storage.actions import Metadata
+from ...storage.actions.features import is_managed
+from ...storage.errors import InvalidRequest, TableDropped, Unavailable
+from ...storage.log.paths import commit_path
+from ...storage.log.segment import list_versions
+from ...storage.log.snapshot import Snapshot
+from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
+from ..nodes.context import TableContext
+from ..nodes.coordinator_id import require_own, stamp
+from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree, reopen_tree
+from ..nodes.deletion_claim import Deletion, deletion, require_no_deleter
+from ..nodes.records import Head
+from ..nodes.removal import Tombstone, bury_tree, read_tombstone, remove_closed_tree
+from ..publication.outdated_data import refuse_old_data as refuse
+from .table import CoordinatedTable
+
+__all__ = [
+    "Deletion",
+    "Tombstone",
+    "bury",
+    "deleting",
+    "dropped",
+    "finish_removal",
+    "is_only_begun",
+    "named_after_coordinator",
+    "refuse_old_data",
+    "register",
+    "register_beside_log",
+    "require_own_coordinator",
+    "require_settled",
+    "tombstone_of",
+    "unregister_begun",
+]
+
+
+# -- which coordinator, and what it knows ---------------------------------------------------------------------------------
+
+
+def require_own_coordinator(table: CoordinatedTable, snapshot: Snapshot) -> None:
+    """Raise WrongCoordinator if the table names another coordinator."""
+    configuration = snapshot.configuration if is_managed(snapshot.protocol) else {}
+    table.context.in_session(lambda session: require_own(session, table.coordinator, configuration, table.location))
+
+
+def named_after_coordinator(table: CoordinatedTable, metadata: Metadata) -> Metadata:
+    """The metadata with the properties that name the table's coordinator."""
+    configuration = table.context.in_session(lambda session: stamp(session, table.coordinator, metadata.configuration))
+    return replace(metadata, configuration=configuration)
+
+
+def refuse_old_data(table: CoordinatedTable, version: int) -> None:
+    """Raise ForeignCommit if this version, unknown to the coordinator, was committed through sluice all the same."""
+    refuse(table.store, version)
+
+
+# -- coming --------------------------------------------------------------------------------------------------------------
+
+
+def register(table: CoordinatedTable, start: Head) -> None:
+    """Make the nodes of a table that begins with this head; existing ones stay unchanged."""
+    make_tree(table.context, start)
+
+
+def register_beside_log(table: CoordinatedTable, start: Head) -> None:
+    """Make the nodes of a table that has a log, or continue those of a detached one from `start`.
+
+    First removes the nodes of a client that saw no log and began to create a table here.
+    """
+    remove_new_tree(table.context)
+    make_tree(table.context, start)
+    reopen_tree(table.context, start)
+
+
+def is_only_begun(table: CoordinatedTable) -> bool:
+    """Whether the table has nodes in which nothing was ratified; for a table whose log was seen before."""
+    return only_begun(table.context)
+
+
+def unregister_begun(table: CoordinatedTable) -> None:
+    """Remove nodes in which nothing was ratified yet; others are left alone. Raises Unavailable if others keep filing."""
+    remove_new_tree(table.context)
+
+
+def require_settled(table: CoordinatedTable) -> None:
+    """Finish the removal of a former table at this location; raise if a new one has to wait.
+
+    That is the case while data of the former table are being deleted, or one of its clients may still interfere with the new
+    one.
+
+    A paused client of the former table may still put a version that was published long ago. With a store's conditional put
+    this harms no existing version. If it puts one into the empty folder, the version is removed here, by one client at a
+    time: a new table may have a version of that name before a paused client removes it.
+    """
+    context = table.context
+    remove_closed_tree(context)
+    tombstone = read_tombstone(context)
+    if tombstone is None:
+        return
+    if tombstone.deleting:
+        raise InvalidRequest(
+            f"the table at {table.location} is being dropped, and not all its data are deleted yet: wait, or finish it with sluice drop",
+            location=table.location,
+        )
+    # check: the-place-rests-after-a-deleter-that-vanished
+    require_no_deleter(context)
+    store = table.store
+    left_ms = tombstone.at_ms + round((LONGEST_SESSION_S + LONGEST_PUT_S) * 1000) - context.clock.now_ms()
+    if not store.atomic_put_if_absent and left_ms > 0:
+        raise Unavailable(
+            f"the table at {table.location} was dropped a moment ago, and its store has no conditional put: a client of it may overwrite "
+            f"files of a new one. Try again in {left_ms / 1000:.0f} s, or use another location",
+            location=table.location,
+            wait_s=left_ms / 1000,
+        )
+    if _stray(context, tombstone) is None:
+        return
+    # check: a-stray-version-is-removed-under-a-claim
+    with deletion(context, tombstone) as held:
+        stray = _stray(context, tombstone)
+        if stray is not None:
+            # check: a-stray-version-is-removed-under-a-claim
+            held.require()
+            store.delete(stray)
+
+
+def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
+    """A single version of a former table where no table is: nothing can be read from it.
+
+    Anything more is a table of its own, made or moved there since, or the rest of one; and so is everything while the
+    coordinator knows a table there.
+    """
+    known, listing = check_tree(context), list_versions(context.objects)
+    alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
+    return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None
+
+
+# -- going ---------------------------------------------------------------------------------------------------------------
+
+
+def finish_removal(table: CoordinatedTable) -> None:
+    """Remove nodes that a drop has closed but not removed yet."""
+    remove_closed_tree(table.context)
+
+
+def tombstone_of(table: CoordinatedTable) -> Tombstone | None:
+    """The record of a table that was dropped or forgotten at this location."""
+    return read_tombstone(table.context)
+
+
+def dropped(table: CoordinatedTable) -> TableDropped:
+    """The error for a table that was dropped or forgotten."""
+    return table.context.dropped()
+
+
+def bury(table: CoordinatedTable, head: Head, *, deleting: bool, forgotten: bool) -> None:
+    """Close the nodes of a table and remove them, leaving a tombstone; `deleting`: its data must still be deleted."""
+    bury_tree(table.context, head, deleting=deleting, forgotten=forgotten)
+
+
+def deleting(table: CoordinatedTable, tombstone: Tombstone) -> AbstractContextManager[Deletion]:
+    """Hold the only right to delete the former table's data. Raises Unavailable while another client has it."""
+    return deletion(table.context, tombstone)

@@ -1,0 +1,257 @@
+"""The ratified log: every version of a table, published or not yet.
+
+Up to `published`, a version is the object `_delta_log/<version>.json`. A later one is rendered from the verdict record and
+the intents, which stay in the tree until the version is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from ...storage.actions import Action, CommitInfo, DeletionVector, actions_of, decode_text
+from ...storage.actions.texts import Text, put_text, stored_text
+from ...storage.caches import BytesBounded
+from ...storage.data.vectors import Rows, read_vector
+from ...storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
+from ...storage.log.paths import commit_path
+from ..errors import UnknownFormat
+from ..fields import MalformedRecord
+from ..formats import require_number
+from ..limits import STAGED_BYTES_MAX
+from ..nodes.context import TableContext
+from ..nodes.layout import SlotName, VerdictName
+from ..nodes.records import NO_SLOT, BatchRecord, Rebased, VersionPlan, digest
+from ..rules.intent import Intent
+from ..rules.removed_files import RemovedFiles
+from ..rules.winner import Member, Winner, winner_of
+from ..service.clock import Deadline, bounded_s, within_this_call
+from .rendering import render, version_digest
+
+__all__ = ["RatifiedLog", "staged_actions", "store_objects"]
+
+_CONTENTS_BYTES_MAX: Final = 64 * 1024 * 1024
+_WINNERS_BYTES_MAX: Final = 128 * 1024 * 1024
+_VECTORS_BYTES_MAX: Final = 64 * 1024 * 1024
+_ACTION_BYTES: Final = 1500
+"""Approximate memory of a decoded action, besides its text."""
+_LOOKS_MAX = 100
+_PAUSE_S = 0.2
+_WINDOW = 256
+_FETCHES_MAX = 8
+
+
+def staged_actions(context: TableContext, intent: Intent) -> Text:
+    """The actions of an intent, inline or staged. Raises MissingObject and BadChecksum if they are not those it filed."""
+    return _sealed(context, intent.actions, intent.staged, intent.actions_digest, f"transaction {intent.transaction_id}")
+
+
+def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
+    """Store the objects that versions need, before they are ratified; names depend on the content, so repeating it changes nothing."""
+    for key, data in objects.items():
+        put_text(context.objects, key, data)
+
+
+def _sealed(context: TableContext, inline: str, staged: str, seal: str, whose: str) -> Text:
+    try:
+        actions = stored_text(context.objects, staged) if staged else inline.encode()
+        if len(actions) > STAGED_BYTES_MAX:
+            raise MalformedRecord(f"its staged actions have {len(actions):,} bytes, more than {STAGED_BYTES_MAX:,}")
+        # check: actions-have-their-digest
+        if digest(actions) != seal:
+            raise BadChecksum(f"the actions of {whose} are not those it filed")
+    except ObjectNotFound as error:
+        raise MissingObject(f"the staged actions {staged} are missing from {context.objects.location}") from error
+    return actions
+
+
+def _member(context: TableContext, intent: Intent, adapted: Rebased | None) -> Member:
+    """An intent with the actions it was committed with."""
+    if adapted is None:
+        return Member(intent, staged_actions(context, intent))
+    whose = f"transaction {intent.transaction_id}, as they were rebased,"
+    return Member(intent, _sealed(context, adapted.actions, adapted.staged, adapted.digest, whose), adapted.what)
+
+
+def _size_of(winner: Winner, content_bytes: int) -> int:
+    """A winner's approximate size in memory: its actions as objects, or its packed removals."""
+    removed = winner.removed
+    if isinstance(removed, RemovedFiles):
+        return removed.nbytes + len(winner.adds) * (_ACTION_BYTES + content_bytes // (len(removed) + len(winner.adds)))
+    return content_bytes + (len(winner.adds) + len(removed)) * _ACTION_BYTES
+
+
+class RatifiedLog:
+    """Reads versions of one table and caches the last ones. Thread-safe."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._contents: BytesBounded[int, bytes] = BytesBounded(_CONTENTS_BYTES_MAX)
+        self._winners: BytesBounded[int, Winner] = BytesBounded(_WINNERS_BYTES_MAX)
+        self._vectors: BytesBounded[str, Rows] = BytesBounded(_VECTORS_BYTES_MAX)
+
+    def remember(self, version: int, content: Text) -> None:
+        """Keep the content of a version that was just ratified; not a long one, whose staged parts are removed after publication."""
+        if isinstance(content, bytes):
+            self._contents.keep(version, content, len(content))
+
+    def known(self, version: int) -> bytes | None:
+        """The content of a version that this client saw before, without asking anybody."""
+        return self._contents.get(version)
+
+    def content(self, version: int, limit: Deadline | None = None) -> Text:
+        """The bytes of a ratified version.
+
+        If only a newer release can render it, waits until that release publishes it, or `limit` is over (None: the call's
+        own time). Raises LogGap if the version is gone from the log, UnknownFormat.
+        """
+        known = self.known(version)
+        if known is not None:
+            return known
+        content = self._look(version, limit or self._limit())
+        self.remember(version, content)
+        return content
+
+    def actions(self, version: int) -> Iterable[Action]:
+        """The actions of a ratified version."""
+        return actions_of(self.content(version), name=commit_path(version))
+
+    def commits(self, versions: Sequence[int]) -> list[tuple[int, Iterable[Action]]]:
+        """Many versions at once, with their actions; read in parallel, and not cached."""
+        return [(version, actions_of(content, name=commit_path(version))) for version, content in self._contents_of(versions)]
+
+    def _contents_of(self, versions: Sequence[int]) -> list[tuple[int, Text]]:
+        state = self._context.read_published()
+        published = -1 if state is None else state[0].version
+        limit = self._limit()
+
+        def read(version: int) -> Text:
+            return self.known(version) or (self._object(version) if version <= published else self.content(version, limit))
+
+        with ThreadPoolExecutor(_FETCHES_MAX) as pool:
+            contents = list(pool.map(within_this_call(read), versions))
+        return list(zip(versions, contents, strict=True))
+
+    def winner(self, version: int) -> Winner:
+        """A ratified version, as a winner."""
+        known = self._winners.get(version)
+        if known is None:
+            content = self.content(version)
+            known = winner_of(version, decode_text(content, name=commit_path(version)))
+            self._winners.keep(version, known, _size_of(known, len(content)))
+        return known
+
+    def winners(self, versions: Sequence[int]) -> Iterator[Winner]:
+        """Ratified versions as winners, one after the other; fetched in parallel."""
+        for start in range(0, len(versions), _WINDOW):
+            window = versions[start : start + _WINDOW]
+            missing = [v for v in window if v not in self._winners]
+            if len(missing) <= 2:
+                yield from map(self.winner, window)
+                continue
+            fetched = {version: winner_of(version, actions) for version, actions in self.commits(missing)}
+            yield from (fetched[v] if v in fetched else self.winner(v) for v in window)
+
+    def rows(self, vector: DeletionVector) -> Rows:
+        """The rows in a deletion vector of this table. Raises MissingObject, Corrupt."""
+        known = self._vectors.get(vector.unique_id)
+        if known is None:
+            known = read_vector(self._context.objects, vector)
+            self._vectors.keep(vector.unique_id, known, vector.size_in_bytes)
+        return known
+
+    def info(self, version: int) -> Mapping[str, Any]:
+        """The commitInfo of a ratified version; empty if it has none."""
+        return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
+
+    def _limit(self) -> Deadline:
+        """How long a call waits for a newer release to publish."""
+        context = self._context
+        return Deadline.after(bounded_s(context.limits.publication_wait_s), context.clock)
+
+    def _look(self, version: int, limit: Deadline) -> Text:
+        context = self._context
+        looks = 0
+        while looks < _LOOKS_MAX:
+            state = context.read_published()
+            if state is None or version <= state[0].version:
+                return self._object(version)
+            try:
+                content = self._unpublished(version)
+            except UnknownFormat:
+                if limit.over:
+                    raise
+                context.clock.sleep(min(_PAUSE_S, limit.left_s))
+                continue
+            if content is not None:
+                return content
+            looks += 1
+            context.barrier()  # published meanwhile; or the session that showed the version is over, and this one's server lags
+        raise LogGap(f"version {version} of {context.objects.location} is neither published nor in the coordinator's tree", version=version)
+
+    def _object(self, version: int) -> Text:
+        """A published version, from its file."""
+        objects = self._context.objects
+        try:
+            return stored_text(objects, commit_path(version))
+        except ObjectNotFound as error:
+            raise LogGap(
+                f"version {version} is missing from the log of {objects.location} although it was published; "
+                "restore the file or read from a checkpoint above it",
+                version=version,
+            ) from error
+
+    def _unpublished(self, version: int) -> Text | None:
+        """Rendered from the tree; None if it was published (and its slots removed) meanwhile."""
+        coordination, tree = self._context.coordination, self._context.tree
+        names = filter(None, map(VerdictName.parse, coordination.children(tree.verdicts) or ()))
+        # the first in the order of decisions: a later batch that only refused has the same version in its name
+        # check: the-first-batch-of-a-number-made-it (min -> max)
+        holding = min((n for n in names if n.version >= version), default=None)
+        node = None if holding is None else coordination.read(tree.verdict(holding))
+        if node is None:
+            return None
+        record = BatchRecord.decode(node.data)
+        plan = next((p for p in record.versions if p.version == version), None)
+        return None if plan is None else self.render(record, plan)
+
+    def render(self, record: BatchRecord, plan: VersionPlan) -> Text | None:
+        """The content of one version of a batch, checked against its digest (I5); None if a slot is gone.
+
+        Staged actions are garbage after publication, so a late reader may find the slots but not these.
+        """
+        try:
+            return self._rendered(record, plan)
+        except MissingObject:
+            self._context.barrier()
+            state = self._context.read_published()
+            # check: late-publishers-find-it-published
+            if state is not None and state[0].version >= plan.version:
+                return None
+            raise
+
+    def _rendered(self, record: BatchRecord, plan: VersionPlan) -> Text | None:
+        context = self._context
+        by = record.rendering
+        # check: unknown-renderings-wait
+        require_number(by.number, context.release.rendering, f"the rendering of version {plan.version} by {by.engine}")
+        adapted = {each.slot: each for each in plan.rebased}
+        if record.direct:
+            intent = Intent.decode(record.direct.encode())
+            return self._checked(plan, [_member(context, intent, adapted.get(NO_SLOT))], record)
+        ids = {v.slot: v.transaction_id for v in record.verdicts}
+        paths = [context.tree.slot(record.generation, SlotName(slot, ids[slot])) for slot in plan.slots]
+        members: list[Member] = []
+        for slot, node in zip(plan.slots, context.coordination.read_many(paths), strict=True):
+            if node is None:
+                return None
+            members.append(_member(context, Intent.decode(node.data), adapted.get(slot)))
+        return self._checked(plan, members, record)
+
+    @staticmethod
+    def _checked(plan: VersionPlan, members: Sequence[Member], record: BatchRecord) -> Text:
+        content = render(plan, members, record.rendering)
+        # check: content-has-its-digest
+        invariant("I5", version_digest(content) == plan.digest, f"version {plan.version} does not have its ratified content")
+        return content

@@ -1,0 +1,269 @@
+"""What the log says about files, as Arrow columns: their partition values, and the bounds and counts of their statistics.
+
+A missing or unreliable bound is null. Timestamps are in milliseconds, truncated by some writers: their bounds are moved
+apart by one. Floats are the shortest decimal text of 32 or of 64 bits: they are read at their own width. Some writers
+convert decimals to doubles: a bound of more than 15 digits is not trusted. The facts about one file never depend on the
+others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from itertools import compress
+from typing import Any, Final, TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from ..actions import AddFile
+from ..expressions.nodes import Column
+from ..schema.partitions import decode_column
+from ..schema.schema import PrimitiveType
+from .partition_maps import partition_texts
+
+__all__ = ["HIGH", "LOW", "NULLS", "RECORDS", "VALUES", "AddedFiles", "Files", "has_bounds"]
+
+_Path: TypeAlias = tuple[str, ...]
+
+# A table's column among the columns of files, under the log's names.
+VALUES: Final = "partitionValues"
+LOW: Final = "minValues"
+HIGH: Final = "maxValues"
+NULLS: Final = "nullCount"
+RECORDS: Final = Column(("numRecords",), pa.int64())
+
+_BLOCK_BYTES: Final = 16 << 20
+_FEW: Final = 256
+"""Up to this number, texts are parsed one by one faster than with Arrow's reader."""
+_DOUBLE_DIGITS: Final = 15
+_MILLISECOND: Final = pa.scalar(1000, pa.duration("us"))
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+class Files:
+    """Some files. A column is made on first use, and kept."""
+
+    __slots__ = ("_columns", "_stats", "_values", "rows")
+
+    def __init__(self, values: pa.ChunkedArray | Sequence[Mapping[str, str | None]], stats: pa.ChunkedArray | Sequence[str | None]) -> None:
+        """`values` and `stats` are `add.partitionValues` and `add.stats`."""
+        self._values: Any = values
+        self._stats: Any = stats
+        self._columns: dict[_Path, pa.Array] = {}
+        self.rows = len(stats)
+
+    @staticmethod
+    def of_table(files: pa.Table) -> Files:
+        """The files of a snapshot."""
+        return Files(files["partition_values"], files["stats"])
+
+    @staticmethod
+    def of_adds(adds: Sequence[AddFile]) -> Files:
+        """The files that a commit added."""
+        return Files([add.partition_values for add in adds], [add.stats for add in adds])
+
+    @staticmethod
+    def of_columns(rows: int, columns: Mapping[_Path, pa.Array]) -> Files:
+        """Files about which only these columns are known."""
+        files = Files([{}] * rows, [None] * rows)
+        files._columns.update(columns)
+        return files
+
+    def slice(self, first: int, count: int) -> Files:
+        """Some of the files, in order."""
+        end = first + count
+        if isinstance(self._stats, pa.ChunkedArray):
+            return Files(self._values.slice(first, count), self._stats.slice(first, count))
+        return Files(self._values[first:end], self._stats[first:end])
+
+    def filter(self, mask: pa.BooleanArray) -> Files:
+        """The files for which `mask` is true."""
+        if isinstance(self._stats, pa.ChunkedArray):
+            return Files(self._values.filter(mask), self._stats.filter(mask))
+        kept = mask.to_pylist()
+        return Files(list(compress(self._values, kept)), list(compress(self._stats, kept)))
+
+    def columns(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> Callable[[Column], pa.Array]:
+        """A function that returns each of the columns `wanted`; `partitions` are the table's partition columns.
+
+        It raises Corrupt if a partition value is not of its type. For many files, all wanted columns are read at once.
+        """
+        known, parsed = self._columns, dict[_Path, list[Any]]()
+
+        def is_known(each: Column) -> bool:
+            array = known.get(each.path)
+            return array is not None and array.type == each.type
+
+        def column(node: Column) -> pa.Array:
+            if not is_known(node):
+                of_partition = node.path[0] == VALUES
+                some = [each for each in wanted if (each.path[0] == VALUES) is of_partition] if self.rows > _FEW else [node]
+                missing = [each for each in some if not is_known(each)]
+                known.update(self._partition_values(missing, partitions) if of_partition else self._statistics(missing, parsed))
+            return known[node.path]
+
+        return column
+
+    def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[_Path, pa.Array]:
+        names = [each.path[1] for each in wanted]
+        if isinstance(self._values, pa.ChunkedArray):
+            texts = partition_texts(self._values, names)
+        else:
+            texts = [pa.array([values.get(name) for values in self._values], pa.string()) for name in names]
+        return {each.path: decode_column(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
+
+    def _statistics(self, wanted: Sequence[Column], parsed: dict[_Path, list[Any]]) -> dict[_Path, pa.Array]:
+        """Bounds and counts from `add.stats`; `parsed` caches intermediate results."""
+        read = {each.path: _json_type(each.type) if each.path[0] in (LOW, HIGH) else each.type for each in wanted}
+        found = _at_once(self._stats, read) if self.rows > _FEW else None
+        if found is None:
+            if not parsed:
+                parsed[()] = [
+                    _body(text) for text in (self._stats.to_pylist() if isinstance(self._stats, pa.ChunkedArray) else self._stats)
+                ]
+            found = {path: _array(_leaves(parsed, path), kind) for path, kind in read.items()}
+        return {
+            each.path: _bound(found[each.path], each.path[0], each.type) if each.path[0] in (LOW, HIGH) else found[each.path]
+            for each in wanted
+        }
+
+
+class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
+    """The files that a commit added, with their columns: many transactions are compared with the same commit."""
+
+    _files: Files | None = None
+
+    @property
+    def files(self) -> Files:
+        """The same files, in the skipper's form."""
+        if self._files is None:
+            self._files = Files.of_adds(self)
+        return self._files
+
+
+def has_bounds(kind: pa.DataType) -> bool:
+    """Whether statistics have bounds for values of this type."""
+    return _json_type(kind) is not None
+
+
+def _json_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type for reading such a bound from JSON; None for types without bounds."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(38, kind.scale)
+    if pa.types.is_boolean(kind):
+        return kind
+    if pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    return None
+
+
+def _bound(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:
+    """The bounds as values of the column's type; null for invalid ones."""
+    try:
+        return _typed(values, side, kind)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+    half = len(values) // 2
+    return pa.concat_arrays([_bound(part, side, kind) for part in (values.slice(0, half), values.slice(half))])
+
+
+def _typed(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(kind):
+        return values.cast(kind, safe=False)
+    if pa.types.is_decimal(kind):
+        limit = pa.scalar(Decimal(10**_DOUBLE_DIGITS - 1).scaleb(-kind.scale), values.type)
+        return pc.if_else(pc.less_equal(pc.abs(values), limit), values, pa.scalar(None, values.type)).cast(kind)
+    if not pa.types.is_timestamp(kind):
+        return values if values.type == kind else values.cast(kind)
+    moments = (pc.replace_substring_regex(values, "Z$", "") if kind.tz is None else values).cast(kind)
+    return pc.subtract_checked(moments, _MILLISECOND) if side == LOW else pc.add_checked(moments, _MILLISECOND)
+
+
+def _body(text: str | None) -> Any:
+    """The JSON of one file; as for many at once, it must begin with its brace and be on one line."""
+    if text is None or not text.startswith("{") or "\n" in text:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _leaves(inner: dict[_Path, list[Any]], path: _Path) -> list[Any]:
+    """The JSON value of each file at a path of nested objects, None if missing; `inner` caches intermediate results."""
+    if path not in inner:
+        inner[path] = [outer.get(path[-1]) if type(outer) is dict else None for outer in _leaves(inner, path[:-1])]
+    return inner[path]
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """The values; null for those not of the type."""
+    usual = str if pa.types.is_string(kind) else int if pa.types.is_int64(kind) else float if pa.types.is_float64(kind) else None
+    if {usual, type(None)}.issuperset(map(type, values)):
+        with suppress(OverflowError):  # for a number beyond 64 bits
+            return pa.array(values, kind)
+    return pa.array([_fitting(value, kind) for value in values], kind)
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind):
+        return value if type(value) is str else None
+    if pa.types.is_int64(kind):
+        return value if type(value) is int and -(2**63) <= value < 2**63 else None
+    if pa.types.is_decimal(kind):
+        return _decimal(value, kind.scale)
+    if pa.types.is_boolean(kind):
+        return value if type(value) is bool else None
+    return float(value) if type(value) in (int, float) else None
+
+
+def _decimal(value: Any, scale: int) -> Decimal | None:
+    """Up to 15 digits, a double's shortest text is its original text; longer ones are not trusted."""
+    if type(value) not in (int, float) and (type(value) is not str or not _NUMBER.fullmatch(value)):
+        return None
+    number = Decimal(repr(value)) if type(value) is float else Decimal(value)
+    unscaled = number.scaleb(scale)
+    return number if unscaled == unscaled.to_integral_value() and abs(unscaled) < 10**_DOUBLE_DIGITS else None
+
+
+def _at_once(texts: pa.ChunkedArray | Sequence[str | None], leaves: Mapping[_Path, pa.DataType]) -> dict[_Path, pa.Array] | None:
+    """The values of very many texts at these paths; None if one of them does not have these types."""
+    lines = (texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([pa.array(texts, pa.string())])).cast(pa.large_string())
+    fine = pc.and_(pc.starts_with(lines, "{"), pc.invert(pc.match_substring(lines, "\n")))
+    lines = pc.if_else(pc.fill_null(fine, False), lines, pa.scalar("{}", pa.large_string()))
+    joined = pc.binary_join_element_wise(lines, pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string())).combine_chunks()
+    options = pj.ParseOptions(explicit_schema=pa.schema(list(_struct(leaves))), unexpected_field_behavior="ignore")
+    try:
+        table = pj.read_json(pa.BufferReader(_bytes(joined)), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+    except pa.ArrowInvalid:
+        return None
+    return {path: _column(table, path) for path in leaves} if table.num_rows == len(texts) else None
+
+
+def _struct(leaves: Mapping[_Path, pa.DataType]) -> pa.DataType:
+    nested: dict[str, dict[_Path, pa.DataType]] = {}
+    for path, kind in leaves.items():
+        nested.setdefault(path[0], {})[path[1:]] = kind
+    return pa.struct([(name, inner[()] if () in inner else _struct(inner)) for name, inner in nested.items()])
+
+
+def _column(table: pa.Table, path: _Path) -> pa.Array:
+    whole = table[path[0]].combine_chunks()
+    return pc.struct_field(whole, list(path[1:])) if len(path) > 1 else whole
+
+
+def _bytes(lines: pa.Array) -> pa.Buffer:
+    """The concatenated text of all rows, without a copy."""
+    _, offsets, data = lines.buffers()
+    bounds = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    return data.slice(bounds[0].as_py(), bounds[-1].as_py() - bounds[0].as_py())

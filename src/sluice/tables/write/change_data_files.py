@@ -1,0 +1,121 @@
+"""Change data files: a version's deleted, inserted and updated rows, beside its data files ("Change Data Files").
+
+They are for tables with `delta.enableChangeDataFeed`: readers of a version with such files read only these, so a transaction
+that writes any must put all of its changes into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ...storage.actions import AddCDCFile
+from ...storage.constants import CHANGE_DATA_FOLDER
+from ...storage.data.datafiles import TARGET_FILE_BYTES, write_files
+from ...storage.errors import InvalidRequest
+from ...storage.schema.datatypes import as_nullable
+from ...storage.schema.partitions import uri_to_path
+from ...storage.schema.schema import PrimitiveType, StructField, StructType
+from ...storage.stores.objects import ObjectStore
+
+__all__ = ["CHANGE_TYPE", "DELETE", "INSERT", "UPDATE_POSTIMAGE", "UPDATE_PREIMAGE", "ChangeDataWriter"]
+
+CHANGE_TYPE: Final = "_change_type"
+INSERT: Final = "insert"
+DELETE: Final = "delete"
+UPDATE_PREIMAGE: Final = "update_preimage"
+UPDATE_POSTIMAGE: Final = "update_postimage"
+
+# How much collects in memory before it becomes files.
+_PENDING_BYTES: Final = 64 * 1024 * 1024
+
+
+class ChangeDataWriter:
+    """Writes the changes of one transaction, in bounded memory; not thread-safe.
+
+    `delete`, `insert` and `update` take rows in the table's schema, then `finish` returns the actions to commit, or
+    `discard` removes the files. They are below `_change_data/`, partitioned like data files, with the transaction's id in
+    their names.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        schema: StructType,
+        partition_columns: Sequence[str],
+        transaction_id: str,
+        target_file_bytes: int = TARGET_FILE_BYTES,
+    ) -> None:
+        if schema.get(CHANGE_TYPE) is not None:
+            raise InvalidRequest(
+                f"the table has a column {CHANGE_TYPE!r}, a name reserved for change data files; rename it, or switch "
+                "delta.enableChangeDataFeed off",
+                column=CHANGE_TYPE,
+            )
+        self._store = store
+        # Nullable, for rows from before a column became NOT NULL.
+        self._schema = StructType([*map(as_nullable, schema.fields), StructField(CHANGE_TYPE, PrimitiveType("string"))])
+        self._partition_columns = tuple(partition_columns)
+        self._transaction_id = transaction_id
+        self._target_file_bytes = target_file_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._parts = 0
+        self._files: list[AddCDCFile] = []
+
+    def delete(self, rows: pa.Table) -> None:
+        """Record deleted rows."""
+        self._add(rows, DELETE)
+
+    def insert(self, rows: pa.Table) -> None:
+        """Record new rows."""
+        self._add(rows, INSERT)
+
+    def update(self, before: pa.Table, after: pa.Table) -> None:
+        """Record that the rows `before` became the rows `after`, one by one."""
+        if before.num_rows != after.num_rows:
+            raise InvalidRequest(f"{before.num_rows} rows cannot have become {after.num_rows}: give each updated row once in both tables")
+        self._add(before, UPDATE_PREIMAGE)
+        self._add(after, UPDATE_POSTIMAGE)
+
+    def finish(self) -> tuple[AddCDCFile, ...]:
+        """Write what is pending; returns the actions of all files, none if there were no rows."""
+        self._flush()
+        return tuple(self._files)
+
+    def discard(self) -> None:
+        """Remove the files written so far: the transaction will not be committed."""
+        self._pending.clear()
+        self._pending_bytes = 0
+        files, self._files = self._files, []
+        for each in files:
+            self._store.delete(uri_to_path(each.path))
+
+    def _add(self, rows: pa.Table, change: str) -> None:
+        if not rows.num_rows:
+            return
+        self._pending.append(rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(change, pa.string()), rows.num_rows)))
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= _PENDING_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        written = write_files(
+            self._store,
+            pending,
+            schema=self._schema,
+            partition_columns=self._partition_columns,
+            transaction_id=self._transaction_id,
+            label=f"cdc{self._parts}",
+            target_file_bytes=self._target_file_bytes,
+            indexed_columns=0,
+            root=CHANGE_DATA_FOLDER,
+        )
+        self._parts += 1
+        self._files += [AddCDCFile(each.path, each.partition_values, each.size) for each in written]

@@ -1,0 +1,231 @@
+"""The effects of delete, update, truncate and overwrite on a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.facade.values import Reads
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions import AddFile
+from ...storage.actions.filetable import picked
+from ...storage.actions.removals import Removals
+from ...storage.data.assignments import Assignments
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.pruning.predicate import Predicate
+from ..client.property_rules import primary_key_of
+from .data_writing import WritePlan, check_rows
+from .draft import Draft
+from .operation_records import Step, written
+
+__all__ = [
+    "LISTED_MAX",
+    "Replaced",
+    "add_files",
+    "delete_rows",
+    "reads_in",
+    "replaced_by",
+    "replaced_whole",
+    "require_room_for",
+    "truncate_rows",
+    "update_rows",
+]
+
+LISTED_MAX: Final = 10_000
+"""More files than any footprint lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a plan replaces: the rows of `files` that satisfy the predicate (None: the whole table)."""
+
+    predicate: Predicate | None
+    files: pa.Table
+    reads: Reads
+    kind: Kind
+    scope: str | None
+
+
+def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
+    """What a change of rows reads: its condition, and its candidate files if rows cannot be compared one by one."""
+    sql = "" if predicate is None else predicate.to_sql()
+    if draft.uses_vectors:
+        return Reads(predicates=(sql,))
+    return Reads(predicates=(sql,), files=_listed(draft, files))
+
+
+def _listed(draft: Draft, files: pa.Table) -> tuple[str, ...] | None:
+    """The paths of files of the base; None if there are more than a footprint lists."""
+    if files.num_rows > LISTED_MAX:
+        return None
+    return tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
+
+
+def _delete_matching(draft: Draft, predicate: Predicate | None, files: pa.Table, *, exactly: bool = False) -> int:
+    """Delete the rows of `files` that satisfy the predicate (None: all); returns how many, as `Draft.count` knows.
+
+    Files of which certainly all rows do are not read.
+    """
+    if predicate is None:
+        surely = pa.repeat(pa.scalar(True), files.num_rows)
+    else:
+        surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    whole = picked(files, surely)
+    rows = draft.count(whole, exactly=exactly)
+    draft.drop_all(whole)
+    for found in draft.find(predicate, picked(files, pc.invert(surely)), columns=[]):
+        draft.delete(found.file, found.positions)
+        rows += len(found.positions)
+    return rows
+
+
+def delete_rows(draft: Draft, where: str) -> tuple[Reads, Step | None]:
+    """Delete the rows that satisfy `where`; no step if there are none."""
+    if where is None:
+        raise InvalidRequest('delete needs a condition, such as "delay > 0"; to remove all rows use truncate()')
+    predicate = Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    reads = reads_in(draft, predicate, files)
+    rows = _delete_matching(draft, predicate, files, exactly=True)
+    if not rows:
+        return reads, None
+    return reads, Step("DELETE", Kind.CHANGE, {"predicate": where}, {"numDeletedRows": rows}, reads)
+
+
+def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *, label: str) -> tuple[Reads, Step | None]:
+    """Give the rows that satisfy `where` (None: all) new values; no step if there are none.
+
+    Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
+    """
+    _require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
+    assignments = Assignments.parse(assigned, draft.schema)
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    files = draft.candidates(predicate)
+    reads = reads_in(draft, predicate, files)
+    # Rows that this transaction added itself stay new to the table.
+    is_new = pa.array([draft.is_new(path) for path in files["path"].to_pylist()], pa.bool_())
+    rows = _rewritten(draft, assignments, predicate, picked(files, pc.invert(is_new)), label)
+    if pc.any(is_new).as_py():
+        rows += _rewritten(draft, assignments, predicate, files.filter(is_new), f"{label}n")
+    if not rows:
+        return reads, None
+    parameters = {} if where is None else {"predicate": where}
+    return reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads)
+
+
+def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | None, files: pa.Table, label: str) -> int:
+    """Write the rows of `files` that satisfy the predicate, with new values, to new files; returns how many."""
+    gone: list[tuple[AddFile, pa.Array]] = []
+
+    def updated() -> Iterator[pa.Table]:
+        nbytes = 0
+        for found in draft.find(predicate, files):
+            gone.append((found.file, found.positions))
+            draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
+            yield assignments.apply(found.rows)
+
+    are_new = files.num_rows > 0 and draft.is_new(files["path"][0].as_py())
+    written_files = draft.write(updated(), label=label, check=check_rows(draft.metadata))
+    draft.replace(gone, [] if are_new else written_files)
+    if are_new:
+        draft.add(written_files)
+    return sum(len(positions) for _, positions in gone)
+
+
+def _require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
+    key = primary_key_of(draft.metadata.configuration, draft.schema)
+    keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
+    named = [name for name in assigned if str(name).lower() in keys]
+    if named:
+        raise InvalidRequest(
+            f"update sets {', '.join(map(repr, named))}, but a row is identified by its partition and its primary key (sluice.primaryKey): "
+            "delete such rows and upsert the new ones, in one transaction (Table.begin)",
+            columns=named,
+        )
+
+
+def truncate_rows(draft: Draft, where: str | None) -> tuple[Reads, Step | None]:
+    """Remove whole files: all of them, or the partitions that satisfy `where`; no step if there are none."""
+    predicate = None if where is None else Predicate.parse(where, draft.schema)
+    if predicate is not None and not _speaks_of_partitions(draft, predicate):
+        raise InvalidRequest(
+            f"truncate empties whole partitions, but {where!r} is not about partition columns alone "
+            f"({', '.join(draft.partition_columns) or 'there are none'}); use delete({where!r})",
+            where=where,
+        )
+    files = draft.candidates(predicate)
+    reads = _reads_whole_files(draft, predicate, files)
+    rows = _delete_matching(draft, predicate, files)
+    if not files.num_rows:
+        return reads, None
+    parameters = {} if where is None else {"predicate": where}
+    return reads, Step("TRUNCATE", Kind.OVERWRITE, parameters, {"numDeletedRows": rows}, reads, scope=where or "")
+
+
+def _speaks_of_partitions(draft: Draft, predicate: Predicate) -> bool:
+    return predicate.split(draft.partition_columns)[1] is None
+
+
+def _reads_whole_files(draft: Draft, predicate: Predicate | None, files: pa.Table) -> Reads:
+    """Replacing whole files depends on each of them."""
+    sql = "" if predicate is None else predicate.to_sql()
+    return Reads(predicates=(sql,), files=_listed(draft, files))
+
+
+def require_room_for(draft: Draft, plan: WritePlan) -> None:
+    """Raise InvalidRequest, before rows are written, if a plan replaces more than one transaction can remove."""
+    if plan.mode not in ("append", "dynamic"):
+        draft.require_room(Removals.least_bytes(replaced_whole(draft, replaced_by(draft, plan, ()))))
+
+
+def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
+    """The files that are removed as a whole, as far as that is known without reading them."""
+    predicate, files = replaced.predicate, replaced.files
+    if predicate is None:
+        return files
+    surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    return files.filter(pc.fill_null(surely, False))
+
+
+def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
+    """Add what a plan's writers wrote, in place of what its mode replaces."""
+    if plan.changes_metadata:
+        draft.adopt(plan.metadata)
+    replaced = _replace_rows(draft, plan, files) if plan.mode != "append" else None
+    draft.add(files)
+    return replaced or Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
+
+
+def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
+    """Remove what the plan's `files` (not part of the draft yet) replace."""
+    parameters, metrics = _parameters(plan), written(files)
+    gone = replaced_by(draft, plan, files)
+    metrics["numDeletedRows"] = _delete_matching(draft, gone.predicate, gone.files)
+    return Step("WRITE", gone.kind, parameters, metrics, gone.reads, gone.scope)
+
+
+def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
+    """What an overwrite's plan replaces if it wrote `files`; reads no rows."""
+    if plan.mode == "dynamic":
+        predicate: Predicate | None = Predicate.in_partitions((f.partition_values for f in files), draft.schema)
+    else:
+        predicate = None if plan.where is None else Predicate.parse(plan.where, draft.schema)
+    found = draft.candidates(predicate)
+    if predicate is None or _speaks_of_partitions(draft, predicate):
+        scope = "" if predicate is None else predicate.to_sql()
+        return Replaced(predicate, found, _reads_whole_files(draft, predicate, found), Kind.OVERWRITE, scope)
+    return Replaced(predicate, found, reads_in(draft, predicate, found), Kind.CHANGE, None)
+
+
+def _parameters(plan: WritePlan) -> dict[str, str]:
+    """The parameters of a write under Delta's names."""
+    parameters = {"mode": "Append" if plan.mode == "append" else "Overwrite"}
+    if plan.mode == "dynamic":
+        parameters["partitionOverwriteMode"] = "dynamic"
+    if plan.where is not None:
+        parameters["predicate"] = plan.where
+    return parameters

@@ -1,0 +1,180 @@
+"""What clients do about records and renderings of a newer release than theirs: nothing, and they say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
+from sluice.coordinator.fields import MalformedRecord
+from sluice.coordinator.formats import INTENT_FORMAT, Release
+from sluice.coordinator.nodes.layout import SlotName
+from sluice.coordinator.nodes.records import Head, Published
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import withdrawal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.store import ANY_VERSION
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+
+NEWER = Release("sluice/0.2.0", rendering=2)
+NAMED = Release("sluice/0.2.0")
+SHORT = QUICK.but(publication_wait_s=0.1)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.client().append("0.parquet")
+    yield made
+    made.check()
+
+
+def soon(seconds: float = 5) -> Deadline:
+    return Deadline.after(seconds, SystemClock())
+
+
+def ratified_only(client: Client) -> Intent:
+    """Ratify an append and do no more, as one who dies then."""
+    intent = append_intent(client.head())
+    claim_slot(client.context, intent, client.head(), soon())
+    state = client.context.look()
+    assert state is not None
+    assert decide(client.committer, state)
+    return intent
+
+
+def changed(world: World, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a record in its node."""
+    session = world.coordination.connect()
+    node = session.read(path)
+    assert node is not None
+    record = orjson.loads(node.data)
+    change(record)
+    session.write(path, orjson.dumps(record), version=ANY_VERSION)
+
+
+def nodes(world: World) -> list[tuple[str, bytes]]:
+    return [(node.path, node.data) for node in world.coordination.tree.walk() if node.path.startswith(world.tree.root)]
+
+
+@pytest.mark.notices("engine-is-recorded")
+@pytest.mark.parametrize("mine", [Release(), NAMED])
+def test_whoever_publishes_signs_with_the_name_of_who_ratified(world: World, mine: Release) -> None:
+    theirs = NAMED if mine == Release() else Release()
+    ratified_only(world.client(release=theirs))
+    world.client(release=mine).append()
+    names = [commit[0]["commitInfo"]["engineInfo"] for commit in world.log()]  # type: ignore[index]
+    assert names == [Release().engine, theirs.engine, mine.engine]
+
+
+@pytest.mark.notices("unknown-renderings-wait")
+def test_a_rendering_that_is_not_known_is_waited_for(world: World) -> None:
+    ratified_only(world.client(release=NEWER))
+    before = nodes(world), len(world.log())
+    old = world.client(SHORT)
+    for attempt in (old.committer.publisher.publish_pending, lambda: old.committer.log.content(1)):
+        with pytest.raises(UnknownFormat, match=r"rendering of version 1 by sluice/0\.2\.0 is 2, this release of sluice knows up to 1"):
+            attempt()
+    prune(old.context)
+    assert (nodes(world), len(world.log())) == before
+    assert old.committer.outcome(ratified_only(world.client(release=NEWER)).transaction_id, soon()).state == "committed"  # the record tells
+    world.client(release=NEWER).append()
+    assert old.committer.log.content(1)
+    assert old.append().published
+
+
+def test_an_intent_behind_what_is_not_known_is_filed_and_says_why_it_waits(world: World) -> None:
+    ratified_only(world.client(release=NEWER))
+    old = world.client(SHORT)
+    intent = rewrite_intent(old.head(), "0.parquet", "1.parquet", validated_through=0)
+    with pytest.raises(OutcomeUnknown, match="rendering of version 1") as waits:
+        old.commit(intent, timeout_s=0.5)
+    assert isinstance(waits.value.__cause__, ProtocolMismatch)
+    world.client(release=NEWER).append()
+    assert old.committer.outcome(intent.transaction_id, soon()).state == "committed"
+
+
+@pytest.mark.notices("unknown-formats-wait", "unknown-formats-stop-nobody-before-them")
+def test_an_intent_of_a_newer_format_stops_older_clients_where_the_head_admits_it(world: World) -> None:
+    client = world.client(SHORT)
+    first = append_intent(client.head())
+    claims = [claim_slot(client.context, each, client.head(), soon()) for each in (first, append_intent(client.head()))]
+    newer = world.tree.slot(0, SlotName(claims[1].slot, claims[1].transaction_id))
+    changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT + 1))
+    changed(world, world.tree.head, lambda head: head.update(intents=INTENT_FORMAT + 1))
+    assert client.committer.outcome(first.transaction_id, soon(1)).state == "committed"  # what stands before it is decided
+    with pytest.raises(UnknownFormat, match=r"intent\.format is 2"):
+        client.committer.outcome(claims[1].transaction_id, soon(0.3))
+    assert world.coordination.tree.node(newer, world.coordination.tree.zxid) is not None
+    changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT))
+    assert client.committer.outcome(claims[1].transaction_id, soon()).state == "committed"
+
+
+@pytest.mark.notices("formats-are-admitted")
+def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> None:
+    """Whoever may create slots could stop a table otherwise."""
+    client = world.client()
+    intent = append_intent(client.head())
+    claim = claim_slot(client.context, intent, client.head(), soon())
+    changed(world, claim.path(world.tree), lambda record: record.update(format=999))
+    assert isinstance(client.committer.outcome(intent.transaction_id, soon()).error, NotCommitted)
+    client.append()
+
+
+@pytest.mark.notices("formats-are-admitted-first")
+def test_who_files_a_newer_format_says_so_in_the_head_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = world.client()
+    monkeypatch.setattr("sluice.coordinator.commit.filing.INTENT_FORMAT", 2)
+    client.append()
+    assert client.head().intents == 2
+    monkeypatch.undo()
+    client.append()  # it stays so
+    assert client.head().intents == 2
+
+
+def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> None:
+    limits = QUICK.but(verdicts_kept=3, backlog_versions_max=2)
+    client = world.client(limits)
+    intent = append_intent(client.head())
+    claim_slot(client.context, intent, client.head(), soon())
+    client.committer.outcome(intent.transaction_id, soon(), against=withdrawal(intent.transaction_id))
+    [refusal] = [path for path, _ in nodes(world) if path.startswith(f"{world.tree.refused}/") and "/t-" in path]
+    changed(world, refusal, lambda record: record.update(format=2))
+    for _ in range(6):
+        client.append()
+    prune(client.context)
+    assert refusal in dict(nodes(world))
+    with pytest.raises(UnknownFormat, match=r"verdict\.format is 2"):  # "unknown" would be a lie
+        client.committer.outcome(intent.transaction_id, soon())
+    changed(world, refusal, lambda record: record.update(format=1))
+    assert client.committer.outcome(intent.transaction_id, soon()).state == "refused"
+
+
+@pytest.mark.notices("unknown-formats-wait")
+@pytest.mark.parametrize("name", ["head", "published"])
+def test_a_head_that_is_not_known(world: World, name: str) -> None:
+    path = world.tree.head if name == "head" else world.tree.published
+    changed(world, path, lambda record: record.update(format=2))
+    before = nodes(world)
+    for limits in (QUICK, DIRECT):
+        with pytest.raises((ProtocolMismatch, OutcomeUnknown), match=rf"{name}\.format is 2, this release of sluice knows up to 1"):
+            Client(world, limits).commit(append_intent(Head(version=0)), timeout_s=0.3)
+    assert [path for path, _ in nodes(world) if "/slots/" not in path] == [path for path, _ in before if "/slots/" not in path]
+    changed(world, path, lambda record: record.update(format=1))
+
+
+@pytest.mark.parametrize(("kind", "record"), [(Head, Head()), (Published, Published()), (Intent, append_intent(Head()))])
+def test_a_record_of_a_known_format_has_known_fields_only(kind: Any, record: Any) -> None:
+    fields = orjson.loads(record.encode())
+    assert kind.decode(orjson.dumps(fields)) == record
+    for wrong in (
+        {**fields, "more": 1},
+        {**fields, "format": 0},
+        {**fields, "format": "1"},
+        {k: v for k, v in fields.items() if k != "format"},
+    ):
+        with pytest.raises(MalformedRecord):
+            kind.decode(orjson.dumps(wrong))

@@ -1,0 +1,453 @@
+"""Replies that are lost, servers that are behind, and others that are faster, where nobody looked first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.commit.claims import Claim
+from sluice.coordinator.commit.outcomes import settle
+from sluice.coordinator.errors import CoordinatorUnavailable
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree, require_head
+from sluice.coordinator.nodes.layout import TableTree, VerdictName
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published
+from sluice.coordinator.publication.rendering import version_digest
+from sluice.coordinator.rules.joint_tables import Joint, JointTable
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.connect import connect, release
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
+from sluice.coordinator.service.store import Create, Write
+from sluice.coordinator.service.tree import Tree
+from sluice.storage.errors import InvariantBroken
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
+from tests.coordinator.joint_world import JointWorld
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+
+
+def soon() -> Deadline:
+    return Deadline.after(5, SystemClock())
+
+
+@pytest.mark.notices("trees-are-made-once")
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST])
+def test_a_tree_is_made_although_an_answer_is_lost(fault: Fault) -> None:
+    world = World()
+    world.tree = TableTree("memory://another")
+    client = Client(world)
+    world.coordination.inject(fault, verb="apply")
+    make_tree(client.context, Head())
+    assert check_tree(client.context)
+
+
+@pytest.mark.notices("orphans-of-old-generations-are-found")
+def test_a_slot_in_a_generation_long_closed_is_found_and_decided() -> None:
+    """Its owner died before it saw that it came too late."""
+    world = World()
+    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = alive.head()
+    for _ in range(5):
+        alive.append()
+    assert alive.head().generation > 1
+    orphan = append_intent(stale)
+    claim_slot(dead.context, orphan, stale, soon())
+    outcome = alive.committer.outcome(orphan.transaction_id, soon())
+    assert outcome.state == "committed"
+    assert orphan.transaction_id in world.transactions()
+
+
+def test_an_outcome_is_told_as_published_when_it_is() -> None:
+    """The client that ratified it died before it was published."""
+    world = World()
+    dead, asking = world.client(DIRECT), world.client()
+    world.objects.disk.throttle("put_if_absent", times=10_000)
+    intent = append_intent(dead.head())
+    assert not dead.commit(intent, ack="ratified").published
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert not told.published
+    assert not dead.committer.background.drain(5)
+    world.objects.disk.faults.clear()
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert told.published
+    assert intent.transaction_id in world.transactions()
+
+
+def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
+    place = "memory://behind"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    for number in range(3):
+        table.append(pa.table({"a": [number]}, schema=schema))
+    release(place)
+    session = connect(place)  # a new one has seen nothing yet
+    assert isinstance(session, MemorySession)
+    session.lag = 4
+    try:
+        stale = session.read(TableTree(place).head)
+        assert stale is not None
+        assert Head.decode(stale.data).version < 3
+        assert sluice.Table.open(place, coordinator=place).version == 3
+    finally:
+        session.lag = 0
+        MemoryStore(place).forget()
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server_behind(is_published: bool) -> None:
+    """A session never goes back, but the next one may be with a server that has not heard of what the former one showed."""
+    world = World()
+    writer, reader = world.client(), world.client()
+    for _ in range(3):
+        writer.append()
+    if not is_published:
+        world.objects.disk.throttle("put_if_absent", times=10_000)
+    intent = append_intent(writer.head())
+    version = writer.commit(intent, ack="published" if is_published else "ratified").version
+    assert reader.head().version == version
+    reader.session.expire()
+    reader.session = world.coordination.connect()
+    reader.session.lag = 6
+    stale = reader.session.read(world.tree.head)
+    assert stale is not None
+    assert Head.decode(stale.data).version < version
+    assert [info.get("txnId") for info in (reader.committer.log.info(version),)] == [intent.transaction_id]
+    world.objects.disk.faults.clear()
+    assert writer.committer.background.drain(5)
+
+
+def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
+    """The request that files it in the new generation is lost: the slot in the old one is no sign that it arrived."""
+    world = World()
+    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = late.head()
+    others.append()
+    others.append()
+    intent = append_intent(stale)
+    world.coordination.inject(Fault.REQUEST_LOST, path=f"/slots/{others.head().generation}/")
+    commit = late.committer.commit(intent, stale, soon())
+    assert world.transactions().count(intent.transaction_id) == 1
+    assert commit.transaction_id == intent.transaction_id
+
+
+def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> None:
+    place = "memory://checkpointed"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place, ack="ratified")
+    table.append(pa.table({"a": [1]}, schema=schema))
+    committer = table._access.ours.committer
+    publish_pending = committer.publisher.publish_pending
+
+    def and_somebody_commits() -> Published:
+        reached = publish_pending()
+        MemoryStore(place).disk.throttle("put_if_absent", times=1000)
+        other.append(pa.table({"a": [2]}, schema=schema))
+        return reached
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer.publisher, "publish_pending", and_somebody_commits)
+        assert table.checkpoint() == 1
+    MemoryStore(place).disk.faults.clear()
+    other.close()
+    assert table.snapshot(consistency="latest").version == 2
+    MemoryStore(place).forget()
+
+
+def test_a_session_shows_what_it_was_told_to_be_committed_already() -> None:
+    """A plan that another process committed, as a job that was restarted hears it."""
+    place = "memory://heard"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place)
+    plan = table.plan_write(schema)
+    files = plan.write(pa.table({"a": [1]}, schema=schema))
+    made = other.commit_write(plan, files)
+    told = table.commit_write(plan, files)
+    assert made is not None
+    assert told is not None
+    assert (told.version, told.repeated) == (made.version, True)
+    assert table.snapshot(consistency="session").version == made.version
+    MemoryStore(place).forget()
+
+
+@pytest.mark.notices("detached-tables-refuse", "brought-in-again-when-attached")
+def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> None:
+    """Its tree goes on, and the log still says that it belongs to other engines."""
+    place = "memory://again"
+    schema = pa.schema([pa.field("a", pa.int64())])
+    table = sluice.Table.create(place, schema, coordinator=place)
+    other = sluice.Table.open(place, coordinator=place)
+    table.detach()
+    context = table._access.ours.context
+    state = context.read_head()
+    assert state is not None
+    reopen_tree(context, replace(state[0], detached=False))
+    with pytest.raises(sluice.NotCommitted, match="detached"):
+        other.append(pa.table({"a": [1]}, schema=schema))
+    assert sluice.Table.attach(place, coordinator=place).version == 2
+    commit = other.append(pa.table({"a": [1]}, schema=schema))
+    assert commit is not None
+    assert commit.version == 3
+    MemoryStore(place).forget()
+
+
+def test_a_verdict_is_not_taken_for_forgotten_on_the_word_of_a_server_behind() -> None:
+    """The session that showed the decision expired, and the server of the next one has not heard of it."""
+    world = World()
+    writer, other = world.client(), world.client()
+    head = writer.head()
+    claim = claim_slot(writer.context, append_intent(head), head, soon())
+    decided = other.append()
+    writer.session.expire()
+    writer.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    told = writer.committer.verdicts.find(claim)
+    assert told is not None
+    assert settle(told).version == decided.version
+
+
+def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_generation_is_over() -> None:
+    """It was ratified with the last slots of them, and its owner died before it was published."""
+    world = JointWorld("ab")
+    dead, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
+    for table in world.tables.values():
+        table.objects.disk.throttle("put_if_absent", times=10_000)
+    intents = dead.intents("ab")
+    dead.commit(intents, ack="ratified")
+    for table in world.tables.values():
+        table.objects.disk.faults.clear()
+    for committer in asking.committers.values():
+        assert committer.outcome(intents["a"].transaction_id, soon()).state == "committed"
+    assert all(len(table.log()) == 1 for table in world.tables.values())
+    for committer in dead.committers.values():
+        committer.background.drain(5.0)
+
+
+class Moving(Client):
+    """A client whose next session is with a server that is behind."""
+
+    def _connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+            self.session.lag = 6
+        return self.session
+
+
+def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> None:
+    world = World()
+    writer, asking = world.client(), Moving(world)
+    *_, transaction_id = (writer.append().transaction_id for _ in range(3))
+    world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
+    assert asking.committer.outcome(transaction_id, soon()).state == "committed"
+    assert asking.session.lag == 6
+
+
+def test_a_table_is_not_taken_for_unknown_on_the_word_of_a_server_behind() -> None:
+    """It was created a moment ago, and the session is new."""
+    world = World()
+    client = world.client()
+    client.append()
+    client.session.expire()
+    client.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    assert check_tree(client.context)
+    client.session.expire()
+    client.context.connect().lag = 1_000  # type: ignore[attr-defined]
+    assert require_head(client.context).version == 0
+
+
+def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_other_forgot_it() -> None:
+    """Its slot in the one is never decided, and the record of its refusal in the other was pruned."""
+    world = JointWorld("ab")
+    owner, busy, asking = world.client(), world.client(QUICK.but(generation_slots_max=1)), world.client()
+    intents = owner.intents("ab")
+    heads = {name: owner.head(name).generation for name in "ab"}
+
+    def appended(name: str) -> None:
+        busy.committers[name].commit(append_intent(busy.head(name)), busy.head(name), soon())
+
+    appended("b")
+    appended("b")
+    joint = Joint.checked([JointTable(world.location(name), heads[name]) for name in "ab"])
+    slots = [
+        Create(
+            world.tables[name].tree.slot_prefix(heads[name], intents[name].transaction_id),
+            replace(intents[name], joint=joint).encode(),
+            sequential=True,
+        )
+        for name in "ab"
+    ]
+    owner.session.apply(slots)
+    appended("a")
+    for name in owner.session.children(world.tables["a"].tree.verdicts) or ():
+        owner.session.delete(f"{world.tables['a'].tree.verdicts}/{name}")
+    for committer in asking.committers.values():
+        outcome = committer.outcome(intents["a"].transaction_id, soon())
+        assert outcome.state in ("refused", "unknown")
+    assert intents["a"].transaction_id not in world.tables["a"].transactions() + world.tables["b"].transactions()
+
+
+def test_what_was_decided_before_all_data_were_lost_is_not_taken_for_refused() -> None:
+    """Its decision was seen, and with the records went what it was: the log may have it."""
+    world = World()
+    client = world.client()
+    claim = Claim(client.append().transaction_id, 0, 0)
+    world.coordination.tree = Tree()
+    with pytest.raises(CoordinatorUnavailable, match="sluice recover"):
+        client.committer.verdicts.find(claim)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.check()
+
+
+def instead_of_ratifying(world: World, client: Client, step: Callable[[], object]) -> None:
+    """The client's ratifying multi is lost on its way, and meanwhile somebody takes a step."""
+
+    def before(call: Call) -> Fault | None:
+        if call.session_id == client.session.session_id and any(isinstance(op, Write) and op.path == world.tree.head for op in call.ops):
+            world.coordination.before = None
+            step()
+            return Fault.REQUEST_LOST
+        return None
+
+    world.coordination.before = before
+
+
+def records(world: World) -> list[BatchRecord]:
+    session = world.coordination.connect()
+    names = [f"{world.tree.verdicts}/{name}" for name in session.children(world.tree.verdicts) or ()]
+    return [BatchRecord.decode(node.data) for node in session.read_many(names) if node is not None]
+
+
+@pytest.mark.notices("batch-is-recognised")
+def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> None:
+    """It decides the same slot in the same way, at another time: what is published is what that record says."""
+    slow, fast = world.client(), world.client()
+    intent = append_intent(slow.head(), "slow.parquet")
+
+    def decide_and_die() -> None:
+        time.sleep(0.005)  # so that the time in the record is another one
+        world.objects.disk.fail_before("put_if_absent", times=1)
+        state = fast.context.look()
+        assert state is not None
+        assert decide(fast.committer, state)
+
+    instead_of_ratifying(world, slow, decide_and_die)
+    assert slow.commit(intent).version == 0
+    [record] = records(world)
+    assert [version_digest(world.objects.get(commit_path(plan.version))) for plan in record.versions] == [p.digest for p in record.versions]
+
+
+@pytest.mark.notices("batch-is-recognised")
+def test_a_record_of_the_same_name_on_the_fast_path(world: World) -> None:
+    """It is about another transaction: one's own is not committed yet."""
+    slow, fast = world.client(DIRECT), world.client(DIRECT)
+    instead_of_ratifying(world, slow, lambda: fast.append("fast.parquet"))
+    slow.append("slow.parquet")
+    assert world.files() == {"fast.parquet", "slow.parquet"}
+
+
+@pytest.mark.notices("head-is-compared")
+def test_the_head_never_goes_back_to_who_was_overtaken(world: World) -> None:
+    """What was decided on an old head is not recorded, though its record has a name of its own."""
+    slow, fast = world.client(), world.client()
+    seen: list[int] = []
+
+    def overtake(call: Call) -> None:
+        if call.session_id == slow.session.session_id and any(isinstance(op, Write) and op.path == world.tree.head for op in call.ops):
+            world.coordination.before = None
+            fast.append("fast.parquet")
+            seen.append(fast.head().slot)
+
+    world.coordination.before = overtake
+    slow.append("slow.parquet")
+    assert seen
+    assert slow.head().slot >= seen[0]
+    assert world.files() == {"fast.parquet", "slow.parquet"}
+
+
+@pytest.mark.notices("barrier-before-an-outcome")
+@pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+def test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing(world: World, limits: Limits) -> None:
+    """An outcome, and what became of a lost request, are asked for after a barrier."""
+    writer, asking = world.client(limits), world.client()
+    writer.append("first.parquet")
+    undecided = append_intent(writer.head(), "late.parquet")
+    asking.head()
+    asking.session.lag = 2
+    claim_slot(writer.context, undecided, writer.head(), soon())
+    outcome = asking.committer.outcome(undecided.transaction_id, soon())
+    assert outcome.commit is not None, "its slot stood before it was asked for"
+
+
+@pytest.mark.notices("barrier-after-a-lost-reply")
+def test_a_lost_claim_is_looked_for_after_a_barrier(world: World) -> None:
+    client = world.client()
+    client.append("first.parquet")
+    client.session.lag = 2
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-")
+    commit = client.append("x.parquet")
+    client.session.lag = 0
+    assert not commit.repeated, "the slot was there, and is not made twice"
+
+
+@pytest.mark.notices("gaps-are-looked-at-again")
+def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) -> None:
+    """It read how far publication got, fell asleep, and finds records that begin much later."""
+    limits = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+    sleeping, others = world.client(), world.client(limits)
+    others.append("first.parquet")
+
+    def overtake(call: Call) -> None:
+        if call.session_id == sleeping.session.session_id and call.path == world.tree.published:
+            world.coordination.after = None
+            for n in range(5):
+                others.append(f"{n}.parquet")
+            prune(others.context)
+            world.objects.disk.fail_before("put_if_absent", times=1)
+            others.commit(append_intent(others.head(), "last.parquet"), ack="ratified")
+            wait(set(others.committer.background._running), 10)  # it is their put that fails
+
+    world.coordination.after = overtake
+    sleeping.committer.publisher.publish_pending()
+    assert "last.parquet" in world.files()
+
+
+def test_a_gap_among_the_records_is_no_end_of_looking(world: World) -> None:
+    """A record that is gone for good is told, however often it is looked for."""
+    client = world.client()
+    client.append("first.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    client.commit(rewrite_intent(client.head(), "first.parquet", "second.parquet"), ack="ratified")
+    client.commit(rewrite_intent(client.head(), "second.parquet", "third.parquet"), ack="ratified")
+    client.committer.background.drain(0.0)
+    world.objects.disk.faults.clear()
+    lost = VerdictName(0, 1, 1, False)
+    other = world.client()
+    other.session.delete(world.tree.verdict(lost))
+    with pytest.raises(InvariantBroken, match="I6"):
+        other.committer.publisher.publish_pending()
+
+
+@pytest.mark.notices("first-pending-batch-first")
+def test_of_two_batches_that_wait_the_first_is_published_first(world: World) -> None:
+    first, second = world.client(), world.client()
+    first.append("old.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    first.commit(rewrite_intent(first.head(), "old.parquet", "new.parquet"), ack="ratified")
+    second.commit(rewrite_intent(second.head(), "new.parquet", "newer.parquet"), ack="ratified")
+    world.objects.disk.faults.clear()
+    second.committer.publisher.publish_pending()
+    assert world.files() == {"newer.parquet"}
+    assert len(world.log()) == 3

@@ -1,0 +1,335 @@
+"""A transaction is decided once, committed or refused, however often it is filed, and however late somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from sluice.coordinator.commit.decision import _Resolution
+from sluice.coordinator.errors import ConcurrentModification, Refused
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.layout import SlotName, VerdictName
+from sluice.coordinator.nodes.records import BatchRecord, Rendering, Verdict
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.rules.refusal import Refusal
+from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
+from sluice.coordinator.service.store import Create
+from sluice.storage.errors import InvalidRequest
+from sluice.storage.log.paths import commit_path
+from tests.coordinator.joint_world import JointWorld
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, prune, rewrite_intent
+
+KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.check()
+
+
+def soon() -> Deadline:
+    return Deadline.after(10, SystemClock())
+
+
+def slot_of(client: Client, intent: Intent) -> str:
+    """Make a slot by hand, as often as one likes."""
+    prefix = client.world.tree.slot_prefix(client.head().generation, intent.transaction_id)
+    return client.session.create(prefix, intent.encode(), sequential=True)
+
+
+@pytest.mark.notices("filed-again-is-said-after-the-fast-path", "lost-on-the-fast-path-is-told")
+def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_looks(world: World) -> None:
+    """It took effect, and nothing in the tree tells of it any more: the decision in the queue finds it in the log."""
+    owner, other = world.client(DIRECT), world.client(KEEPING_FEW)
+    intent = append_intent(owner.head(), "mine.parquet")
+    world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head", session=owner.session)
+
+    def meddle(call: Call) -> None:
+        if call.verb == "barrier" and call.session_id == owner.session.session_id:
+            world.coordination.before = None
+            for _ in range(4):
+                other.append()
+            prune(other.context)
+
+    world.coordination.before = meddle
+    commit = owner.commit(intent)
+    assert commit.repeated
+    assert commit.version == 0
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_of_two_calls_for_one_plan_the_one_whose_request_was_lost_finds_the_others_slot(world: World) -> None:
+    """It is told the same place. Nothing tells whose slot it is: `repeated` says that it is the transaction's first one."""
+    first, second = world.client(QUICK), world.client(QUICK)
+    intent = replace(append_intent(first.head(), "x.parquet"), filed_again=True)
+    claims = []
+
+    def meddle(call: Call) -> None:
+        if call.verb == "apply" and call.session_id == second.session.session_id:
+            world.coordination.before = None
+            claims.append(claim_slot(first.context, intent, first.head(), soon()))
+
+    world.coordination.before = meddle
+    world.coordination.inject(Fault.REQUEST_LOST, verb="apply", path="/i-", session=second.session)
+    told = second.commit(intent)
+    again = first.commit(intent)
+    assert len(claims) == 1
+    assert (told.version, told.ordinal, told.repeated) == (0, 0, False)
+    assert (again.version, again.ordinal, again.repeated) == (0, 0, True)
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+@pytest.mark.notices("committed-once-in-a-batch")
+def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
+    """Whoever may make slots may make them twice, and need not say so."""
+    client, asking = world.client(), world.client()
+    intent = append_intent(client.head(), "x.parquet")
+    for _ in range(2):
+        slot_of(client, intent)
+    assert asking.committer.outcome(intent.transaction_id, soon()).commit is not None
+    asking.append("y.parquet")
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+def test_what_was_committed_twice_is_told_though_its_version_left_the_log() -> None:
+    """The record of its repetition names a version of which the log has no file any more; when that was is not known."""
+    world = World()
+    client = world.client()
+    intent = append_intent(client.head(), "mine.parquet")
+    client.commit(intent)
+    client.append()
+    assert client.commit(replace(intent, filed_again=True)).repeated
+    del world.objects.disk.objects[commit_path(0)]
+    outcome = world.client().committer.outcome(intent.transaction_id, soon())
+    assert outcome.commit is not None
+    assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
+
+
+def test_what_is_not_published_keeps_its_record(world: World) -> None:
+    """Records are pruned from the old end, and more of them stay than versions may wait."""
+    limits = QUICK.but(backlog_versions_max=2, verdicts_kept=3)
+    client, other = world.client(limits), world.client(limits)
+    client.append("a.parquet")
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    client.commit(rewrite_intent(client.head(), "a.parquet", "b.parquet"), ack="ratified")
+    client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
+    prune(other.context)
+    world.objects.disk.faults.clear()
+    other.committer.publisher.publish_pending()
+    assert world.files() == {"c.parquet"}
+    assert len(world.log()) == 3
+
+
+@pytest.mark.notices("records-outlast-the-backlog")
+def test_limits_by_which_a_record_could_go_before_its_version_is_published_are_none() -> None:
+    with pytest.raises(InvalidRequest, match="contradict"):
+        Limits(verdicts_kept=8, backlog_versions_max=8)
+
+
+@pytest.mark.notices("lost-session-is-replaced")
+def test_an_expired_session_is_no_trouble_of_who_reads(world: World) -> None:
+    client = world.client()
+    for verb in ("read", "barrier"):
+        world.coordination.inject(Fault.EXPIRED_BEFORE, verb=verb)
+        client.context.barrier()
+        assert client.head().version == -1
+
+
+@pytest.mark.notices("made-up-slot-is-not-mine")
+def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> None:
+    client = world.client()
+    claim = claim_slot(client.context, append_intent(client.head(), "x.parquet"), client.head(), soon())
+    record = BatchRecord("b", 0, Rendering(0), (Verdict(claim.slot, "somebody-else", 0, 0),), ())
+    told = client.committer.verdicts.told_by(record, claim)
+    assert told is not None
+    assert told.verdict.transaction_id == claim.transaction_id
+    assert told.verdict.refusal is not None
+
+
+# -- slots that come too late for their generation -----------------------------------------------------------------------
+
+
+def closed_generations(world: World, alive: Client) -> list[str]:
+    """The slots that stand in generations before the present one."""
+    present = alive.head().generation
+    return [name for generation in range(present) for name in alive.session.children(world.tree.slots(generation)) or ()]
+
+
+@pytest.mark.notices("moved-slot-leaves-its-place")
+def test_a_slot_that_is_filed_again_leaves_its_old_place(world: World) -> None:
+    dead, alive = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = alive.head()
+    for _ in range(3):
+        alive.append()
+    orphan = append_intent(stale)
+    claim_slot(dead.context, orphan, stale, soon())
+    assert len(closed_generations(world, alive)) == 1
+    assert alive.committer.outcome(orphan.transaction_id, soon()).commit is not None
+    assert closed_generations(world, alive) == []
+    assert world.transactions().count(orphan.transaction_id) == 1
+
+
+def test_what_was_decided_in_a_later_generation_is_told_to_who_filed_it_in_an_earlier_one(world: World) -> None:
+    """It came too late, somebody filed it again, and it was refused there while its owner slept: the owner hears why."""
+    owner, others = world.client(), world.client(QUICK.but(generation_slots_max=2))
+    stale = owner.head()
+    others.append("old.parquet")
+    late = rewrite_intent(others.head(), "old.parquet", "mine.parquet")
+    others.commit(rewrite_intent(others.head(), "old.parquet", "theirs.parquet"))
+    others.append()
+    claim = claim_slot(owner.context, late, stale, soon())
+    refusal = others.committer.outcome(late.transaction_id, soon()).error
+    assert isinstance(refusal, ConcurrentModification)
+    told = owner.committer.verdicts.find(claim)
+    assert told is not None
+    assert told.verdict.refusal is not None
+    assert told.verdict.refusal.rule == refusal.rule != "forgotten"
+
+
+@pytest.mark.notices("moved-slot-says-so")
+def test_a_decided_slot_that_was_left_behind_is_not_decided_again(world: World) -> None:
+    """Who published it died before it removed the slot, and the generation was closed since then: it looks like one that came too late."""
+    client, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
+    for _ in range(2):
+        client.append()
+    intent = append_intent(client.head())
+    commit = client.commit(intent)
+    for _ in range(2):
+        client.append()
+    path = world.tree.slot(client.head().generation - 1, SlotName(7, intent.transaction_id))
+    client.session.create(path, intent.encode())
+    told = asking.committer.outcome(intent.transaction_id, soon()).commit
+    assert told is not None
+    assert told.version == commit.version
+    assert world.transactions().count(intent.transaction_id) == 1
+
+
+@pytest.mark.notices("closed-generation-is-passed-on")
+def test_a_slot_that_comes_too_late_when_nobody_else_comes_any_more(world: World) -> None:
+    """Whoever published the last batch of a generation said so, so that one who waits there goes on in the next."""
+    late, others = world.client(), world.client(QUICK.but(generation_slots_max=1))
+    stale = late.head()
+    for _ in range(2):
+        others.append()
+    assert others.head().generation == 1
+    commit = late.committer.commit(append_intent(stale, "late.parquet"), stale, soon())
+    assert commit.version == 2
+
+
+class Behind(Client):
+    """Each new session of it finds a server that is behind."""
+
+    def _connect(self) -> MemorySession:
+        if self.session.lost:
+            self.session = self.world.coordination.connect()
+            self.session.lag = 100
+        return self.session
+
+
+@pytest.mark.notices("verdicts-are-looked-for-again")
+def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: World) -> None:
+    """The session that showed that it is decided expires, and the next one's server does not show by what."""
+    waiting, other = Behind(world), world.client()
+    waiting.append("first.parquet")
+
+    def meddle(call: Call) -> None:
+        if call.session_id == waiting.session.session_id and any(isinstance(op, Create) and op.sequential for op in call.ops):
+            world.coordination.after = expire
+            other.append("other.parquet")
+            other.append("later.parquet")  # so `published` tells of another batch
+
+    def expire(call: Call) -> None:
+        if call.session_id == waiting.session.session_id and call.verb == "read" and call.path == world.tree.published:
+            world.coordination.after = None
+            waiting.session.expire()
+
+    world.coordination.after = meddle
+    assert waiting.append("mine.parquet").version >= 1
+    assert world.files() == {"first.parquet", "other.parquet", "mine.parquet", "later.parquet"}
+
+
+@pytest.mark.notices("closed-generations-are-decided-no-more")
+def test_the_number_of_a_slot_counts_within_its_generation(world: World) -> None:
+    """A slot of a new generation has a low number again: it is not decided for that."""
+    old, new = world.client(), world.client(QUICK.but(generation_slots_max=3))
+    for _ in range(5):
+        new.append()
+    head = new.head()
+    assert head.generation == 1
+    late = append_intent(replace(head, generation=0))
+    claim = claim_slot(old.context, late, replace(head, generation=0), soon())
+    assert claim.generation == 0
+    assert not claim.is_decided(replace(head, slot=claim.slot))
+    assert not claim.is_first(replace(head, slot=claim.slot - 1))
+    assert new.committer.outcome(late.transaction_id, soon()).commit is not None
+
+
+def test_names_of_slots_and_records_sort_by_what_they_count() -> None:
+    assert SlotName(2, "b").sequence < SlotName(10, "a").sequence
+    assert VerdictName(0, 9, 9, False) < VerdictName(0, 10, 9, False) < VerdictName(1, -1, 10, False)
+
+
+def refuse_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next decision refuses, and the ones after it find nothing in the way."""
+    honest = _Resolution.objection
+    refusals = [Refusal("in-the-way", "Refused", "something is in the way")]
+
+    def objection(self: _Resolution, intent: object) -> Refusal | None:
+        return refusals.pop() if refusals else honest(self, intent)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_Resolution, "objection", objection)
+
+
+def when_it_looks(verbs: list[str], then: Callable[[], object]) -> Callable[[Call], Fault | None]:
+    """Lose the reply to the claim, and let something happen when its owner begins to look for it."""
+
+    def hook(call: Call) -> Fault | None:
+        if call.verb == verbs[0]:
+            verbs.pop(0)
+            if not verbs:
+                verbs.append("nothing more")
+                then()
+                return None
+            return Fault.REPLY_LOST
+        return None
+
+    return hook
+
+
+@pytest.mark.notices("refused-stays-refused")
+def test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    owner, other = world.client(), world.client()
+    intent = append_intent(owner.head(), "x.parquet")
+    refuse_once(monkeypatch)
+    heard: list[str] = []
+
+    def decide() -> None:
+        outcome = other.committer.outcome(intent.transaction_id, soon())
+        heard.append(outcome.state)
+
+    world.coordination.before = when_it_looks(["apply", "barrier"], decide)
+    with pytest.raises(Refused):
+        owner.commit(intent)
+    assert heard == ["refused"]
+    assert world.log() == []
+    assert other.committer.outcome(intent.transaction_id, soon()).state == "refused"
+
+
+def test_the_same_over_two_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = JointWorld("ab")
+    owner, other = world.client(), world.client()
+    intents = owner.intents("ab")
+    transaction = intents["a"].transaction_id
+    refuse_once(monkeypatch)
+    heard: list[str] = []
+    world.coordination.before = when_it_looks(["apply", "barrier"], lambda: heard.append(other.outcome("a", transaction).state))
+    with pytest.raises(Refused):
+        owner.commit(intents)
+    assert heard == ["refused"]
+    assert [table.log() for table in world.tables.values()] == [[], []]

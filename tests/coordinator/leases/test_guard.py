@@ -1,0 +1,298 @@
+"""Commits and leases: what a lease stops, what a commit under a lost one becomes, and what the ratifying multi checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from sluice.coordinator.errors import LeaseHeld, LeaseLost, NotCommitted
+from sluice.coordinator.leases.guard import LeaseView
+from sluice.coordinator.leases.lease import Lease, acquire
+from sluice.coordinator.leases.queue import LeaseHome, Wanted
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, Grants, LeaseName, Place
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Delete, Write
+from tests.coordinator.joint_world import JointWorld
+from tests.coordinator.leases.test_leases import TYPES, take, world
+from tests.coordinator.world import DIRECT, QUICK, Client, World, add, append_intent, intent_of
+
+__all__ = ["world"]
+
+
+def in_partition(head: Head, partition: str, **changes: object) -> Intent:
+    """An append into one partition."""
+    footprint = Footprint(blind_append=True, partition_types=dict(TYPES), partitions=(f'{{"d":null,"p":"{partition}"}}',))
+    file = add(f"p={partition}/{time.time_ns()}.parquet", partition_values={"d": None, "p": partition})
+    return intent_of(head, [file], footprint, dict(changes))
+
+
+def reading(head: Head, predicate: str, writes: str) -> Intent:
+    footprint = Footprint(predicates=(predicate,), partition_types=dict(TYPES), partitions=(f'{{"d":null,"p":"{writes}"}}',))
+    return intent_of(head, [add(f"p={writes}/{time.time_ns()}.parquet", partition_values={"d": None, "p": writes})], footprint)
+
+
+def nodes(lease: Lease) -> tuple[str, ...]:
+    return tuple(lease.nodes)
+
+
+BOTH_PATHS = pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+
+
+@BOTH_PATHS
+def test_an_exclusive_lease_stops_what_it_covers_and_nothing_else(world: World, limits: Limits) -> None:
+    holder, other = world.client(limits), world.client(limits)
+    other.append("first.parquet")
+    lease = take(holder, where="p = 'a'")
+    other.commit(in_partition(other.head(), "b"))
+    with pytest.raises(LeaseHeld) as caught:
+        other.commit(in_partition(other.head(), "a"))
+    assert caught.value.facts["lease"] in lease.nodes
+    with pytest.raises(LeaseHeld):
+        other.commit(reading(other.head(), "p = 'a' AND x = 7", "b"))
+    other.commit(reading(other.head(), "p = 'b' AND x = 7", "b"))
+    with pytest.raises(LeaseHeld):
+        other.commit(intent_of(other.head(), [], Footprint(metadata=True, partitions=())))
+    holder.commit(in_partition(holder.head(), "a", leases=nodes(lease)))
+    lease.release()
+    other.commit(in_partition(other.head(), "a"))
+    assert len(world.transactions()) == 5
+
+
+def test_shared_leases_keep_changes_of_others_out(world: World) -> None:
+    one, two, other = (world.client() for _ in range(3))
+    mine, theirs = take(one, SHARED, "p = 'a'"), take(two, SHARED, "p <= 'b'")
+    with pytest.raises(LeaseHeld, match="a shared lease on"):
+        other.commit(in_partition(other.head(), "a"))
+    other.commit(reading(other.head(), "p = 'a'", "c"))
+    one.commit(in_partition(one.head(), "a", leases=nodes(mine)))
+    two.commit(in_partition(two.head(), "b", leases=nodes(theirs)))
+    mine.release()
+    theirs.release()
+
+
+@BOTH_PATHS
+def test_i9_a_commit_under_a_lost_lease_is_refused(world: World, limits: Limits) -> None:
+    client = world.client(limits)
+    lease = take(client)
+    client.session.expire()
+    lease.lost.wait(5)
+    with pytest.raises(LeaseLost):
+        client.append(leases=nodes(lease))
+    assert world.files() == set()
+
+
+def before_the_multi(world: World, client: Client, step: Callable[[], object]) -> None:
+    """Take a step of somebody else after the client decided, right before it ratifies."""
+
+    def before(call: Call) -> None:
+        if call.verb == "apply" and any(isinstance(op, Write) and op.path == world.tree.head for op in call.ops):
+            world.coordination.before = None
+            step()
+
+    world.coordination.before = before
+
+
+@pytest.mark.notices("leases-relied-on-are-checked", "leases-are-checked")
+@BOTH_PATHS
+def test_i9_a_lease_that_is_lost_between_decision_and_ratification(world: World, limits: Limits) -> None:
+    client, admin = world.client(limits), world.client(limits)
+    client.append("first.parquet")
+    lease = take(client)
+    before_the_multi(world, client, lambda: admin.session.apply([Delete(path) for path in nodes(lease)]))
+    with pytest.raises(LeaseLost):
+        client.append("second.parquet", leases=nodes(lease))
+    assert world.files() == {"first.parquet"}
+    assert lease.lost.wait(5)
+    lease.release()
+
+
+@pytest.mark.notices("grants-are-compared", "others-leases-object", "outdated-views-are-forgotten")
+@BOTH_PATHS
+def test_a_grant_between_decision_and_ratification_stops_the_commit(world: World, limits: Limits) -> None:
+    holder, client = world.client(limits), world.client(limits)
+    client.append("first.parquet")
+    taken: list[Lease] = []
+    before_the_multi(world, client, lambda: taken.append(take(holder)))
+    with pytest.raises(LeaseHeld):
+        client.append("second.parquet")
+    assert world.files() == {"first.parquet"}
+    taken[0].release()
+    client.append("third.parquet")
+
+
+def test_i9_breaks_without_its_checks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the two tests above hold is held by the checks of the multi and by nothing else."""
+    client, holder = world.client(), world.client()
+    client.append("first.parquet")
+    monkeypatch.setattr(LeaseView, "checks", lambda *_: [])
+    taken: list[Lease] = []
+    before_the_multi(world, client, lambda: taken.append(take(holder)))
+    client.append("second.parquet")
+    assert world.files() == {"first.parquet", "second.parquet"}, "a commit under a view older than the grant"
+    taken[0].release()
+
+
+@pytest.mark.notices("lost-leases-are-found")
+def test_of_a_batch_only_the_one_without_its_lease_is_refused(world: World) -> None:
+    dead, alive = world.client(), world.client()
+    lease = take(dead)
+    path = nodes(lease)
+    alive.session.delete(path[0])
+    lease.lost.wait(5)
+    lease.release()
+    world.objects.disk.slow("put_if_absent", lambda: time.sleep(0.01), times=100)
+    clients = [world.client() for _ in range(6)]
+
+    def work(n: int) -> str:
+        intent = append_intent(clients[n].head(), f"{n}.parquet", leases=path if n == 3 else (), filed_again=True)
+        try:
+            clients[n].commit(intent)
+        except NotCommitted as refused:
+            return type(refused).__name__
+        return "committed"
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == ["committed"] * 3 + ["LeaseLost"] + ["committed"] * 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/", "/tables/../../zookeeper", "/names/../leases/l-x-0000000001", "/clients/x", "/names/a/leases/l-x-1", "/tables/a/head/b/c"],
+)
+def test_a_path_that_is_no_lease_is_a_lost_one(world: World, path: str) -> None:
+    with pytest.raises(LeaseLost):
+        world.client().append(leases=(path,))
+    with pytest.raises(LeaseLost):
+        world.client().append(leases=(path,), filed_again=True)
+
+
+def test_a_request_that_cannot_be_read_asks_for_everything(world: World) -> None:
+    strange, client = world.client(), world.client()
+    place = Place.of_table(world.tree)
+    path = strange.session.create(place.node(LeaseName.prefix("newer")), b'{"mode": "upside-down"}', ephemeral=True, sequential=True)
+    node = strange.session.read(place.leases)
+    assert node is not None
+    strange.session.write(place.leases, b"{}{", version=node.version)
+    with pytest.raises(LeaseHeld, match="unreadable"):
+        client.append()
+    strange.session.delete(path)
+    client.append()
+
+
+@BOTH_PATHS
+def test_the_usual_commit_costs_no_read_for_leases(world: World, limits: Limits) -> None:
+    client = world.client(limits)
+    client.append()
+    seen: list[str] = []
+    world.coordination.after = lambda call: seen.append(call.path) if call.verb in ("read", "read_many", "children") else None
+    client.append()
+    assert [path for path in seen if "leases" in path] == []
+
+
+def test_a_tree_made_before_there_were_leases(world: World) -> None:
+    client = world.client()
+    client.session.delete(Place.of_table(world.tree).leases)
+    client.append()
+    client.session.delete(Place.of_table(world.tree).leases)
+    with take(world.client()) as lease, pytest.raises(LeaseHeld):
+        world.client().append()
+    assert not lease.held
+
+
+def test_a_released_lease_costs_nobody_anything_for_long(world: World) -> None:
+    client, holder = world.client(), world.client()
+    with take(holder), pytest.raises(LeaseHeld):
+        client.append()
+    client.append()
+    assert client.committer.leases._free is not None
+
+
+def test_grants_forget_what_is_gone() -> None:
+    grants = Grants(("l-a-0000000001", "l-b-0000000002"))
+    assert grants.with_granted(["l-c-0000000003"], existing=["l-b-0000000002", "l-c-0000000003"]).granted == (
+        "l-b-0000000002",
+        "l-c-0000000003",
+    )
+
+
+def before_a_head_moves(coordination: MemoryCoordination, step: Callable[[], object]) -> None:
+    """Take a step after somebody decided, right before he ratifies."""
+
+    def before(call: Call) -> None:
+        if call.verb == "apply" and any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops):
+            coordination.before = None
+            step()
+
+    coordination.before = before
+
+
+def lease_of(connect: Callable[[], MemorySession], place: Place) -> Lease:
+    return acquire(LeaseHome(connect), [Wanted(place, EXCLUSIVE)], 5.0)
+
+
+@pytest.mark.notices("leases-in-the-way-are-checked")
+def test_nobody_is_refused_for_a_lease_that_went_before_the_verdict() -> None:
+    """The refusal is recorded in a multi that checks that what was in the way is there: it is decided again, and committed."""
+    world = World()
+    holder, client = world.client(), world.client()
+    holder.append("first.parquet")
+    lease = lease_of(lambda: holder.session, Place.of_table(world.tree))
+    before_a_head_moves(world.coordination, lease.release)
+    client.append("second.parquet", filed_again=True)
+    assert world.files() == {"first.parquet", "second.parquet"}
+    world.check()
+
+
+def test_what_was_committed_is_so_whoever_holds_a_lease_since() -> None:
+    """A reply was lost for so long that the transaction was committed and cleaned up, and somebody else took a lease: no failure (I12)."""
+    world = World()
+    holder, client = world.client(), world.client()
+    mine = lease_of(lambda: client.session, Place.of_table(world.tree))
+    intent = append_intent(client.head(), "mine.parquet", leases=tuple(mine.nodes))
+    committed = client.commit(intent)
+    mine.release()
+    lease = lease_of(lambda: holder.session, Place.of_table(world.tree))
+    again = client.commit(replace(intent, filed_again=True))
+    assert (again.version, again.repeated) == (committed.version, True)
+    lease.release()
+    assert world.files() == {"mine.parquet"}
+    world.check()
+
+
+@pytest.mark.notices("leases-are-checked")
+def test_i9_a_lease_that_is_lost_before_several_heads_move() -> None:
+    world = JointWorld("ab")
+    client = world.client()
+    client.append("ab")
+    place = Place.of_table(world.tables["b"].tree)
+    lease = lease_of(client.connect, place)
+    intents = {name: append_intent(client.head(name), transaction_id="t-1", leases=tuple(lease.nodes)) for name in "ab"}
+    admin = world.coordination.connect()
+    before_a_head_moves(world.coordination, lambda: admin.apply([Delete(path) for path in lease.nodes]))
+    with pytest.raises(LeaseLost):
+        client.commit(intents)
+    assert [len(table.log()) for table in world.tables.values()] == [1, 1]
+    lease.release()
+    world.check()
+
+
+def test_a_grant_before_several_heads_move_stops_the_commit() -> None:
+    world = JointWorld("ab")
+    client, holder = world.client(), world.client()
+    client.append("ab")
+    taken: list[Lease] = []
+    before_a_head_moves(world.coordination, lambda: taken.append(lease_of(holder.connect, Place.of_table(world.tables["b"].tree))))
+    with pytest.raises(LeaseHeld):
+        client.append("ab")
+    assert [len(table.log()) for table in world.tables.values()] == [1, 1]
+    taken[0].release()
+    client.append("ab")
+    world.check()

@@ -1,0 +1,193 @@
+"""MaxCompute's policies: every cell of the matrices, when two transactions meet in a partition at all, and the rule that asks them.
+
+`conflict_matrices.json` restates the matrices of MaxCompute's documentation (concurrency of jobs on ordinary, transactional
+and Delta tables), and beside them Databricks' tables of what can conflict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sluice.coordinator.rules.conflicts import Encounter, check
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind, class_of
+from sluice.coordinator.rules.policies import (
+    MATRICES,
+    OK,
+    REFUSED,
+    REPLACES,
+    common_partition,
+    conflicting_class,
+    outcome,
+    partition_key,
+    refuses,
+    word_of,
+)
+from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.storage.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
+
+DOCUMENTED = {
+    (ConflictPolicy(policy), earlier, later): verdict
+    for policy, rows in json.loads((Path(__file__).parents[1] / "conflict_matrices.json").read_text()).items()
+    if policy.startswith("maxcompute")
+    for earlier, row in rows.items()
+    for later, verdict in row.items()
+}
+
+
+POLICIES = tuple(MATRICES)
+
+
+DELTA = ConflictPolicy.MAXCOMPUTE_DELTA
+
+
+def test_the_matrices_have_every_documented_cell_and_no_other() -> None:
+    mine = {(policy, *pair): "refuse_later" if cell == REFUSED else "ok" for policy in POLICIES for pair, cell in MATRICES[policy].items()}
+    assert mine == DOCUMENTED
+    assert len(mine) == 4 * 4 + 4 * 4 + 5 * 5
+
+
+def test_an_overwrite_replaces_whatever_came_first() -> None:
+    for matrix in MATRICES.values():
+        assert {cell for (_, later), cell in matrix.items() if later == "OVERWRITE"} == {REPLACES}
+        assert {cell for (_, later), cell in matrix.items() if later != "OVERWRITE"} == {OK, REFUSED}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("earlier", Kind)
+@pytest.mark.parametrize("later", Kind)
+def test_every_pair_of_kinds_is_the_cell_of_its_words(policy: ConflictPolicy, earlier: Kind, later: Kind) -> None:
+    words = word_of(policy, earlier), word_of(policy, later)
+    if Kind.OTHER in (earlier, later):
+        assert None in words
+        assert outcome(policy, earlier, later) == OK
+    else:
+        assert refuses(policy, earlier, later) == (DOCUMENTED[policy, str(words[0]), str(words[1])] == "refuse_later")
+
+
+def test_both_compactions_are_a_small_file_merge_where_the_matrix_has_one_word() -> None:
+    for policy in (ConflictPolicy.MAXCOMPUTE_TABLE, ConflictPolicy.MAXCOMPUTE_TRANSACTIONAL):
+        assert word_of(policy, Kind.MINOR) == word_of(policy, Kind.MAJOR) == "SMALL_FILE_MERGE"
+    assert (word_of(DELTA, Kind.MINOR), word_of(DELTA, Kind.MAJOR)) == ("MINOR_COMPACT", "MAJOR_COMPACT")
+
+
+def test_delta_has_no_matrix() -> None:
+    assert not any(refuses(ConflictPolicy.DELTA, earlier, later) for earlier in Kind for later in Kind)
+
+
+def add(path: str = "f", values: Mapping[str, str | None] | None = None, *, data_change: bool = True, vector: bool = False) -> AddFile:
+    deleted = DeletionVector("u", "abc", 10, 1, 1) if vector else None
+    return AddFile(path, values or {}, 1, 1, data_change, deletion_vector=deleted)
+
+
+def remove(path: str = "f", values: Mapping[str, str | None] | None = None, *, data_change: bool = True) -> RemoveFile:
+    return RemoveFile(path, data_change, partition_values=values)
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode", "adds", "removes", "kind"),
+    [
+        ("WRITE", "Append", [add()], [], Kind.APPEND),
+        ("WRITE", "", [add()], [], Kind.APPEND),
+        ("STREAMING UPDATE", "", [add()], [], Kind.APPEND),
+        ("a name nobody knows", "", [add()], [], Kind.APPEND),
+        ("WRITE", "Overwrite", [add()], [remove("g")], Kind.OVERWRITE),
+        ("WRITE", "Overwrite", [add()], [], Kind.OVERWRITE),
+        ("WRITE", "", [add()], [remove("g")], Kind.OVERWRITE),
+        ("WRITE", "", [], [remove("g")], Kind.OVERWRITE),
+        ("", "", [], [remove("g")], Kind.OVERWRITE),
+        ("TRUNCATE", "", [], [remove("g")], Kind.OVERWRITE),
+        ("TRUNCATE", "", [], [], Kind.OVERWRITE),
+        ("RESTORE", "", [add()], [], Kind.OVERWRITE),
+        ("REPLACE TABLE AS SELECT", "", [add()], [], Kind.OVERWRITE),
+        ("DELETE", "", [], [remove("g")], Kind.CHANGE),
+        ("DELETE", "", [add()], [remove("g")], Kind.CHANGE),
+        ("UPDATE", "", [add()], [remove("g")], Kind.CHANGE),
+        ("MERGE", "", [add()], [], Kind.CHANGE),
+        ("", "", [add()], [remove("g")], Kind.CHANGE),
+        ("WRITE", "", [add("f", vector=True)], [remove("f")], Kind.CHANGE),
+        ("OPTIMIZE", "", [add(data_change=False)], [remove("g", data_change=False)], Kind.MINOR),
+        ("", "", [add(data_change=False)], [], Kind.MINOR),
+        ("REORG", "", [add(data_change=False)], [remove("g", data_change=False)], Kind.MAJOR),
+        ("SET TBLPROPERTIES", "", [], [], Kind.OTHER),
+        ("DELETE", "", [], [], Kind.OTHER),
+    ],
+)
+def test_the_kind_of_a_commit_that_does_not_say_it(
+    operation: str, mode: str, adds: list[AddFile], removes: list[RemoveFile], kind: Kind
+) -> None:
+    assert class_of(operation, adds, removes, mode=mode) is kind
+
+
+def test_a_partition_has_one_name_whatever_the_order_of_its_columns() -> None:
+    assert partition_key({"q": "x", "p": "1"}) == partition_key({"p": "1", "q": "x"}) == '{"p":"1","q":"x"}'
+    assert partition_key({"p": None}) == partition_key({"p": ""}) == '{"p":null}'
+    assert partition_key({}) == "{}"
+
+
+P1, P2 = partition_key({"p": "1"}), partition_key({"p": "2"})
+
+
+@pytest.mark.parametrize(
+    ("mine", "adds", "removed", "common"),
+    [
+        ((P1,), [add("f", {"p": "1"})], [], P1),
+        ((P1,), [add("f", {"p": "2"})], [], None),
+        ((P1,), [add("f", {"p": "2"})], [remove("g", {"p": "1"})], P1),
+        ((P1, P2), [add("f", {"p": "2"})], [], P2),
+        (None, [add("f", {"p": "2"})], [], P2),
+        (None, [], [], None),
+        ((), [add("f", {"p": "2"})], [remove("g", {"p": "1"})], None),
+        ((P2, P1), [], [remove("g", None)], P1),
+        (None, [], [remove("g", None)], "{}"),
+        (("{}",), [add("f")], [], "{}"),
+    ],
+)
+def test_two_transactions_meet_where_both_touch_a_partition(
+    mine: tuple[str, ...] | None, adds: list[AddFile], removed: list[RemoveFile], common: str | None
+) -> None:
+    assert common_partition(Footprint(partitions=mine), adds, removed) == common
+
+
+def told(policy: ConflictPolicy, later: Kind, partitions: tuple[str, ...] | None, winner: Winner) -> str | None:
+    return conflicting_class(policy, Footprint(kind=later.value, partitions=partitions), winner)
+
+
+def test_a_refusal_names_what_came_first_and_where() -> None:
+    insert = Winner(7, kind=Kind.APPEND, adds=(add("f", {"p": "1"}),))
+    assert told(DELTA, Kind.APPEND, (P1,), insert) == "INSERT, which came first in partition p=1"
+    assert told(DELTA, Kind.APPEND, (P2,), insert) is None
+    assert told(DELTA, Kind.OVERWRITE, (P1,), insert) is None
+    assert told(ConflictPolicy.MAXCOMPUTE_TABLE, Kind.APPEND, (P1,), insert) is None
+    emptied = Winner(7, kind=Kind.OVERWRITE, removed={"g": remove("g", {})})
+    assert told(DELTA, Kind.CHANGE, ("{}",), emptied) == "OVERWRITE, which came first in the table"
+    assert told(ConflictPolicy.MAXCOMPUTE_TABLE, Kind.MAJOR, None, emptied) == "OVERWRITE, which came first in the table"
+
+
+def test_a_winner_that_does_not_say_its_kind_is_judged_by_what_it_did() -> None:
+    foreign = winner_of(7, [CommitInfo({"operation": "OPTIMIZE"}), add("f", {"p": "1"}, data_change=False)])
+    assert told(DELTA, Kind.APPEND, (P1,), foreign) is None
+    assert told(DELTA, Kind.MINOR, (P1,), foreign) == "MINOR_COMPACT, which came first in partition p=1"
+
+
+@pytest.mark.notices("rule-class-refused")
+@pytest.mark.parametrize(
+    ("policy", "partition", "rule"),
+    [
+        (ConflictPolicy.MAXCOMPUTE_DELTA, P1, "class-refused"),
+        (ConflictPolicy.MAXCOMPUTE_DELTA, P2, None),
+        (ConflictPolicy.MAXCOMPUTE_TABLE, P1, None),
+        (ConflictPolicy.DELTA, P1, None),
+    ],
+    ids=["the matrix says no", "another partition", "the matrix says yes", "no matrix"],
+)
+def test_a_matrix_refuses_a_kind_of_operation_after_another(policy: ConflictPolicy, partition: str, rule: str | None) -> None:
+    mine = Footprint(kind=Kind.APPEND.value, policy=policy.value, partitions=(partition,), blind_append=True)
+    winner = Winner(7, kind=Kind.APPEND, adds=(add("f", {"p": "1"}),), blind_append=True)
+    found = check(Encounter(mine, winner, IsolationLevel.SERIALIZABLE))
+    assert (None if found is None else found.rule.name) == rule

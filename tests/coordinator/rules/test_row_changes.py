@@ -1,0 +1,262 @@
+"""Row changes that meet: random transactions on one table, each made on an old version, against a model that knows every row.
+
+Every row has an identity. A deletion names the rows that it deletes, a compaction moves rows; what the table holds after
+each commit must be what the model says, whatever was adapted on the way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import orjson
+import pytest
+
+from sluice.coordinator.rules.conflicts import Finding
+from sluice.coordinator.rules.footprint import Footprint
+from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.operation_kinds import Kind
+from sluice.coordinator.rules.rebase import Attempt, meet_all
+from sluice.coordinator.rules.winner import Winner, winner_of
+from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
+from sluice.storage.actions.lineage import Moved, with_moves
+from sluice.storage.actions.wide_statistics import wide
+from sluice.storage.data.vectors import Rows, plan_vector
+from sluice.storage.errors import MissingObject
+
+WS = IsolationLevel.WRITE_SERIALIZABLE
+
+
+@dataclass
+class Table:
+    """Versions of a table, its files with the identities of their rows, and the vectors that were stored."""
+
+    versions: list[Sequence[Action]] = field(default_factory=list)
+    contents: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    vectors: dict[str, Rows] = field(default_factory=dict)
+    live: list[dict[str, AddFile]] = field(default_factory=list)
+    rows: set[int] = field(default_factory=set)
+    serial: int = 0
+
+    def name(self, what: str) -> str:
+        self.serial += 1
+        return f"{what}-{self.serial}.parquet"
+
+    def lookup(self, vector: DeletionVector) -> Rows:
+        return self.vectors[vector.unique_id]
+
+    def dead(self, file: AddFile) -> Rows:
+        return Rows() if file.deletion_vector is None else self.lookup(file.deletion_vector)
+
+    def add(self, ids: Sequence[int], *, data_change: bool = True) -> AddFile:
+        path = self.name("f")
+        self.contents[path] = tuple(ids)
+        return AddFile(path, {}, 1, 1, data_change, stats=orjson.dumps({"numRecords": len(ids)}).decode())
+
+    def with_vector(self, file: AddFile, rows: Rows) -> AddFile:
+        vector, _ = plan_vector(rows, owner="t")
+        self.vectors[vector.unique_id] = rows
+        return replace(file, deletion_vector=vector, stats=wide(file.stats), data_change=True)
+
+    def holds(self, version: int) -> set[int]:
+        """The identities of the rows of a version; each must be there once."""
+        found: list[int] = []
+        for file in self.live[version].values():
+            dead = self.dead(file)
+            found += [row for n, row in enumerate(self.contents[file.path]) if n not in dead]
+        assert len(found) == len(set(found)), "a row is there twice"
+        return set(found)
+
+    def commit(self, actions: Sequence[Action]) -> None:
+        """Apply actions as a reader of the log would."""
+        files = dict(self.live[-1]) if self.live else {}
+        keys = [(type(a), a.path) for a in actions if isinstance(a, (AddFile, RemoveFile))]
+        assert len(keys) == len(set(keys)), "two actions of one kind for one file"
+        for action in actions:
+            if isinstance(action, RemoveFile):
+                gone = files.pop(action.path)
+                assert _id(gone) == _id(action), "removes a file with another vector than it has"
+        for action in actions:
+            if isinstance(action, AddFile):
+                assert action.path not in files
+                files[action.path] = action
+        self.versions.append(actions)
+        self.live.append(files)
+
+
+def _id(file: AddFile | RemoveFile) -> str:
+    return "" if file.deletion_vector is None else file.deletion_vector.unique_id
+
+
+def _remove(file: AddFile, *, data_change: bool = True) -> RemoveFile:
+    return RemoveFile(file.path, data_change, deletion_timestamp=5, deletion_vector=file.deletion_vector, stats=file.stats)
+
+
+@dataclass
+class Change:
+    actions: list[Action]
+    deleted: set[int]
+    kind: Kind
+    operation: str
+
+
+def deletion(table: Table, version: int, doomed: set[int]) -> Change:
+    """Delete rows by vectors; files of which nothing is left are removed."""
+    actions: list[Action] = []
+    for file in table.live[version].values():
+        dead, ids = table.dead(file), table.contents[file.path]
+        hit = Rows([n for n, row in enumerate(ids) if row in doomed and n not in dead])
+        if hit:
+            actions.append(_remove(file))
+            if len(dead | hit) < len(ids):
+                actions.append(table.with_vector(file, dead | hit))
+    return Change(actions, doomed, Kind.CHANGE, "DELETE")
+
+
+def compaction(table: Table, version: int, paths: Sequence[str], parts: int, *, ordered: bool = True) -> Change:
+    """Write the live rows of some files into `parts` new ones, in order, and say where they went (unless shuffled)."""
+    sources = [table.live[version][path] for path in paths]
+    runs = [[row for n, row in enumerate(table.contents[f.path]) if n not in table.dead(f)] for f in sources]
+    everything = [row for run in runs for row in run]
+    if not everything:
+        return Change([], set(), Kind.MINOR, "OPTIMIZE")
+    size = -(-len(everything) // parts)
+    outputs = [table.add(everything[at : at + size], data_change=False) for at in range(0, len(everything), size)]
+    if not ordered:
+        for output in outputs:
+            table.contents[output.path] = table.contents[output.path][::-1]
+    actions: list[Action] = []
+    start = 0
+    for source, run in zip(sources, runs, strict=True):
+        moves: list[Moved] = []
+        first = 0
+        while first < len(run):
+            part, offset = divmod(start + first, size)
+            count = min(len(run) - first, size - offset)
+            moves.append(Moved(outputs[part].path, first, count, offset))
+            first += count
+        remove = _remove(source, data_change=False)
+        actions.append(with_moves(remove, moves) if ordered else remove)
+        start += len(run)
+    return Change([*actions, *outputs], set(), Kind.MINOR, "OPTIMIZE")
+
+
+def attempt_of(change: Change, *, row_level: bool = True) -> Attempt:
+    footprint = Footprint(
+        predicates=() if change.kind is Kind.MINOR else ("",),
+        removes=tuple(a.path for a in change.actions if isinstance(a, RemoveFile)),
+        data_change=change.kind is not Kind.MINOR,
+        kind=change.kind.value,
+        row_level=row_level,
+    )
+    return Attempt("t", change.operation, footprint, WS, encode_all(change.actions), now_ms=9)
+
+
+def winners_of(table: Table, after: int) -> list[Winner]:
+    return [winner_of(v, table.versions[v]) for v in range(after + 1, len(table.versions))]
+
+
+def settle(table: Table, change: Change, version: int) -> Finding | None:
+    """Commit a change that was made on `version`, adapted to all that came since; the finding when it is refused."""
+    met = meet_all(attempt_of(change), winners_of(table, version), table.lookup)
+    if isinstance(met, Finding):
+        return met
+    table.vectors.update(met.planned)
+    table.commit(met.decoded())
+    return None
+
+
+def a_table(files: int, rows: int) -> Table:
+    table = Table()
+    table.commit([table.add(range(n * rows, (n + 1) * rows)) for n in range(files)])
+    table.rows = table.holds(0)
+    return table
+
+
+@pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank")
+@pytest.mark.parametrize("seed", range(150))
+def test_random_transactions_leave_exactly_the_rows_they_should(seed: int) -> None:
+    dice = random.Random(seed)
+    table = a_table(files=dice.randint(1, 5), rows=dice.randint(1, 12))
+    for _ in range(25):
+        version = dice.randint(max(0, len(table.versions) - 5), len(table.versions) - 1)
+        held = table.holds(version)
+        if dice.random() < 0.6 and held:
+            doomed = set(dice.sample(sorted(held), dice.randint(1, min(4, len(held)))))
+            change = deletion(table, version, doomed)
+            finding = settle(table, change, version)
+            gone_before = doomed - table.rows
+            assert (finding is None) == (not gone_before), "refused if, and only if, somebody deleted one of the rows"
+            if finding is None:
+                table.rows -= doomed
+            else:
+                assert finding.rule.name == "removed-what-i-remove"
+        elif table.live[version]:
+            paths = dice.sample(sorted(table.live[version]), dice.randint(1, len(table.live[version])))
+            finding = settle(table, compaction(table, version, paths, dice.randint(1, 3)), version)
+            assert finding is None, "what keeps the order of rows goes together with everything"
+        assert table.holds(-1) == table.rows
+
+
+def test_the_finding_counts_the_rows_that_both_changed() -> None:
+    table = a_table(files=1, rows=10)
+    assert settle(table, deletion(table, 0, {1, 2, 3}), 0) is None
+    finding = settle(table, deletion(table, 0, {2, 3, 4}), 0)
+    assert finding is not None
+    assert "2 rows of f-1.parquet" in finding.what
+
+
+def test_a_shuffled_compaction_stops_a_deletion_and_is_stopped_by_one() -> None:
+    table = a_table(files=2, rows=6)
+    assert settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0) is None
+    finding = settle(table, deletion(table, 0, {3}), 0)
+    assert finding is not None
+    assert finding.rule.error == "ConcurrentDeleteDeleteException"
+
+    table = a_table(files=2, rows=6)
+    assert settle(table, deletion(table, 0, {3}), 0) is None
+    finding = settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0)
+    assert finding is not None
+    assert finding.rule.error == "ConcurrentDeleteDeleteException"
+
+
+def test_without_deletion_vectors_files_are_compared() -> None:
+    table = a_table(files=1, rows=6)
+    assert settle(table, deletion(table, 0, {1}), 0) is None
+    attempt = attempt_of(deletion(table, 0, {2}), row_level=False)
+    met = meet_all(attempt, winners_of(table, 0), table.lookup)
+    assert isinstance(met, Finding)
+    assert met.rule.name == "removed-what-i-remove"
+
+
+def test_a_vector_that_cannot_be_read_is_a_conflict_and_stops_nobody_else() -> None:
+    table = a_table(files=1, rows=6)
+    change = deletion(table, 0, {1})
+    assert settle(table, deletion(table, 0, {2}), 0) is None
+    lost = next(a.deletion_vector for a in change.actions if isinstance(a, AddFile))
+    assert lost is not None
+
+    def lookup(vector: DeletionVector) -> Rows:
+        if vector == lost:
+            raise MissingObject("gone")
+        return table.lookup(vector)
+
+    met = meet_all(attempt_of(change), winners_of(table, 0), lookup)
+    assert isinstance(met, Finding)
+    assert met.rule.name == "removed-what-i-remove"
+
+
+def test_large_vectors_are_stored_before_they_are_needed() -> None:
+    table = a_table(files=1, rows=40_000)
+    dice = random.Random(7)
+    some = set(dice.sample(range(0, 40_000, 2), 5_000))
+    others = set(dice.sample(range(1, 40_000, 2), 5_000))
+    assert settle(table, deletion(table, 0, some), 0) is None
+    met = meet_all(attempt_of(deletion(table, 0, others)), winners_of(table, 0), table.lookup)
+    assert isinstance(met, Attempt)
+    (add,) = [a for a in met.decoded() if isinstance(a, AddFile)]
+    assert add.deletion_vector is not None
+    assert add.deletion_vector.storage_type == "u"
+    assert add.deletion_vector.cardinality == 10_000
+    assert len(met.objects) == 1

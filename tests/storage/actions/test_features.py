@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sluice.storage.actions import DomainMetadata, Metadata, Protocol
+from sluice.storage.actions.features import (
+    SLUICE_FEATURE,
+    asked_features,
+    check_asked_features,
+    check_readable,
+    check_writable,
+    deletion_vectors,
+    downgrade_for_detach,
+    in_commit_timestamps,
+    new_protocol,
+    upgrade_for_attach,
+    with_features,
+)
+from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
+from sluice.storage.schema.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+ALWAYS = ["appendOnly", "checkConstraints", "domainMetadata", "inCommitTimestamp", "invariants", "sluice"]
+
+
+def metadata(configuration: Mapping[str, str] | None = None, column: Mapping[str, Any] | None = None) -> Metadata:
+    """A table whose nested column carries `column` as its metadata."""
+    inner = {"name": "x", "type": "long", "nullable": True, "metadata": dict(column or {})}
+    array = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": array, "nullable": True, "metadata": {}}]}
+    return Metadata("id", json.dumps(schema), (), dict(configuration or {}))
+
+
+def both(*features: str) -> Protocol:
+    return Protocol(3, 7, features, features)
+
+
+def writer(*features: str) -> Protocol:
+    return Protocol(1, 7, None, features)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [Protocol(1, 1), Protocol(1, 6), Protocol(2, 5), writer("anything", "rowTracking"), Protocol(3, 7, (), ("anything",))]
+    + [both(name) for name in ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping")]
+    + [Protocol(1, 9)],
+)
+def test_readable(protocol: Protocol) -> None:
+    check_readable(protocol, metadata())
+    check_readable(protocol, metadata({"delta.columnMapping.mode": "none"}))
+
+
+@pytest.mark.notices("the-mode-maps-columns")
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "named"),
+    [
+        (both("deletionVectors", "variantType"), {}, ["variantType"]),
+        (both("catalogManaged", "timestampNtz", "typeWidening"), {}, ["catalogManaged", "typeWidening"]),
+        (Protocol(2, 5), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
+        (both("columnMapping"), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
+        (Protocol(4, 7), {}, ["reader version 4"]),
+        (both("somethingNew"), {}, ["somethingNew"]),
+        (Protocol(3, 7, (), ("appendOnly",)), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
+        (Protocol(1, 2), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
+    ],
+)
+def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: list[str]) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"reading this table needs {', '.join(named)}, which") as caught:
+        check_readable(protocol, metadata(configuration))
+    assert (caught.value.features, caught.value.access) == (named, "read")
+    with pytest.raises(UnsupportedFeature, match="reading"):
+        check_writable(protocol, metadata(configuration))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "remedy"),
+    [
+        (Protocol(4, 7), "use an engine that does, a newer sluice may"),
+        (both("variantType"), "use an engine that does, or drop the table feature there first"),
+    ],
+)
+def test_a_version_is_no_feature_that_could_be_dropped(protocol: Protocol, remedy: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"{remedy}$"):
+        check_readable(protocol, metadata())
+
+
+@pytest.mark.parametrize("protocol", [Protocol(1, version) for version in range(1, 7)] + [Protocol(2, 5), writer(*ALWAYS)])
+def test_writable(protocol: Protocol) -> None:
+    check_writable(protocol, metadata())
+
+
+def test_writable_while_in_use() -> None:
+    check_writable(writer("changeDataFeed"), metadata({"delta.enableChangeDataFeed": "true"}))
+    check_writable(Protocol(1, 4), metadata({"delta.enableChangeDataFeed": "true"}))
+    check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
+
+
+@pytest.mark.parametrize("name", ["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
+def test_writable_for_readers_too(name: str) -> None:
+    check_writable(both(name), metadata())
+
+
+DOMAIN = {"delta.clustering": DomainMetadata("delta.clustering", "{}", False)}
+
+
+@pytest.mark.parametrize(
+    ("feature", "legacy", "used", "idle"),
+    [
+        ("generatedColumns", Protocol(1, 4), metadata(column={"delta.generationExpression": "id + 1"}), metadata(column={"comment": "x"})),
+        ("identityColumns", Protocol(1, 6), metadata(column={"delta.identity.start": 1}), metadata()),
+        ("allowColumnDefaults", None, metadata(column={"CURRENT_DEFAULT": "1"}), metadata()),
+    ],
+)
+def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None, used: Metadata, idle: Metadata) -> None:
+    for protocol in (writer(feature), *([legacy] if legacy else [])):
+        check_writable(protocol, idle)
+        check_readable(protocol, used)
+        with pytest.raises(UnsupportedFeature, match=f"writing this table needs {feature}") as caught:
+            check_writable(protocol, used)
+        assert (caught.value.features, caught.value.access) == ([feature], "write")
+
+
+def test_a_clustered_table_is_not_written() -> None:
+    check_writable(writer("clustering", "domainMetadata"), metadata(), {})
+    for domains in (DOMAIN, None):
+        with pytest.raises(UnsupportedFeature, match="clustering"):
+            check_writable(writer("clustering", "domainMetadata"), metadata(), domains)
+
+
+@pytest.mark.parametrize("name", ["icebergCompatV2", "somethingNew", "coordinatedCommits-preview"])
+def test_writing_asks_for_more_than_reading(name: str) -> None:
+    check_readable(writer(name), metadata())
+    with pytest.raises(UnsupportedFeature, match=f"writing this table needs {name}"):
+        check_writable(writer(name, "appendOnly"), metadata())
+    with pytest.raises(UnsupportedFeature, match="writer version 8"):
+        check_writable(Protocol(1, 8), metadata())
+
+
+@pytest.mark.notices("properties-ask-for-features")
+@pytest.mark.parametrize("protocol", [Protocol(1, 2), writer("appendOnly"), Protocol(3, 7, (), ())])
+def test_a_property_asks_for_its_feature_whether_the_protocol_lists_it_or_not(protocol: Protocol) -> None:
+    configuration = {"delta.enableTypeWidening": "true", "delta.enableIcebergCompatV2": "true"}
+    check_readable(protocol, metadata(configuration))
+    with pytest.raises(UnsupportedFeature, match="writing this table needs icebergCompatV2, typeWidening, which") as caught:
+        check_writable(protocol, metadata(configuration))
+    assert caught.value.features == ["icebergCompatV2", "typeWidening"]
+
+
+def test_attaching_names_what_properties_ask_of_writers() -> None:
+    asking = {
+        "delta.appendOnly": "true",
+        "delta.enableChangeDataFeed": "true",
+        "delta.constraints.positive": "a > 0",
+        "delta.enableDeletionVectors": "true",  # asks something of readers: without the feature no vector is written
+        "delta.enableRowTracking": "true",  # rows without ids are there already
+    }
+    after = upgrade_for_attach(Protocol(1, 1), asking)
+    assert after == writer("appendOnly", "changeDataFeed", "checkConstraints", "inCommitTimestamp", SLUICE_FEATURE)
+
+
+def schema(kind: DataType) -> StructType:
+    return StructType((StructField("a", kind, True),))
+
+
+def test_a_new_table_is_for_every_reader() -> None:
+    protocol = new_protocol(schema(PrimitiveType("long")))
+    assert protocol == Protocol(1, 7, None, ("appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE))
+    check_writable(protocol, metadata())
+    constrained = new_protocol(schema(PrimitiveType("long")), {"delta.constraints.positive": "a > 0"})
+    assert "checkConstraints" in (constrained.writer_features or ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "features"),
+    [
+        ({}, set[str]()),
+        ({"delta.appendOnly": "true"}, {"appendOnly"}),
+        ({"delta.enableChangeDataFeed": "TRUE"}, {"changeDataFeed"}),
+        ({"delta.enableChangeDataFeed": "false", "delta.enableRowTracking": "false", "delta.columnMapping.mode": "none"}, set[str]()),
+        ({"delta.enableRowTracking": "true"}, {"domainMetadata", "rowTracking"}),
+        ({"delta.feature.rowTracking": "supported"}, {"domainMetadata", "rowTracking"}),
+        ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
+        ({"delta.constraints.positive": "a > 0"}, {"checkConstraints"}),
+        ({"mine": "true"}, set[str]()),
+    ],
+)
+def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) -> None:
+    assert asked_features(asked) == features
+    check_asked_features(asked)
+    always = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE}
+    assert set(new_protocol(schema(PrimitiveType("long")), asked).writer_features or ()) == always | features
+
+
+def test_what_sluice_lacks_is_named() -> None:
+    with pytest.raises(UnsupportedFeature, match="ask for columnMapping, identityColumns, which") as caught:
+        check_asked_features({"delta.columnMapping.mode": "id", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"})
+    assert caught.value.features == ["columnMapping", "identityColumns"]
+
+
+@pytest.mark.parametrize(
+    ("before", "added", "after"),
+    [
+        (writer("sluice"), ["changeDataFeed"], writer("changeDataFeed", "sluice")),
+        (writer("sluice"), ["vacuumProtocolCheck"], Protocol(3, 7, ("vacuumProtocolCheck",), ("sluice", "vacuumProtocolCheck"))),
+        (both("timestampNtz"), ["domainMetadata"], Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
+        (Protocol(3, 7, (), ("sluice",)), ["sluice"], Protocol(3, 7, (), ("sluice",))),
+        (Protocol(1, 3), ["domainMetadata"], writer("appendOnly", "checkConstraints", "domainMetadata", "invariants")),
+    ],
+)
+def test_features_come_to_those_there_are(before: Protocol, added: list[str], after: Protocol) -> None:
+    assert with_features(before, added) == after
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        PrimitiveType("timestamp_ntz"),
+        ArrayType(PrimitiveType("timestamp_ntz"), True),
+        MapType(PrimitiveType("string"), StructType((StructField("x", PrimitiveType("timestamp_ntz"), True),)), True),
+    ],
+)
+def test_a_new_table_with_local_timestamps_names_the_feature_for_readers(kind: DataType) -> None:
+    protocol = new_protocol(schema(kind))
+    assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == (3, 7, ("timestampNtz",))
+    assert "timestampNtz" in (protocol.writer_features or ())
+    check_writable(protocol, metadata())
+
+
+def test_a_column_that_is_only_named_like_a_type_needs_nothing() -> None:
+    protocol = new_protocol(StructType((StructField("timestamp_ntz", PrimitiveType("long"), True),)))
+    assert protocol.min_reader_version == 1
+
+
+DV_ON = {"delta.enableDeletionVectors": "true"}
+
+
+@pytest.mark.parametrize("asking", [DV_ON, {"delta.enableDeletionVectors": "TRUE"}, {"delta.feature.deletionVectors": "supported"}])
+def test_a_new_table_with_deletion_vectors_names_them_for_readers(asking: dict[str, str]) -> None:
+    check_asked_features(asking)
+    protocol = new_protocol(schema(PrimitiveType("long")), asking)
+    assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == (3, 7, ("deletionVectors",))
+    assert "deletionVectors" in (protocol.writer_features or ())
+    check_writable(protocol, metadata(asking))
+    local = new_protocol(schema(PrimitiveType("timestamp_ntz")), asking)
+    assert local.reader_features == ("deletionVectors", "timestampNtz")
+    assert new_protocol(schema(PrimitiveType("long")), {"delta.enableDeletionVectors": "false"}).min_reader_version == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "allowed"),
+    [
+        (both("deletionVectors"), DV_ON, True),
+        (both("deletionVectors"), {"delta.enableDeletionVectors": "false"}, False),
+        (both("deletionVectors"), {}, False),
+        (writer("deletionVectors"), DV_ON, False),
+        (Protocol(3, 7, ("deletionVectors",), ()), DV_ON, False),
+        (Protocol(1, 2), DV_ON, False),
+    ],
+)
+def test_vectors_are_written_where_feature_and_property_say_so(protocol: Protocol, configuration: dict[str, str], allowed: bool) -> None:
+    assert deletion_vectors(protocol, metadata(configuration)) is allowed
+
+
+@pytest.mark.parametrize(
+    ("before", "features", "after"),
+    [
+        (writer("sluice"), {"domainMetadata"}, writer("domainMetadata", "sluice")),
+        (writer("sluice"), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "sluice"))),
+        (both("timestampNtz"), {"deletionVectors"}, both("deletionVectors", "timestampNtz")),
+        (both("timestampNtz"), {"domainMetadata"}, Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
+        (Protocol(1, 2), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants"))),
+    ],
+)
+def test_readers_are_asked_for_more_only_where_they_must(before: Protocol, features: set[str], after: Protocol) -> None:
+    assert with_features(before, features) == after
+    assert with_features(after, features) == after
+
+
+FOUR = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+
+
+@pytest.mark.parametrize(
+    ("before", "readers", "implied"),
+    [
+        (Protocol(1, 1), None, set[str]()),
+        (Protocol(1, 2), None, {"appendOnly", "invariants"}),
+        (Protocol(1, 3), None, {"appendOnly", "invariants", "checkConstraints"}),
+        (Protocol(1, 4), None, FOUR),
+        (Protocol(1, 6), None, FOUR | {"identityColumns"}),
+        (Protocol(2, 5), ("columnMapping",), FOUR | {"columnMapping"}),
+        (Protocol(1, 7, None, ("domainMetadata",)), None, {"domainMetadata"}),
+        (both("timestampNtz"), ("timestampNtz",), {"timestampNtz"}),
+        (Protocol(3, 7, (), ()), (), set[str]()),
+    ],
+)
+def test_attaching_names_what_versions_implied(before: Protocol, readers: tuple[str, ...] | None, implied: set[str]) -> None:
+    after = upgrade_for_attach(before, {})
+    assert after.min_reader_version == (before.min_reader_version if readers is None else 3)
+    assert (after.min_writer_version, after.reader_features) == (7, readers)
+    assert set(after.writer_features or ()) == implied | {"inCommitTimestamp", SLUICE_FEATURE}
+    check_writable(after, metadata())
+    assert upgrade_for_attach(after, {}) == after
+
+
+def test_detaching_takes_the_guard_away() -> None:
+    attached = upgrade_for_attach(Protocol(1, 2), {})
+    assert downgrade_for_detach(attached).writer_features == ("appendOnly", "inCommitTimestamp", "invariants")
+    assert downgrade_for_detach(attached, also=["inCommitTimestamp"]) == Protocol(1, 7, None, ("appendOnly", "invariants"))
+
+
+@pytest.mark.parametrize(("value", "enabled"), [("true", True), ("TRUE", True), ("false", False), (None, False)])
+def test_in_commit_timestamps(value: str | None, enabled: bool) -> None:
+    configured = metadata({} if value is None else {"delta.enableInCommitTimestamps": value})
+    assert in_commit_timestamps(writer("inCommitTimestamp"), configured) is enabled
+    assert not in_commit_timestamps(Protocol(1, 2), configured), "no engine writes them where the protocol does not list the feature"
+
+
+def test_a_schema_that_is_no_json_is_corrupt() -> None:
+    with pytest.raises(CorruptLogFile, match="the schema in the newest metaData action is not JSON"):
+        check_writable(Protocol(1, 4), Metadata("id", "{", (), {}))

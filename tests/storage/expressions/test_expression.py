@@ -1,0 +1,273 @@
+"""The typed tree: what it folds, retypes and flattens, and casts of single values."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.storage.errors import PredicateError
+from sluice.storage.expressions import build, casts, types, values
+from sluice.storage.expressions.calls import call
+from sluice.storage.expressions.evaluate import run
+from sluice.storage.expressions.nodes import And, Column, Compare, In, Literal, Or, columns
+from sluice.storage.expressions.parse import parse
+from sluice.storage.expressions.render import to_sql
+from tests.storage.strategies import unhurried
+
+SCHEMA = pa.schema(
+    [
+        *(("t", pa.int8()), ("i", pa.int32()), ("l", pa.int64()), ("f", pa.float32()), ("d", pa.float64())),
+        *(("m", pa.decimal128(10, 2)), ("s", pa.string()), ("day", pa.date32()), ("b", pa.bool_())),
+    ]
+)
+
+
+def compared(sql: str) -> Compare:
+    node = parse(sql, SCHEMA)
+    assert isinstance(node, Compare)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("sql", "value", "kind"),
+    [
+        ("t = 5", 5, pa.int8()),
+        ("l = 5", 5, pa.int64()),
+        ("l = 5.0", 5, pa.int64()),
+        ("i = 5D", 5, pa.int32()),
+        ("i = '5'", 5, pa.int32()),
+        ("m = 5", Decimal(5), pa.decimal128(10, 2)),
+        ("m = 5.5", Decimal("5.5"), pa.decimal128(10, 2)),
+        ("d = 0.1", 0.1, pa.float64()),
+        ("f = 0.5", 0.5, pa.float32()),
+        ("day = '2020-01-01'", date(2020, 1, 1), pa.date32()),
+        ("b = 'yes'", True, pa.bool_()),
+        ("t < 1000", 1000, pa.int32()),
+        ("l = 9007199254740992D", 9007199254740992.0, pa.float64()),
+        ("f = 0.1", 0.1, pa.float64()),
+    ],
+)
+def test_a_constant_takes_the_columns_type_where_that_changes_no_answer(sql: str, value: Any, kind: pa.DataType) -> None:
+    node = compared(sql)
+    assert node.right == Literal(value, kind)
+    assert node.at == kind
+
+
+@pytest.mark.parametrize(
+    ("sql", "folded"),
+    [("i = 1 + 2 * 3", 7), ("i = -(5)", -5), ("i = length('abc')", 3), ("i = CAST('7' AS INT)", 7), ("i = IF(1 > 2, 1, 2)", 2)],
+)
+def test_constants_are_folded(sql: str, folded: int) -> None:
+    assert compared(sql).right == Literal(folded, pa.int32())
+
+
+def test_a_constant_that_fails_fails_when_a_row_reaches_it() -> None:
+    node = parse("i > 0 AND 1 / 0 > 1", SCHEMA)
+    assert run(node, pa.table({"i": pa.array([0], pa.int32())})).to_pylist() == [False]
+    with pytest.raises(PredicateError, match="divide by zero"):
+        run(node, pa.table({"i": pa.array([1], pa.int32())}))
+
+
+def test_and_and_or_are_flat_and_drop_what_does_not_matter() -> None:
+    node = parse("(i = 1 AND (b AND TRUE)) AND NOT NOT b", SCHEMA)
+    assert isinstance(node, And)
+    assert len(node.terms) == 3
+    node = parse("i = 1 OR (b OR FALSE) OR (i = 2)", SCHEMA)
+    assert isinstance(node, Or)
+    assert len(node.terms) == 3
+    assert parse("TRUE AND TRUE", SCHEMA) == build.TRUE
+    assert parse("FALSE OR FALSE", SCHEMA) == build.FALSE
+
+
+def test_a_list_is_kept_once_each() -> None:
+    node = parse("i IN (1, 2, 1, '2', NULL)", SCHEMA)
+    assert node == In(Column(("i",), pa.int32()), (Literal(1, pa.int32()), Literal(2, pa.int32())), True, pa.int32())
+
+
+def test_comparing_needs_no_more_digits_than_there_are() -> None:
+    schema = pa.schema([("w", pa.decimal128(38, 0)), ("v", pa.decimal128(38, 38))])
+    table = pa.table(
+        {"w": pa.array([Decimal(10**37), None], schema.field("w").type), "v": pa.array([Decimal("0.5")] * 2, schema.field("v").type)}
+    )
+    assert run(parse("w > v", schema), table).to_pylist() == [True, None]
+    assert run(parse("w > 0.5 AND v < 1", schema), table).to_pylist() == [True, None]
+
+
+@pytest.mark.parametrize("digits", ["w * w > 1", "w + 1 > 1", "w / 3 > 1"])
+def test_decimal_arithmetic_beyond_38_digits_is_refused(digits: str) -> None:
+    with pytest.raises(PredicateError, match="narrower decimals"):
+        parse(digits, pa.schema([("w", pa.decimal128(38, 10))]))
+
+
+def test_columns_are_found_in_structs() -> None:
+    schema = pa.schema([("r", pa.struct([("A", pa.struct([("b", pa.int32())]))])), ("x", pa.int32()), ("X", pa.int32())])
+    assert columns(parse("R.a.B = 1 AND X = 1", schema)) == {("r", "A", "b"), ("X",)}
+    with pytest.raises(PredicateError, match=r"the fields of r\.A are b"):
+        parse("r.a.c = 1", schema)
+    with pytest.raises(PredicateError, match=r"STRUCT.* cannot be evaluated"):
+        parse("r.a = r.a", schema)
+
+
+def test_names_that_differ_only_in_case_must_be_exact() -> None:
+    schema = pa.schema([("ab", pa.int32()), ("AB", pa.int32())])
+    assert columns(parse("ab = 1", schema)) == {("ab",)}
+    with pytest.raises(PredicateError, match="'aB' names several columns that differ only in case"):
+        parse("aB = 1", schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        (" 12\t", pa.int32(), 12),
+        ("+7", pa.int8(), 7),
+        ("-128", pa.int8(), -128),
+        ("1e2", pa.float64(), 100.0),
+        (".5", pa.float64(), 0.5),
+        ("-Infinity", pa.float64(), -math.inf),
+        ("inf", pa.float32(), math.inf),
+        ("0.1", pa.float32(), values.to_float32(0.1)),
+        ("1e300", pa.float32(), math.inf),
+        ("1.005", pa.decimal128(5, 2), Decimal("1.01")),
+        ("-1.005", pa.decimal128(5, 2), Decimal("-1.01")),
+        ("1e2", pa.decimal128(5, 2), Decimal(100)),
+        ("Y", pa.bool_(), True),
+        ("f", pa.bool_(), False),
+        ("2020", pa.date32(), date(2020, 1, 1)),
+        ("2020-2", pa.date32(), date(2020, 2, 1)),
+        ("2020-02-03T04:05", pa.date32(), date(2020, 2, 3)),
+        ("2020-02-03", types.TIMESTAMP, datetime(2020, 2, 3, tzinfo=timezone.utc)),
+        ("2020-02-03 4:5:6.7", types.TIMESTAMP, datetime(2020, 2, 3, 4, 5, 6, 700000, tzinfo=timezone.utc)),
+        ("2020-02-03T04:05:06.1234567+01:30", types.TIMESTAMP, datetime(2020, 2, 3, 2, 35, 6, 123456, tzinfo=timezone.utc)),
+        ("2020-07-03 04:05:06 Europe/Berlin", types.TIMESTAMP, datetime(2020, 7, 3, 2, 5, 6, tzinfo=timezone.utc)),
+        ("2020-02-03 04:05:06", types.TIMESTAMP_NTZ, datetime(2020, 2, 3, 4, 5, 6)),  # noqa: DTZ001
+        ("é", pa.binary(), "é".encode()),
+    ],
+)
+def test_strings_are_cast_as_spark_casts_them(text: str, kind: pa.DataType, value: Any) -> None:
+    assert values.convert(text, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("1.5", pa.int32()),
+        ("128", pa.int8()),
+        ("", pa.int32()),
+        ("1,5", pa.float64()),
+        ("0x1p3", pa.float64()),
+        ("1000", pa.decimal128(5, 2)),
+        ("nan", pa.decimal128(5, 2)),
+        ("maybe", pa.bool_()),
+        ("2020-1-1-1", pa.date32()),
+        ("12:00", types.TIMESTAMP),
+        ("2020-01-01 25:00:00", types.TIMESTAMP),
+        ("2020-01-01 00:00:00 Mars/Base", types.TIMESTAMP),
+        ("2020-01-01 00:00:00+99:00", types.TIMESTAMP),
+        ("٣", pa.int32()),
+        (math.nan, pa.int32()),
+        (math.inf, pa.decimal128(5, 2)),
+        (2.0**63, pa.int64()),
+        (date(2020, 1, 1), pa.int32()),
+        (1, types.TIMESTAMP),
+        (1.5, pa.string()),
+    ],
+)
+def test_values_that_cannot_be_cast(value: Any, kind: pa.DataType) -> None:
+    with pytest.raises(PredicateError, match=r"cannot be cast to|is no"):
+        values.convert(value, kind)
+
+
+KINDS = [
+    pa.int8(),
+    pa.int64(),
+    pa.float64(),
+    pa.decimal128(6, 2),
+    pa.decimal128(38, 18),
+    pa.bool_(),
+    pa.string(),
+    pa.date32(),
+    types.TIMESTAMP,
+]
+INPUTS = st.one_of(
+    st.integers(-300, 300),
+    st.floats(-1000, 1000),
+    st.just(math.nan),
+    st.decimals(-9999, 9999, places=2),
+    st.booleans(),
+    st.sampled_from(["1", "-1.5", "true", "2020-01-01", "x", ""]),
+    st.dates(),
+)
+
+
+@unhurried
+@given(INPUTS, st.sampled_from(KINDS))
+def test_a_column_is_cast_as_a_constant_is(value: Any, target: pa.DataType) -> None:
+    constant = build.literal(value)
+    try:
+        casts.check(constant.type, target)
+    except PredicateError:
+        return
+    column = build.cast(Column(("c",), constant.type), target)
+    table = pa.table({"c": pa.array([None, value], constant.type)})
+    try:
+        expected = values.convert(value, target)
+    except PredicateError:
+        with pytest.raises(PredicateError):
+            run(column, table)
+    else:
+        found = run(column, table)
+        assert found.type == target
+        assert found.to_pylist()[0] is None
+        assert found[1].as_py() == expected or expected != expected
+
+
+@unhurried
+@given(INPUTS)
+def test_a_literal_comes_back_from_its_sql(value: Any) -> None:
+    constant = build.literal(value)
+    again = parse(to_sql(constant), SCHEMA)
+    assert isinstance(again, Literal)
+    assert again.type == constant.type
+    assert again.value == constant.value or value != value
+
+
+@pytest.mark.parametrize(
+    "text", ["it's", "back\\slash", "a\nb\tc\0d", "100%_\\%", "\\", "'", '"', "\\n", "日本", "\U0001f600", "$1 ${x} `"]
+)
+def test_text_comes_back_from_its_sql(text: str) -> None:
+    assert parse(to_sql(build.literal(text)), SCHEMA) == build.literal(text)
+    node = call("startswith", [Column(("s",), pa.string()), build.literal(text)])
+    assert parse(to_sql(node), SCHEMA) == node
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "i + 1 - 2 * l DIV 3 % 4 > 0",
+        "-i < 5 AND -m > 1",
+        "NOT (b AND i > 1) OR NOT b",
+        "(i > 1) = b",
+        "(i > 1) IS NULL",
+        "(i = 1 OR b) AND (i = 2 OR NOT b)",
+        "CASE WHEN b THEN i WHEN i IS NULL THEN t ELSE l END > CAST(m AS BIGINT)",
+        "s LIKE '%a\\\\%\\\\_b_' OR s NOT LIKE 'x%'",
+        "concat(lower(s), 'x') || s IN ('a', 'b', NULL)",
+        "coalesce(s, '') <=> NULL",
+        "NOT (i <=> 1) AND i IS NOT NULL",
+        "CAST(s AS DECIMAL(7,3)) >= 0.5 AND f <> CAST('NaN' AS FLOAT) AND d < 1e300",
+        "day > DATE '2020-01-01' AND CAST(day AS TIMESTAMP) < TIMESTAMP '2020-01-01 00:00:00.000001Z'",
+        "substring(s, -3, 2) = 'ab' AND date_trunc('month', CAST(day AS TIMESTAMP)) = '2020-01-01'",
+        "m / 3 > 1.5 AND m * 2 < 10 AND i / 2 = 1.5D",
+        "b IS TRUE AND (i IN (1) ) IS NOT FALSE",
+    ],
+)
+def test_any_construct_comes_back_from_its_sql(sql: str) -> None:
+    node = parse(sql, SCHEMA)
+    assert parse(to_sql(node), SCHEMA) == node

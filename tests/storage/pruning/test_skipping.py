@@ -1,0 +1,393 @@
+"""Data skipping: a file with a matching row is never left out, and a file is never taken for whole when one of its rows does not match."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.storage.data.statistics import collect
+from sluice.storage.pruning import files as file_stats
+from sluice.storage.pruning.predicate import Predicate
+from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
+from tests.storage import conditions
+from tests.storage.conditions import KINDS, PARTITIONS, SCHEMA, Condition, Row
+from tests.storage.strategies import examples, unhurried
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def files(texts: Sequence[str | None], partition_values: Sequence[Mapping[str, str | None]] | None = None) -> pa.Table:
+    """A snapshot's file table, as far as skipping looks at it."""
+    values = partition_values or [{}] * len(texts)
+    return pa.table({"partition_values": pa.array([list(each.items()) for each in values], MAP), "stats": pa.array(texts, pa.string())})
+
+
+def may(sql: str, table: pa.Table, schema: StructType = SCHEMA, partition_columns: tuple[str, ...] = PARTITIONS) -> list[bool]:
+    predicate = Predicate.parse(sql, schema)
+    found = predicate.may_match(table, schema=schema, partition_columns=partition_columns)
+    with patch.object(file_stats, "_FEW", -1):  # many texts are read in another way
+        assert predicate.may_match(table, schema=schema, partition_columns=partition_columns) == found
+    assert found.null_count == 0
+    assert len(found) == table.num_rows
+    return list(found.to_pylist())
+
+
+def all_match(sql: str, table: pa.Table, schema: StructType = SCHEMA, partition_columns: tuple[str, ...] = PARTITIONS) -> list[bool]:
+    predicate = Predicate.parse(sql, schema)
+    found = predicate.matches_all(table, schema=schema, partition_columns=partition_columns)
+    with patch.object(file_stats, "_FEW", -1):
+        assert predicate.matches_all(table, schema=schema, partition_columns=partition_columns) == found
+    assert found.null_count == 0
+    assert len(found) == table.num_rows
+    return list(found.to_pylist())
+
+
+def one(
+    kind: str, low: Any = None, high: Any = None, nulls: int | None = 0, records: int | None = 5, **more: Any
+) -> tuple[pa.Table, StructType]:
+    """One file with a column `c` and statistics about it."""
+    body: dict[str, Any] = {"numRecords": records, "minValues": {"c": low}, "maxValues": {"c": high}, "nullCount": {"c": nulls}, **more}
+    return files([json.dumps(body)]), StructType([StructField("c", PrimitiveType(kind))])
+
+
+@st.composite
+def file(draw: st.DrawFn) -> tuple[list[Row], str | None, dict[str, str | None]]:
+    """Rows of one partition, statistics about them, and the partition's values as the log writes them."""
+    place = {name: draw(conditions.value(KINDS[name])) for name in PARTITIONS}
+    rows: list[Row] = [{**row, **place} for row in draw(st.lists(conditions.row(), min_size=1, max_size=4))]
+    texts = {name: None if value is None else str(value) for name, value in place.items()}
+    for name, value in texts.items():
+        # An empty string is null for Delta.
+        rows = [{**row, name: None if value == "" else row[name]} for row in rows]
+    return rows, draw(conditions.stats(rows)), texts
+
+
+@examples(300)
+@given(conditions.condition(), st.lists(file(), min_size=1, max_size=3))
+def test_never_wrong(condition: Condition, drawn: list[tuple[list[Row], str | None, dict[str, str | None]]]) -> None:
+    table = files([text for _, text, _ in drawn], [values for _, _, values in drawn])
+    answers = [[condition.holds(row) for row in rows] for rows, _, _ in drawn]
+    could, surely = may(condition.sql, table), all_match(condition.sql, table)
+    for number, hits in enumerate(answers):
+        assert could[number] or not any(hits), "a file with a matching row was left out"
+        assert not surely[number] or all(hits), "a file with a row that does not match was taken for whole"
+
+
+@unhurried
+@given(conditions.condition(), st.lists(conditions.row(), min_size=1, max_size=4))
+def test_never_wrong_with_the_statistics_sluice_writes(condition: Condition, rows: list[Row]) -> None:
+    rows = [{**row, "part": 1, "place": "a"} for row in rows]
+    table = files([collect(conditions.table(rows).drop_columns(list(PARTITIONS)), SCHEMA, PARTITIONS)], [{"part": "1", "place": "a"}])
+    hits = [condition.holds(row) for row in rows]
+    assert may(condition.sql, table)[0] or not any(hits)
+    assert not all_match(condition.sql, table)[0] or all(hits)
+
+
+@unhurried
+@given(conditions.condition(), conditions.value("integer"), conditions.value("string"))
+def test_partition_values_decide_exactly(condition: Condition, part: Any, place: Any) -> None:
+    predicate = Predicate.parse(condition.sql, SCHEMA)
+    inside, rest = predicate.split(PARTITIONS)
+    table = files([None], [{"part": None if part is None else str(part), "place": place}])
+    holds = condition.holds({**dict.fromkeys(KINDS), "part": part, "place": place or None})
+    if inside is not None and rest is None:
+        assert may(condition.sql, table) == [holds is True]
+        assert all_match(condition.sql, table) == [holds is True]
+
+
+@pytest.mark.parametrize(
+    ("sql", "could", "surely"),
+    [
+        ("c = 5", True, False),
+        ("c = 11", False, False),
+        ("c = -1", False, False),
+        ("c <> 5", True, False),
+        ("c <> 11", True, True),
+        ("c > 10", False, False),
+        ("c >= 10", True, False),
+        ("c < 0", False, False),
+        ("c <= 10", True, True),
+        ("c >= 0", True, True),
+        ("5 < c", True, False),
+        ("11 > c", True, True),
+        ("c < 3000000000", True, True),
+        ("c > 10.5", False, False),
+        ("c < 10.5", True, True),
+        ("c BETWEEN 11 AND 20", False, False),
+        ("c BETWEEN -1 AND 20", True, True),
+        ("c NOT BETWEEN 0 AND 10", False, False),
+        ("c IN (11, 12)", False, False),
+        ("c IN (11, 3)", True, False),
+        ("c NOT IN (11, 12)", True, True),
+        ("c NOT IN (11, NULL)", False, False),
+        (f"c IN ({', '.join(map(str, range(20, 200)))})", False, False),
+        (f"c IN ({', '.join(map(str, [*range(-100, 0), *range(11, 200)]))})", False, False),
+        (f"c IN ({', '.join(map(str, [*range(-100, 0), 7, *range(11, 200)]))})", True, False),
+        ("c IN (-1, 11, NULL)", False, False),
+        ("NOT (c IN (-1, 11, NULL))", False, False),
+        ("c IN (-1, 11) OR c IS NULL", False, False),
+        ("c IS NULL", False, False),
+        ("c IS NOT NULL", True, True),
+        ("c <=> NULL", False, False),
+        ("NOT (c <=> 11)", True, True),
+        ("NOT (c > 10 OR c < 0)", True, True),
+        ("NOT c > 10 AND NOT c < 0", True, True),
+        ("c > 10 AND c < 0", False, False),
+        ("c > 10 OR c = 5", True, False),
+        ("c > 10 OR c IS NOT NULL", True, True),
+        ("CAST(c AS BIGINT) > 10", False, False),
+        ("CAST(c AS DOUBLE) <= 10", True, True),
+        ("c + 1 > 100", True, False),
+        ("coalesce(c, 1) > 100", True, False),
+        ("TRUE", True, True),
+        ("FALSE", False, False),
+        ("NULL", False, False),
+    ],
+)
+def test_bounds(sql: str, could: bool, surely: bool) -> None:
+    table, schema = one("integer", 0, 10)
+    assert (may(sql, table, schema), all_match(sql, table, schema)) == ([could], [surely])
+
+
+@pytest.mark.parametrize(
+    ("nulls", "records", "sql", "could", "surely"),
+    [
+        (0, 5, "c IS NULL", False, False),
+        (2, 5, "c IS NULL", True, False),
+        (5, 5, "c IS NULL", True, True),
+        (5, 5, "c IS NOT NULL", False, False),
+        (5, 5, "c = 5", False, False),
+        (5, 5, "NOT c = 5", False, False),
+        (5, 5, "c <=> NULL", True, True),
+        (5, 5, "c IN (5)", False, False),
+        (2, 5, "c <= 10", True, False),
+        (2, 5, "c <= 10 OR c IS NULL", True, False),
+        (None, 5, "c IS NULL", True, False),
+        (None, 5, "c IS NOT NULL", True, False),
+        (5, None, "c IS NOT NULL", True, False),
+        (0, None, "c IS NOT NULL", True, True),
+    ],
+)
+def test_null_counts(nulls: int | None, records: int | None, sql: str, could: bool, surely: bool) -> None:
+    table, schema = one("integer", 0, 10, nulls, records)
+    assert (may(sql, table, schema), all_match(sql, table, schema)) == ([could], [surely])
+
+
+@pytest.mark.parametrize(
+    ("nulls", "sql", "could", "surely"),
+    [
+        (0, "c IS NULL", False, False),
+        (3, "c IS NULL", True, False),
+        (3, "c IS NOT NULL", True, False),
+        (5, "c IS NOT NULL", False, False),
+        (0, "c > 10", False, False),
+        (0, "c <= 10", True, True),
+    ],
+)
+def test_wide_bounds_still_bound(nulls: int, sql: str, could: bool, surely: bool) -> None:
+    table, schema = one("integer", 0, 10, nulls, tightBounds=False)
+    assert (may(sql, table, schema), all_match(sql, table, schema)) == ([could], [surely])
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "sql", "could", "surely"),
+    [
+        # NaN is left out of statistics, and greater than everything.
+        ("double", 1.0, 2.0, "c > 5", True, False),
+        ("double", 1.0, 2.0, "c < 1", False, False),
+        ("double", 1.0, 2.0, "c = 5", False, False),
+        ("double", 1.0, 1.0, "c = 1", True, False),
+        ("double", 1.0, 1.0, "c <> 1", True, False),
+        ("double", 1.0, 2.0, "c <= 2", True, False),
+        ("double", 1.0, 2.0, "c >= 1", True, True),
+        ("double", 1.0, 2.0, "c BETWEEN 3 AND 4", False, False),
+        ("double", 1.0, 2.0, "c >= 3 AND c IN (4, 5)", False, False),
+        ("double", 1.0, 2.0, "c >= 3 OR c <= 0", True, False),
+        ("double", 1.0, 2.0, "isnan(c)", True, False),
+        ("double", "-Infinity", 2.0, "c < 1", True, False),
+        # The shortest text of a 32-bit float is not the number it stands for.
+        ("float", 0.1, 0.1, "c = CAST('0.1' AS FLOAT)", True, False),
+        ("float", 0.1, 0.1, "c > 0.1D", True, True),
+        ("float", 0.1, 0.1, "c <= 0.1D", False, False),
+        # Text is cut: the smallest to a prefix, the largest rounded up.
+        ("string", "abc", "abd", "c = 'abcdef'", True, False),
+        ("string", "abc", "abd", "c LIKE 'ab%'", True, True),
+        ("string", "abc", "abd", "c LIKE 'abx%'", False, False),
+        ("string", "abc", "abd", "c LIKE 'aa%'", False, False),
+        ("string", "abc", "abd", "c LIKE 'abx_y'", False, False),
+        ("string", "abc", "abd", "c NOT LIKE 'ab%'", False, False),
+        ("string", "abc", "abd", "startswith(c, 'ac')", False, False),
+        ("string", "abc", "abd", "c LIKE '%x'", True, False),
+        ("string", "abc", "abd", "c LIKE '%'", True, False),
+        ("string", "a", "é", "c < 'é'", True, False),
+        ("string", "a", "b", "c > 'é'", False, False),
+        ("string", "a", "b", "lower(c) = 'z'", True, False),
+        # Timestamps are cut to milliseconds.
+        ("timestamp", "2020-01-01T00:00:00.000Z", "2020-01-01T00:00:00.000Z", "c > TIMESTAMP '2020-01-01 00:00:00.000999Z'", True, False),
+        ("timestamp", "2020-01-01T00:00:00.000Z", "2020-01-01T00:00:00.000Z", "c > TIMESTAMP '2020-01-01 00:00:00.001001Z'", False, False),
+        ("timestamp", "2020-01-01T01:00:00.000+01:00", "2020-01-01T00:00:00.000Z", "c < '2019-12-31'", False, False),
+        ("timestamp", "2020-01-01T00:00:00.000Z", "2020-06-01T00:00:00.000Z", "year(c) = 2021", False, False),
+        ("timestamp", "2020-02-01T00:00:00.000Z", "2020-06-01T00:00:00.000Z", "year(c) = 2020", True, True),
+        ("timestamp", "2020-02-01T00:00:00.000Z", "2020-06-01T00:00:00.000Z", "date(c) = '2020-07-01'", False, False),
+        ("timestamp", "2020-02-01T00:00:00.000Z", "2020-06-01T00:00:00.000Z", "date_trunc('month', c) = '2020-07-01'", False, False),
+        ("timestamp_ntz", "2020-01-01T00:00:00.000", "2020-01-01T00:00:00.000", "c = TIMESTAMP_NTZ '2020-01-01'", True, False),
+        ("timestamp_ntz", "2020-01-01T00:00:00.000Z", "2020-01-02T00:00:00.000Z", "c > '2020-01-03'", False, False),
+        ("date", "2020-01-01", "2020-01-02", "c > '2020-01-02'", False, False),
+        ("date", "2020-01-01", "2020-01-02", "c < TIMESTAMP '2020-01-01 00:00:00Z'", False, False),
+        ("date", "2020-01-01", "2020-13-02", "c > '2020-01-02'", True, False),
+        ("date", "2020-13-01", "2020-01-02", "c > '2020-01-02'", False, False),
+        ("boolean", None, None, "c", True, False),
+        ("boolean", False, False, "c", False, False),
+        ("boolean", True, True, "c", True, True),
+        ("boolean", True, True, "NOT c", False, False),
+        ("boolean", False, True, "c = FALSE", True, False),
+        ("boolean", 0, 0, "c", True, False),
+        ("binary", None, None, "c = X'61'", True, False),
+    ],
+)
+def test_what_writers_do_to_bounds(kind: str, low: Any, high: Any, sql: str, could: bool, surely: bool) -> None:
+    table, schema = one(kind, low, high)
+    assert (may(sql, table, schema), all_match(sql, table, schema)) == ([could], [surely])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sql", "could"),
+    [
+        (("1.50", "2.50"), "c > 2.5", False),
+        (("1.5", "2.5"), "c < 1.5", False),
+        (("1", "2"), "c > 2.00", False),
+        (("1.50", "2.50"), "c = 2", True),
+        # More digits than a double holds may have been rounded on their way.
+        (("1.50", "123456789012345678.50"), "c > 123456789012345678.50", True),
+        (("1.50", "1e2"), "c > 100", False),
+        (("1.50", "1.2345678901234567e17"), "c > 99999999999999999999", True),
+        (("1.501", "2.50"), "c < 1.5", True),
+        (("1.501", "2.50"), "c > 2.5", False),
+    ],
+)
+def test_decimal_bounds_are_exact_or_not_used(bounds: tuple[str, str], sql: str, could: bool) -> None:
+    text = f'{{"numRecords":5,"minValues":{{"c":{bounds[0]}}},"maxValues":{{"c":{bounds[1]}}},"nullCount":{{"c":0}}}}'
+    schema = StructType([StructField("c", PrimitiveType("decimal(38,2)"))])
+    assert may(sql, files([text]), schema) == [could]
+
+
+def test_nested_fields_and_lists_have_statistics_too() -> None:
+    schema = from_arrow(pa.schema([("r", pa.struct([("a", pa.struct([("b.c", pa.int32())]))])), ("l", pa.list_(pa.int32()))]))
+    text = {"numRecords": 3, "minValues": {"r": {"a": {"b.c": 1}}}, "maxValues": {"r": {"a": {"b.c": 3}}}}
+    text["nullCount"] = {"r": {"a": {"b.c": 0}}, "l": 3}
+    table = files([json.dumps(text)])
+    assert may("r.a.`b.c` > 3", table, schema) == [False]
+    assert may("r.a.`b.c` = 3", table, schema) == [True]
+    assert may("r.a.`b.c` IS NULL", table, schema) == [False]
+    assert may("r.a IS NULL", table, schema) == [True]
+    assert may("l IS NOT NULL", table, schema) == [False]
+
+
+@pytest.mark.parametrize(
+    "bad", [None, "", "{", "null", "[1]", "7", '"x"', "{}{}", '{"numRecords":"many"}', '{"minValues":{"i":"NaN"}}', "{}\n{}"]
+)
+def test_statistics_that_are_none_do_not_spoil_the_others(bad: str | None) -> None:
+    good = json.dumps({"numRecords": 1, "minValues": {"i": 1, "d": 1.5}, "maxValues": {"i": 1, "d": 1.5}, "nullCount": {"i": 0}})
+    table = files([good, bad, good])
+    assert may("i > 1", table) == [False, True, False]
+    assert may("i > 1 AND d = 1.5", table) == [False, True, False]
+    assert all_match("i = 1", table) == [True, False, True]
+
+
+def test_bounds_that_are_no_numbers_in_json_leave_the_other_columns_alone() -> None:
+    text = json.dumps(
+        {"numRecords": 2, "minValues": {"i": 1, "d": "-Infinity"}, "maxValues": {"i": 1, "d": "NaN"}, "nullCount": {"i": 0, "d": 0}}
+    )
+    assert may("i > 1 AND d > 0", files([text])) == [False]
+    assert may("i = 1 AND d > 0", files([text])) == [True]
+
+
+@pytest.mark.parametrize("many", [-1, 1000])
+def test_what_is_said_of_a_file_does_not_depend_on_the_others(many: int) -> None:
+    bodies = [{"i": 1, "day": "2020-01-01", "m": 1.5}, {"i": 2**40, "day": "2020-13-01", "m": "x"}, {"i": "1", "day": 7, "m": 1.501}]
+    texts = [json.dumps({"numRecords": 1, "minValues": body, "maxValues": body, "nullCount": dict.fromkeys(body, 0)}) for body in bodies]
+    with patch.object(file_stats, "_FEW", many):
+        for sql in ("i > 1", "day > DATE '2020-01-01'", "m > 1.5", "i > 1 AND day > DATE '2020-01-01' AND m > 1.5"):
+            predicate = Predicate.parse(sql, SCHEMA)
+            found = predicate.may_match(files(texts), schema=SCHEMA, partition_columns=PARTITIONS)
+            assert found.to_pylist() == [False, True, True], sql
+
+
+def test_a_column_the_file_does_not_know_of_is_unknown() -> None:
+    table = files(['{"numRecords":5,"minValues":{},"maxValues":{},"nullCount":{}}'])
+    assert (may("i = 1", table), may("i IS NULL", table), all_match("i IS NULL", table)) == ([True], [True], [False])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "sql"),
+    [
+        ("integer", "7", "p = 7"),
+        ("string", "a b", "p = 'a b'"),
+        ("date", "2020-01-01", "p = '2020-01-01'"),
+        ("timestamp", "2020-01-01T00:00:00.000000Z", "p = '2020-01-01'"),
+        ("timestamp", "2020-01-01 00:00:00", "p = '2020-01-01'"),
+        ("decimal(10,2)", "1.50", "p = 1.5"),
+        ("double", "NaN", "isnan(p)"),
+        ("double", "0.1", "p = 0.1D"),
+        ("boolean", "true", "p"),
+        ("string", None, "p IS NULL"),
+        ("integer", "", "p IS NULL"),
+    ],
+)
+def test_partition_values_of_every_type(kind: str, text: str | None, sql: str) -> None:
+    schema = StructType([StructField("p", PrimitiveType(kind)), StructField("i", PrimitiveType("integer"))])
+    table = files([None], [{"p": text}])
+    assert (may(sql, table, schema, ("p",)), all_match(sql, table, schema, ("p",))) == ([True], [True])
+    assert (may(f"NOT ({sql})", table, schema, ("p",)), all_match(f"NOT ({sql})", table, schema, ("p",))) == ([False], [False])
+
+
+def test_partition_values_beside_statistics() -> None:
+    stats = json.dumps({"numRecords": 2, "minValues": {"i": 5}, "maxValues": {"i": 9}, "nullCount": {"i": 0}})
+    table = files([stats] * 3, [{"part": "1"}, {"part": "7"}, {"part": None}])
+    assert may("i = part", table) == [False, True, False]
+    assert may("i > part", table) == [True, True, False]
+    assert all_match("i > part", table) == [True, False, False]
+    assert all_match("i > part OR part IS NULL", table) == [True, False, True]
+    assert may("part = 1 OR i > 9", table) == [True, False, False]
+    assert may("part % 2 = 1 AND lower(place) = 'x'", table) == [False, False, False]
+
+
+def test_a_partition_that_cannot_be_evaluated_is_not_left_out_and_tells_nothing_of_others() -> None:
+    table = files([None, None], [{"part": "0"}, {"part": "20"}])
+    assert may("i > 0 AND 10 / part > 1", table) == [True, False]
+
+
+def test_no_files() -> None:
+    assert may("i = 1", files([])) == all_match("i = 1", files([])) == []
+
+
+def test_chunks_and_slices() -> None:
+    stats = [json.dumps({"numRecords": 1, "minValues": {"i": n}, "maxValues": {"i": n}, "nullCount": {"i": 0}}) for n in range(6)]
+    table = pa.concat_tables([files(stats[:4], [{"part": str(n)} for n in range(4)]).slice(1), files(stats[4:], [{"part": "9"}] * 2)])
+    assert may("i >= 3", table) == [False, False, True, True, True]
+    assert may("part = 9 AND i > 4", table) == [False, False, False, False, True]
+
+
+def test_a_bound_moved_beyond_time_itself_is_no_bound() -> None:
+    table, schema = one("timestamp", "2020-01-01T00:00:00.000Z", "+300000-01-01T00:00:00.000Z")
+    assert may("c > '2021-01-01'", table, schema) == [True]
+
+
+def test_the_statistics_module_and_skipping_agree_on_precision() -> None:
+    moment = datetime(2020, 1, 1, 0, 0, 0, 999_999, tzinfo=timezone.utc)
+    data = pa.table({"ts": pa.array([moment], pa.timestamp("us", "UTC")), "m": pa.array([Decimal("1.50")], pa.decimal128(8, 2))})
+    schema = from_arrow(data.schema)
+    text = collect(data, schema, ())
+    assert orjson.loads(text)["numRecords"] == 1
+    assert may("ts = TIMESTAMP '2020-01-01 00:00:00.999999Z' AND m = 1.5", files([text]), schema, ()) == [True]
+    assert may("ts > '2020-01-02' OR m > 1.5", files([text]), schema, ()) == [False]

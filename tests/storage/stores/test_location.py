@@ -1,0 +1,108 @@
+"""Locations: one spelling each, and messages for what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.storage.errors import InvalidRequest, UnknownScheme
+from sluice.storage.stores.local import LocalStore
+from sluice.storage.stores.location import normalise, open_store
+from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.stores.s3 import S3Store
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("/data/t", "file:///data/t"),
+        ("/data/t/", "file:///data/t"),
+        ("/data//x/../t", "file:///data/t"),
+        ("file:///data/t", "file:///data/t"),
+        ("file:/data/t", "file:///data/t"),
+        ("file://localhost/data/t", "file:///data/t"),
+        ("/data/a b/100%/ü", "file:///data/a b/100%/ü"),
+        ("file:///data/a%20b", "file:///data/a%20b"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://b/p/", "s3://b/p"),
+        ("s3a://b/p/q r", "s3://b/p/q r"),
+        ("S3://Bucket/P", "s3://Bucket/P"),
+        ("memory://name", "memory://name"),
+        ("memory://name/sub/", "memory://name/sub"),
+    ],
+)
+def test_every_location_has_one_spelling(given: str, wanted: str) -> None:
+    assert normalise(given) == wanted
+    assert normalise(wanted) == wanted
+
+
+def test_relative_and_home_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    here = f"file://{tmp_path.resolve()}"
+    assert normalise("t") == normalise("./t") == normalise("~/t") == normalise(tmp_path / "t") == f"{here}/t"
+
+
+def test_a_link_and_its_target_are_one_location(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert normalise(tmp_path / "link" / "t") == normalise(tmp_path / "real" / "t")
+
+
+def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownScheme, match=r"'hdfs'.*file://, s3://, s3a://, memory://") as caught:
+        open_store("hdfs://namenode/t")
+    assert caught.value.scheme == "hdfs"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "is not a location"),
+        ("a\0b", "is not a location"),
+        ("file://host/t", "names the host 'host'"),
+        ("s3:/b/t", "two slashes"),
+        ("s3://", "names no bucket"),
+        ("s3:///t", "names no bucket"),
+        ("s3://b/x//y", "not an object key"),
+        ("s3://b/x/../y", "not an object key"),
+        ("memory://", "has no name"),
+        ("~nobody-of-this-name/t", "home folder"),
+    ],
+)
+def test_what_is_no_location_is_refused(given: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        normalise(given)
+
+
+def test_a_secret_in_a_location_is_not_repeated() -> None:
+    with pytest.raises(InvalidRequest, match="carries credentials") as caught:
+        normalise("s3://key:hunter2@bucket/t")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(InvalidRequest, match="carries credentials") as caught:
+        open_store("s3://bucket/t", {"endpoint_url": "http://key:hunter2@host:9000"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_scheme_decides_the_store(tmp_path: Path) -> None:
+    assert isinstance(open_store(tmp_path), LocalStore)
+    assert isinstance(open_store("s3://bucket/t"), S3Store)
+    assert isinstance(open_store("memory://t-of-location"), MemoryStore)
+    assert open_store("memory://t-of-location").location == "memory://t-of-location"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endpoint": "http://x"}, "unknown storage option 'endpoint'; known are endpoint_url, region"),
+        ({"conditional_put": "maybe"}, "conditional_put is 'maybe'; it may be auto, true, false"),
+        ({"path_style": "yes"}, "path_style is 'yes'; it may be true, false"),
+        ({"endpoint_url": "localhost:9000"}, "endpoint_url is 'localhost:9000'; it must be like"),
+        ({"max_attempts": "0"}, "max_attempts is '0'; it must be a number"),
+    ],
+)
+@pytest.mark.parametrize("location", ["s3://bucket/t", "/data/t"])
+def test_options_are_checked_whatever_the_store(location: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        open_store(location, options)

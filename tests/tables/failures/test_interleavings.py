@@ -1,0 +1,396 @@
+"""What clients do to each other in rare orders, and one plan that two processes commit at once: found by the simulator and the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.commit.committer import Committer
+from sluice.coordinator.commit.joint_resolve import closed
+from sluice.coordinator.commit.outcomes import Outcome
+from sluice.coordinator.errors import CoordinatorUnavailable
+from sluice.coordinator.facade import plans, rebuilding
+from sluice.coordinator.facade.rebuilding import RebuildingClaim
+from sluice.coordinator.facade.table import CoordinatedTable
+from sluice.coordinator.leases.tickets import take_ticket
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.layout import RECOVERING, TableTree
+from sluice.coordinator.publication.incomplete_joints import incomplete_joints
+from sluice.coordinator.rules.refusal import refusal_error
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.memory import Call, Fault
+from sluice.coordinator.service.store import Delete
+from sluice.storage.log.paths import commit_path
+from sluice.storage.stores.memory import MemoryStore
+from sluice.tables import planned_writes as commits
+from sluice.tables.client.address import TableAddress
+from sluice.tables.manage import recovery
+from sluice.tables.planned_writes import commit_creation, commit_write, plan_creation
+from tests.tables.conftest import FLIGHTS, Place, flights
+from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
+
+IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    name = f"rare-{os.urandom(8).hex()}"
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place, vectors: str) -> None:
+    """A share that changes nothing is there for what was read: it is no reorganisation, which may overlook added rows."""
+    read = place.create(properties={"delta.isolationLevel": "Serializable", "delta.enableDeletionVectors": vectors})
+    written = sluice.Table.create(f"{place.location}-written", FLIGHTS, coordinator=place.coordinator)
+    tx = sluice.transaction(tables=[read, written])
+    count = tx.scan(read, where="month = 1").num_rows
+    tx.append(written, flights(("JFK", 1, count)))
+    place.open().append(flights(("JFK", 1, 7)))
+    with pytest.raises(sluice.ConcurrentModification, match=read.location):
+        tx.commit()
+    assert written.snapshot().to_arrow().num_rows == 0
+    MemoryStore(written.location).forget()
+
+
+def test_a_plan_that_another_process_committed_meanwhile_is_committed(place: Place) -> None:
+    """It is closed by then, and cannot be filed any more: that is no reason to tell its other owner to begin it again."""
+    place.create()
+    table, other = Writer(place, IMPATIENT).table, place.open()
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 1)))
+    made: list[sluice.Commit | None] = []
+
+    def overtake(call: Call) -> None:
+        if call.verb == "apply" and not made and any("/slots/" in op.path for op in call.ops):
+            made.append(None)
+            made[0] = other.commit_write(plan, files)
+
+    service = service_of(place)
+    service.before = overtake
+    told = table.commit_write(plan, files)
+    service.before = None
+    [first] = made
+    assert first is not None
+    assert told is not None
+    assert (told.version, told.transaction_id, told.repeated) == (first.version, first.transaction_id, True)
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
+def test_a_slot_that_came_too_late_keeps_no_garbage_of_the_dead(place: Place) -> None:
+    """It is never decided, and nobody is left to file it again."""
+    place.create()
+    table = place.open()
+    writer = Writer(place, IMPATIENT)
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    context = writer.access.ours.context
+    head = writer.access.ours.head()
+    context.coordination.create(context.tree.slot_prefix(head.generation, begun.id), b"{}", sequential=True)
+    busy = Writer(place, IMPATIENT.but(generation_slots_max=1)).table
+    for _ in range(3):
+        busy.append(flights(("JFK", 1, 1)))
+    late = begun.id
+    context.coordination.create(context.tree.slot_prefix(head.generation, late), b"{}", sequential=True)
+    assert table.vacuum().garbage == (), "it is alive"
+    writer.dies()
+    assert len(table.vacuum().garbage) == 1
+
+
+# -- the coordinator's data are lost -------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_a_verdict_when_all_is_lost_is_not_told_of_a_bug(place: Place) -> None:
+    place.create()
+    table = sluice.Table(Writer(place, IMPATIENT).access, timeout_s=1.0)
+    service = service_of(place)
+
+    def lose(call: Call) -> None:
+        if call.verb == "apply" and any("/slots/" in op.path for op in call.ops):
+            service.after = None
+            lose_everything(place)
+
+    service.after = lose
+    with pytest.raises(sluice.OutcomeUnknown):
+        table.append(flights(("LGA", 1, 9)))
+
+
+def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked before the other was done, and came to its turn after that: another version would be one that nobody ratified."""
+    place.create()
+    place.open().append(flights(("JFK", 1, 1)))
+    lose_everything(place)
+
+    def overtaken(ours: CoordinatedTable) -> AbstractContextManager[RebuildingClaim]:
+        monkeypatch.setattr(recovery, "claimed", rebuilding.claimed)
+        assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 2
+        return rebuilding.claimed(ours)
+
+    monkeypatch.setattr(recovery, "claimed", overtaken)
+    with pytest.raises(sluice.InvalidRequest, match="nothing to recover"):
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
+    assert place.open().version == 2
+    assert commit_path(3) not in disk_of(place).objects
+
+
+def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.create()
+    place.open()
+    lose_everything(place)
+
+    def sleep(_: object, seconds: float) -> None:
+        if seconds == 5.0:
+            for session in list(service_of(place)._sessions.values()):
+                session.expire()
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with pytest.raises(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
+    assert commit_path(1) not in disk_of(place).objects
+    monkeypatch.undo()
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 1
+
+
+def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session expired during the wait, and somebody else waits in its place: the node is there, and is theirs."""
+    place.create()
+    place.open()
+    lose_everything(place)
+    path = f"{RECOVERING}/{TableTree(place.location).root.rpartition('/')[2]}"
+
+    def sleep(_: object, seconds: float) -> None:
+        if seconds == 5.0:
+            service = service_of(place)
+            for session in list(service._sessions.values()):
+                session.expire()
+            service.connect().create(path, b"{}", ephemeral=True)
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with pytest.raises(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
+    assert commit_path(1) not in disk_of(place).objects
+
+
+def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place) -> None:
+    tables = [place.create(), sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)]
+    with sluice.transaction() as tx:
+        for table in tables:
+            tx.append(table, flights(("JFK", 1, 1)))
+    tables[0].append(pa.table(flights(("JFK", 1, 2))))
+    tables[0].checkpoint()
+    for version in (0, 1):
+        del disk_of(place).objects[commit_path(version)]
+    assert incomplete_joints({table.location: MemoryStore(table.location) for table in tables}) == []
+    MemoryStore(tables[1].location).forget()
+
+
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("message", range(3))
+def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Place, fault: Fault, message: int) -> None:
+    """The process goes on, and with it the claim would: nobody could ever recover the table."""
+    place.create()
+    lose_everything(place)
+    service_of(place).inject(fault, verb="apply", path="/recovering/", skip=message)
+    with suppress(sluice.Unavailable):
+        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
+    lose_tree_only(place)
+    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version > 0
+
+
+def lose_tree_only(place: Place) -> None:
+    """The table's nodes are gone, and everybody's session stands."""
+    tree = service_of(place).tree
+    for path in sorted((path for path in tree._entries if path.startswith("/tables/")), reverse=True):
+        tree.execute([Delete(path)], session=0)
+
+
+# -- a number makes a transaction over several tables happen once ---------------------------------------------------------
+
+
+def beside(place: Place) -> sluice.Table:
+    return sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)
+
+
+def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> None:
+    """What it would write the second time, on what it made itself the first time, may be more: here, in another table too."""
+    tables = [place.create(), beside(place)]
+
+    def run() -> sluice.CommitInfo:
+        with sluice.transaction(transaction=("job", 7)) as tx:
+            if tx.scan(tables[0]).num_rows:
+                tx.append(tables[1], flights(("JFK", 2, 2)))
+            tx.append(tables[0], flights(("JFK", 1, 1)))
+        return tx.commit_info
+
+    first, again = run(), run()
+    assert {at: (commit.version, commit.repeated) for at, commit in first.items()} == {tables[0].location: (1, False)}
+    assert {at: (commit.version, commit.repeated) for at, commit in again.items()} == {tables[0].location: (1, True)}
+    assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 0]
+    MemoryStore(tables[1].location).forget()
+
+
+def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhile(place: Place) -> None:
+    """The same number was committed by another process after it was filed, and before it is filed again: its slots were renewed."""
+    tables = [place.create(), beside(place)]
+
+    def run() -> sluice.JointTransaction:
+        tx = sluice.transaction(tables=tables, transaction=("job", 7))
+        for table in tables:
+            tx.append(table, flights(("JFK", 1, 1)))
+        return tx
+
+    mine, other = run(), run()
+    done: list[sluice.CommitInfo] = []
+    original = Committer.commit_together
+
+    def closed_meanwhile(committer: Committer, *args: Any, **kwargs: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Committer, "commit_together", original)
+            if not done:
+                done.append(other.commit())
+                raise refusal_error(closed(tables[0].location), mine.id)
+            return committer.commit_together(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Committer, "commit_together", closed_meanwhile)
+        told = mine.commit()
+    assert {at: commit.version for at, commit in told.items()} == {at: commit.version for at, commit in done[0].items()}
+    assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 1]
+    MemoryStore(tables[1].location).forget()
+
+
+SCHEMA = pa.schema([pa.field("a", pa.int64())])
+
+
+WIDER = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64())])
+
+
+SEEN: dict[str, Callable[[sluice.Table], object]] = {
+    "nothing": lambda _: None,
+    "head": lambda table: table._access.ours.head(),
+    "snapshot": lambda table: table.refresh(),
+}
+
+
+@pytest.mark.shows("two-committers")
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize(("mode", "schema"), [("append", SCHEMA), ("append", WIDER), ("overwrite", SCHEMA)])
+def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed_once(
+    mode: Any, schema: pa.Schema, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where this process saw that commit already, without knowing whose it is, when it files its own."""
+    place = f"memory://two-committers-{mode}-{len(schema)}-{seen}"
+    try:
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        table.append(pa.table({"a": [1]}, schema=SCHEMA))
+        other = sluice.Table.open(place, coordinator=place)
+        plan = table.plan_write(schema, mode=mode, merge_schema=schema is WIDER)
+        files = plan.write(pa.table([[2]] * len(schema), schema=schema))
+        committer = table._access.ours
+        ask = committer.outcome
+        versions: list[int] = []
+
+        def and_then_the_other_commits(*words: Any, **named: Any) -> Outcome:
+            told = ask(*words, **named)
+            if not versions:
+                done = commit_write(other._access, plan, files, ack="published", timeout_s=5)
+                assert done is not None
+                versions.append(done.version)
+                SEEN[seen](table)
+            return told
+
+        monkeypatch.setattr(committer, "outcome", and_then_the_other_commits)
+        commit = table.commit_write(plan, files)
+        assert commit is not None
+        assert [commit.version] == versions
+        assert commit.repeated
+        assert table.refresh().version == versions[0]
+    finally:
+        MemoryStore(place).forget()
+
+
+def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_its_verdict_was_pruned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is filed under another name then, on the newest version there is, which may be its own. Who did so died before closing it."""
+    monkeypatch.setattr(plans, "close_plan", lambda *_: None)
+    place = "memory://two-committers-creation"
+    try:
+        plan = plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None)
+        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        _, first = commit_creation(plan, files, ack="published", timeout_s=5)
+        assert first is not None
+        assert (first.version, first.repeated) == (1, False)
+        context = table._access.ours.context
+        for name in context.coordination.children(context.tree.verdicts) or ():
+            context.coordination.delete(f"{context.tree.verdicts}/{name}")
+        _, again = commit_creation(plan, files, ack="published", timeout_s=5)
+        assert again is not None
+        assert (again.version, again.repeated) == (1, True)
+        assert table.refresh().version == 1
+    finally:
+        MemoryStore(place).forget()
+
+
+def test_the_loss_of_a_plan_that_was_to_create_its_table_took_as_long_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn lasts by that: it must not be measured from 1970."""
+
+    def loses(*_: object, **__: object) -> None:
+        raise sluice.ConcurrentModification("somebody else was faster")
+
+    monkeypatch.setattr(commits, "commit_write", loses)
+    place = "memory://two-committers-lost"
+    try:
+        plan = replace(plan_creation(TableAddress.of(place, place), SCHEMA, (), {}, None), mode="overwrite")
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        with pytest.raises(sluice.ConcurrentModification):
+            commit_creation(plan, plan.write(pa.table({"a": [1]}, schema=SCHEMA)), ack="published", timeout_s=5)
+        context = table.access.ours.context
+        ticket = take_ticket(context, context.client.application, plan.work)
+        assert ticket is not None
+        assert ticket.took_s < 60
+    finally:
+        MemoryStore(place).forget()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["won", "lost"])
+def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    """The coordinator goes away right then, with the session; a turn cannot be released, nor a ticket be left."""
+    place = f"memory://two-committers-away-{lost}"
+    decided = commit_write
+
+    def away(_: object) -> object:
+        raise CoordinatorUnavailable("nobody answers")
+
+    def then_away(*arguments: Any, **named: Any) -> Any:
+        commit = decided(*arguments, **named)
+        monkeypatch.setattr(TableContext, "coordination", property(away))
+        if lost:
+            raise sluice.ConcurrentModification("somebody else was faster")
+        return commit
+
+    monkeypatch.setattr(commits, "commit_write", then_away)
+    try:
+        table = sluice.Table.create(place, SCHEMA, coordinator=place)
+        plan = replace(table.plan_write(SCHEMA, mode="overwrite"), turns=("/a/turn",))
+        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+        if lost:
+            with pytest.raises(sluice.ConcurrentModification):
+                table.commit_write(plan, files)
+        else:
+            commit = table.commit_write(plan, files)
+            assert commit is not None
+            assert commit.version == 1
+    finally:
+        monkeypatch.undo()
+        MemoryStore(place).forget()

@@ -1,0 +1,117 @@
+"""Holders of leases that are processes of their own: stopped, killed, and beside many fast writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluice
+from tests.tables.test_leases import elsewhere, nothing_is_held_afterwards
+
+__all__ = ["nothing_is_held_afterwards"]
+
+from tests.tables.conftest import Place, flights, rows_of
+
+
+@contextmanager
+def sleeper(location: str, coordinator: str, where: str) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A process of `lease_program`; gives what reads its next line. It is ended in any case."""
+    order = json.dumps({"location": location, "coordinator": coordinator, "where": where})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.tables.lease_program", order], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        output = process.stdout
+        assert output is not None
+
+        def heard() -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(output.readline())
+            return told | {"pid": process.pid}
+
+        yield heard
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+@pytest.mark.shows("holder-stopped")
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("where", ["idle", "before-ratify"])
+def test_a_writer_stopped_beyond_its_session_cannot_commit_under_its_old_lease(tmp_path: Path, zookeeper_address: str, where: str) -> None:
+    address = f"{zookeeper_address}?session_timeout_s=4"
+    table = Place(str(tmp_path / "t"), zookeeper_address).create()
+    with sleeper(table.location, address, where) as heard:
+        token, pid = heard()["held"], heard()["pid"]
+        with pytest.raises(sluice.LeaseHeld, match="sleeper on"):
+            table.lease(where="origin = 'JFK'", wait_s=0)
+        with table.lease(where="origin = 'JFK'", wait_s=30) as mine:
+            assert mine.token > token
+            table.append(flights(("JFK", 1, 1)))
+            os.kill(pid, signal.SIGCONT)
+            assert heard()["heard"] == "LeaseLost"
+            assert heard()["lost"] is True
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 1)]
+
+
+@pytest.mark.shows("holder-killed")
+@pytest.mark.zookeeper
+def test_a_holder_that_is_killed_holds_nobody_up_for_longer_than_its_session(tmp_path: Path, zookeeper_address: str) -> None:
+    table = Place(str(tmp_path / "t"), zookeeper_address).create()
+    with sleeper(table.location, f"{zookeeper_address}?session_timeout_s=4", "idle") as heard:
+        heard()
+        pid = heard()["pid"]
+        with elsewhere(lambda: table.append(flights(("JFK", 1, 1)))) as waiting:
+            time.sleep(0.3)
+            assert not waiting.done()
+            os.kill(pid, signal.SIGKILL)
+            assert waiting.result(30) is not None
+
+
+@pytest.mark.zookeeper
+def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
+    place = Place(str(tmp_path / "t"), zookeeper_address)
+    table = place.create()
+    table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
+    stop = threading.Event()
+
+    def fast(number: int) -> int:
+        mine, done = place.open(application=f"fast-{number}"), 0
+        while not stop.is_set():
+            try:
+                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
+                done += 1
+            except sluice.ConcurrentModification:
+                continue
+        return done
+
+    attempts = 0
+
+    def merge(transaction: sluice.Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        transaction.update({"delay": "delay + 1000000"}, "origin = 'JFK'")
+        time.sleep(0.5)
+
+    with ThreadPoolExecutor(20) as pool:
+        running = [pool.submit(fast, n) for n in range(20)]
+        try:
+            for _ in range(2):
+                attempts = 0
+                table.transact(merge, timeout_s=60)
+                assert attempts <= 2
+        finally:
+            stop.set()
+        total = sum(each.result(60) for each in running)
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2_000_000 + total), ("LGA", 1, 0)]

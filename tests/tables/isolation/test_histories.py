@@ -1,0 +1,119 @@
+"""Histories of random transactions are serializable as far as the table's level says, with deletion vectors and without."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import sluice
+from sluice.coordinator.limits import Limits
+from tests.tables.conftest import Place
+from tests.tables.elsewhere import Writer
+from tests.tables.isolation.histories import SCHEMA, History, race, run, settings, state_of
+
+LEVELS = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+
+
+def history(place: Place, seed: int, level: str, *, vectors: bool, partitioned: bool) -> History:
+    sluice.Table.create(
+        place.location,
+        SCHEMA,
+        partition_by=["k"] if partitioned else [],
+        properties=settings(level, vectors),
+        coordinator=place.coordinator,
+    )
+    return run(seed, place.open, level)
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_history_is_what_its_level_says(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
+    done = history(place, seed, level, vectors=vectors, partitioned=partitioned)
+    assert done.committed > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feed", [False, True], ids=["derived", "feed"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("limits", [Limits(), Limits(fast_path=False)], ids=["direct", "queue"])
+def test_several_threads_at_once(place: Place, level: str, vectors: bool, feed: bool, limits: Limits) -> None:
+    properties = settings(level, vectors, **{"delta.enableChangeDataFeed": str(feed).lower()})
+    sluice.Table.create(place.location, SCHEMA, properties=properties, coordinator=place.coordinator)
+    done = race(11, lambda: place.open(limits=limits), level)
+    assert done.committed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 102))
+def test_vectors_make_no_difference_to_the_rows(place: Place, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a history with deletion vectors committed leaves the same rows when it is done again, one by one, without them."""
+    done = history(place, seed, "Serializable", vectors=True, partitioned=False)
+    plain = sluice.Table.create(
+        str(tmp_path_factory.mktemp("plain") / "t"), SCHEMA, properties=settings("Serializable", False), coordinator=place.coordinator
+    )
+    first = done.tables[0].snapshot(version=1).to_arrow()
+    plain.append(first)
+    for made in done.kept:
+        with plain.refresh().begin() as again:
+            for operation in made.operations:
+                operation.do(again)
+    assert state_of(plain.snapshot().to_arrow()) == state_of(done.tables[0].snapshot().to_arrow())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("seed", range(1000, 1050))
+def test_many_histories(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
+    assert history(place, seed, level, vectors=vectors, partitioned=partitioned).committed > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("level", LEVELS[:2])
+@pytest.mark.parametrize("seed", range(2000, 2025))
+def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
+    sluice.Table.create(place.location, SCHEMA, properties=settings(level, vectors), coordinator=place.coordinator)
+    assert race(seed, lambda: place.open(limits=Limits(fast_path=False)), level, writers=6, rounds=12).committed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
+@pytest.mark.parametrize("seed", [200, 201, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(202, 220))])
+def test_a_history_loses_nothing_to_vacuums(place: Place, seed: int, vectors: bool, partitioned: bool) -> None:
+    """Garbage is collected in between, with nothing kept for older versions, while clients lose their sessions and come back."""
+    sluice.Table.create(
+        place.location,
+        SCHEMA,
+        partition_by=["k"] if partitioned else [],
+        properties=settings("WriteSerializable", vectors),
+        coordinator=place.coordinator,
+    )
+    writers: list[Writer] = []
+
+    def open_table() -> sluice.Table:
+        writers.append(Writer(place))
+        return writers[-1].table
+
+    def disturb(dice: random.Random) -> None:
+        if dice.random() < 0.4:
+            dice.choice(writers).dies()
+
+    done = run(seed, open_table, "WriteSerializable", steps=60, vacuums=0.15, disturb=disturb)
+    assert done.committed > 0
+    assert done.collected > 0
+    shown = place.open().snapshot()
+    assert state_of(shown.to_arrow()) == done.states[-1]
+    for writer in writers:
+        writer.dies()
+    place.open().vacuum(retain_hours=0, force=True)
+    left = {str(path.relative_to(place.location)) for path in Path(place.location).rglob("*.parquet") if "_delta_log" not in path.parts}
+    assert left == {unquote(file.path) for file in shown.raw.add_files()}, "exactly what the latest version shows is left"

@@ -1,0 +1,160 @@
+"""The conflict policy `databricks`: Databricks' own tables of what can conflict, cell by cell, and what it says of schema changes.
+
+Where the documentation says that a pair can conflict in one partition, it does here, whatever statistics could tell. The cells are read
+from tests/coordinator/conflict_matrices.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import orjson
+import pytest
+
+import sluice
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.rules.explain.cases import read_case
+from sluice.coordinator.rules.explain.decision import explain
+from sluice.storage.stores.memory import MemoryStore
+from tests.tables.conftest import Place
+from tests.tables.isolation.matrices import CHANGES, FIRST, OTHER_PARTITION, SAME_ROWS, SECOND, Side, create, meet, table_of
+from tests.tables.isolation.test_matrix_databricks import (
+    DELTAS,
+    INSERT_THEN_CHANGE,
+    INSERTS_AROUND,
+    LAYOUTS,
+    MEETS_INSERTED,
+    OTHER_FILE,
+    SORTS,
+    Layout,
+)
+
+POLICY: Final = {"sluice.conflictPolicy": "databricks"}
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    name = uuid.uuid4().hex
+    yield Place(f"memory://{name}", f"memory://{name}-coordinator")
+    MemoryStore.open(name).forget()
+
+
+def arrangements(layout: Layout, sorts: tuple[str, str], earlier: str, later: str) -> Iterator[tuple[str, tuple[Side, Side], bool]]:
+    """How the rows of a pair lie to one another, and whether the documentation's cell says that the later one is refused then."""
+    cell = layout.cell(*sorts)
+    if layout.partitioned:
+        yield "different partitions", (FIRST, OTHER_PARTITION), False
+    if "INSERT" in sorts:
+        change_later = sorts == INSERT_THEN_CHANGE  # an append reads nothing, so that one after a change stands
+        yield "other rows", (FIRST, SECOND), change_later and cell == "same_partition"
+        if change_later:
+            yield "rows around", (INSERTS_AROUND, SECOND), cell == "same_partition"
+            if cell != "never" or later != "upsert":
+                yield "the rows inserted", (FIRST, MEETS_INSERTED), cell != "never"
+        return
+    match cell:
+        case "same_row":
+            yield "same rows", (FIRST, SAME_ROWS), True
+            yield "same file", (FIRST, SECOND), False
+        case "same_partition":
+            yield "same rows", (FIRST, SAME_ROWS), True
+            yield "same file", (FIRST, SECOND), True
+            yield "other file", (FIRST, OTHER_FILE), True
+        case "same_file":
+            yield "same file", (FIRST, SECOND), True
+        case "only_if_zorder":
+            yield "same file", (FIRST, SECOND), "z-order" in (earlier, later)
+        case _:
+            raise AssertionError(f"{sorts} says {cell!r}")
+
+
+CASES = [
+    (layout, earlier, later, name, sides, refused)
+    for layout in LAYOUTS
+    for sorts in itertools.product(SORTS, SORTS)
+    for earlier, later in itertools.product(SORTS[sorts[0]], SORTS[sorts[1]])
+    for name, sides, refused in arrangements(layout, sorts, earlier, later)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.notices("databricks-compares-partitions", "databricks-minds-z-orders")
+@pytest.mark.parametrize(("layout", "earlier", "later", "name", "sides", "refused"), CASES, ids=lambda each: str(each)[:40])
+def test_a_cell(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
+    met = meet(place, earlier, later, properties={**layout.properties, **POLICY}, partitioned=layout.partitioned, sides=sides)
+    assert (met.refusal is not None) == refused, (name, met)
+    assert met.refusal is None or isinstance(met.refusal, DELTAS)
+
+
+@pytest.mark.notices("databricks-compares-files-in-partitioned-tables")
+@pytest.mark.parametrize(
+    ("policy", "partitioned", "refused"), [("delta", True, False), ("databricks", False, False), ("databricks", True, True)]
+)
+def test_rows_are_compared_in_tables_without_partitions_only(place: Place, policy: str, partitioned: bool, refused: bool) -> None:
+    """Under snapshot isolation, where nobody asks what was added: only files that both changed tell."""
+    properties = {"delta.isolationLevel": "SnapshotIsolation", "delta.enableDeletionVectors": "true", "sluice.conflictPolicy": policy}
+    met = meet(place, "delete", "delete", properties=properties, partitioned=partitioned)
+    assert (met.verdict == "ConcurrentDeleteDeleteException") == refused
+    assert (met.verdict == "ok") != refused
+
+
+# -- protocol and properties -----------------------------------------------------------------------------------------------
+
+Alter = Callable[[sluice.Table], Any]
+ALTERS: Final[dict[str, tuple[Alter, bool]]] = {
+    "a free property": (lambda table: table.set_properties({"note": "x"}), True),
+    "deletion vectors": (lambda table: table.set_properties({"delta.enableDeletionVectors": "true"}), False),
+    "a feature": (lambda table: table.set_properties({"delta.enableChangeDataFeed": "true"}), True),
+    "checkpoints": (lambda table: table.set_properties({"delta.checkpointPolicy": "classic"}), True),
+}
+"""What is altered, and whether Delta Lake's rules refuse a write beside it, too."""
+WRITES: Final[dict[str, Callable[[sluice.Transaction], Any]]] = {
+    "append": lambda each: each.append(table_of({500: (1, 1)})),
+    "delete": lambda each: each.delete("id = 20"),
+    "overwrite": lambda each: each.overwrite(table_of({500: (1, 1)})),
+}
+
+
+@pytest.mark.notices("databricks-refuses-all-beside-changes")
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize("policy", ["delta", "databricks"])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("altered", ALTERS)
+def test_whoever_changes_the_table_stops_all_that_is_written_beside(
+    place: Place, altered: str, write: str, policy: str, fast_path: bool
+) -> None:
+    create(place, {"sluice.conflictPolicy": policy}, partitioned=False)
+    begun = place.open(limits=Limits(fast_path=fast_path)).begin()
+    WRITES[write](begun)
+    alter, refused_by_delta = ALTERS[altered]
+    alter(place.open())
+    if policy == "databricks" or refused_by_delta:
+        with pytest.raises((sluice.MetadataChangedException, sluice.ProtocolChangedException)):
+            begun.commit()
+    else:
+        assert begun.commit() is not None
+
+
+def test_appends_beside_one_another_still_share_versions(place: Place) -> None:
+    create(place, POLICY, partitioned=False)
+    commits = [place.open().append(table_of({500 + number: (1, 1)})) for number in range(3)]
+    assert all(commit is not None for commit in commits)
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+def test_explain_decides_by_it(level: str) -> None:
+    """Also what a case's setup does not say: without a metaData there the table is as its winners leave it out."""
+    enables = {"metaData": {"configuration": {"delta.enableDeletionVectors": "true"}}}
+    case = {"table_isolation": level, "schema": {"x": "int"}, "winning_commits": [[enables]], "own_actions": [{"add": {"path": "b"}}]}
+    setups: list[list[Any]] = [[], [{"metaData": {"configuration": {}}}]]
+    for setup in setups:
+        told = [explain(read_case(orjson.dumps({**case, "setup": setup, "policy": policy}), "case")) for policy in ("delta", "databricks")]
+        assert [each.verdict for each in told] == ["ok", "MetadataChangedException"]
+
+
+def test_every_change_is_tried(place: Place) -> None:
+    tried = {(earlier, later) for _, earlier, later, *_ in CASES}
+    assert tried >= set(itertools.product(CHANGES, CHANGES))

@@ -1,0 +1,271 @@
+"""Table features: which properties bring them, row tracking, policies, primary keys, and tables that are given back and taken again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.storage.actions import AddFile, DomainMetadata, Metadata
+from sluice.storage.actions.row_tracking import row_id_high_water_mark
+from sluice.storage.errors import InvalidRequest
+from sluice.storage.schema.schema import from_arrow
+from sluice.tables.client.property_rules import check_settings, primary_key_of
+from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.manage.test_properties import KEY, POLICY, VECTORS, actions_of, features_of, protocol_of
+
+ROWS = "delta.enableRowTracking"
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+READ_AND_WRITE = {"deletionVectors", "vacuumProtocolCheck"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "features"),
+    [
+        ({VECTORS: "true"}, {"deletionVectors"}),
+        ({"delta.enableChangeDataFeed": "true"}, {"changeDataFeed"}),
+        ({"delta.feature.domainMetadata": "supported"}, {"domainMetadata"}),
+        ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
+        ({VECTORS: "true", "delta.enableChangeDataFeed": "true"}, {"changeDataFeed", "deletionVectors"}),
+        ({VECTORS: "false", "delta.enableChangeDataFeed": "false"}, set[str]()),
+        ({POLICY: "maxcompute-delta"}, {"deletionVectors"}),
+    ],
+)
+def test_properties_bring_their_features(place: Place, tmp_path: Path, properties: dict[str, str], features: set[str]) -> None:
+    made = place.create(properties=properties)
+    elsewhere = Place(str(tmp_path / "later"), place.coordinator)
+    changed = elsewhere.create()
+    changed.append(flights(("JFK", 1, 5)))
+    changed.set_properties(properties)
+    for table in (made, changed):
+        assert features_of(table) == features
+        protocol = protocol_of(table)
+        readers = features & READ_AND_WRITE
+        assert protocol.min_writer_version == 7
+        assert (protocol.min_reader_version, set(protocol.reader_features or ())) == (3 if readers else 1, readers)
+        assert [key for key in table.properties if key.startswith("delta.feature.")] == []
+        table.append(flights(("EWR", 2, 1)))
+    assert rows_of(changed.snapshot().to_arrow()) == [("EWR", 2, 1), ("JFK", 1, 5)]
+
+
+@pytest.mark.parametrize(
+    "properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}, {POLICY: "maxcompute-delta", KEY: "month"}]
+)
+def test_other_engines_read_such_tables(place: Place, properties: dict[str, str]) -> None:
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    theirs = deltalake.DeltaTable(place.location)
+    assert (theirs.version(), theirs.metadata().configuration) == (1, dict(table.properties))
+    builder: Any = deltalake.QueryBuilder
+    found = pa.table(builder().register("flights", theirs).execute("SELECT origin, month, delay FROM flights").read_all())
+    expected = [("EWR", 2, None), ("JFK", 1, 5)]
+    assert rows_of(found.cast(FLIGHTS)) == expected
+    assert rows_of(pl.read_delta(place.location).select(FLIGHTS.names).to_arrow().cast(FLIGHTS)) == expected
+
+
+def test_row_tracking_is_asked_for_when_the_table_is_created(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    assert features_of(table) == {"domainMetadata", "rowTracking"}
+    assert protocol_of(table).min_reader_version == 1
+    names = {key: table.properties[key] for key in table.properties if key.startswith("delta.rowTracking.")}
+    assert sorted(names) == [
+        "delta.rowTracking.materializedRowCommitVersionColumnName",
+        "delta.rowTracking.materializedRowIdColumnName",
+    ]
+    assert len(set(names.values())) == 2
+    domains = [each for each in actions_of(place, 0) if isinstance(each, DomainMetadata)]
+    assert domains == [DomainMetadata("delta.rowTracking", '{"rowIdHighWaterMark":-1}', False)]
+    assert table.domains == {}, "the protocol's domains are not the users'"
+    raw = table.snapshot().raw
+    assert row_id_high_water_mark(raw.domains, raw.metadata, raw.protocol) == -1
+    assert table.set_properties({ROWS: "true", "delta.feature.rowTracking": "supported"}) is None
+
+
+def test_row_ids_are_given_from_the_first_row_on(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    table.append(flights(("JFK", 1, 5), ("JFK", 1, None)))
+    table.append(flights(("EWR", 2, 7)))
+    raw = table.refresh().snapshot().raw
+    assert sorted((add.base_row_id, add.default_row_commit_version) for add in raw.add_files()) == [(0, 1), (2, 2)]
+    assert row_id_high_water_mark(raw.domains, raw.metadata, raw.protocol) == 2
+
+
+def test_row_tracking_by_name_numbers_rows_too(place: Place) -> None:
+    table = place.create(properties={"delta.feature.rowTracking": "supported"})
+    table.append(flights(("JFK", 1, 5)))
+    assert [add.base_row_id for add in table.snapshot().raw.add_files()] == [0]
+    assert [key for key in table.properties if "rowTracking" in key] == []
+    with pytest.raises(InvalidRequest, match="only when a table is created"):
+        table.set_properties({ROWS: "true"})
+
+
+@pytest.mark.parametrize("properties", [{ROWS: "true"}, {"delta.feature.rowTracking": "supported"}, {ROWS: "true", "owner": "x"}])
+def test_row_tracking_cannot_come_later(place: Place, properties: dict[str, str]) -> None:
+    table = place.create()
+    with pytest.raises(InvalidRequest, match="only when a table is created"):
+        table.set_properties(properties)
+    assert table.set_properties({ROWS: "false"}) is not None
+    assert features_of(table) == set()
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_of_maxcompute_delta_needs_deletion_vectors(place: Place) -> None:
+    with pytest.raises(InvalidRequest, match="marks deleted rows in deletion vectors") as caught:
+        place.create(properties={POLICY: "maxcompute-delta", VECTORS: "false"})
+    assert caught.value.property == VECTORS
+    table = place.create(properties={POLICY: "maxcompute-delta"})
+    assert table.properties[VECTORS] == "true"
+    changes: list[Callable[[], object]] = [
+        lambda: table.set_properties({VECTORS: "false"}),
+        lambda: table.unset_properties([VECTORS]),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidRequest, match="marks deleted rows in deletion vectors"):
+            change()
+    assert table.set_properties({VECTORS: "false", POLICY: "maxcompute-table"}) is not None
+    with pytest.raises(InvalidRequest, match="is false"):
+        table.set_properties({POLICY: "maxcompute-delta"})
+    assert table.set_properties({VECTORS: "true", POLICY: "maxcompute-delta"}) is not None
+    assert table.unset_properties([VECTORS, POLICY]) is not None
+
+
+def test_columns_of_the_change_data_feed_are_its_own(place: Place) -> None:
+    made = pa.table({"a": pa.array([1], pa.int64()), "_Change_type": ["x"]})
+    with pytest.raises(InvalidRequest, match="the column name '_Change_type' is reserved"):
+        sluice.Table.create(place.location, made.schema, coordinator=place.coordinator)
+    deltalake.write_deltalake(place.location, made)  # another engine's table may have it, as long as it has no change data feed
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    with pytest.raises(InvalidRequest, match="the table has _change_type"):
+        table.set_properties({"delta.enableChangeDataFeed": "true"})
+
+
+def test_levels_and_policies_can_be_set_later(place: Place) -> None:
+    table = place.create()
+    for level in ("Serializable", "WriteSerializable", "SnapshotIsolation"):
+        assert table.set_properties({"delta.isolationLevel": level}) is not None
+    for policy in ("maxcompute-table", "maxcompute-transactional", "maxcompute-delta", "delta"):
+        assert table.set_properties({POLICY: policy}) is not None
+    assert table.refresh().properties[VECTORS] == "true", "it came with the policy, and what it made stays readable"
+
+
+# -- primary keys ------------------------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("Name", pa.string(), nullable=False),
+        pa.field("price", pa.decimal128(10, 2), nullable=False),
+        pa.field("ratio", pa.float64(), nullable=False),
+        pa.field("tags", pa.list_(pa.string()), nullable=False),
+        pa.field("note", pa.string()),
+    ]
+)
+
+
+def keyed(key: str) -> dict[str, str]:
+    return {POLICY: "maxcompute-delta", VECTORS: "true", KEY: key}
+
+
+@pytest.mark.parametrize(
+    ("key", "columns"),
+    [("id", ("id",)), (" id ,name", ("id", "Name")), ("`Name`,price", ("Name", "price"))],
+)
+def test_a_primary_key_names_columns(key: str, columns: tuple[str, ...]) -> None:
+    check_settings(keyed(key), from_arrow(SCHEMA))
+    assert primary_key_of(keyed(key), from_arrow(SCHEMA)) == columns
+    assert primary_key_of({}, from_arrow(SCHEMA)) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("nothing", "there is no column 'nothing'; the columns are id, Name"),
+        ("id,", "there is no column ''"),
+        ("", "there is no column ''"),
+        ("note", "'note' is nullable"),
+        ("ratio", "'ratio' is double"),
+        ("tags", "'tags' is array<string>"),
+        ("id, ID", "'id' is named twice"),
+    ],
+)
+def test_a_primary_key_that_is_none(key: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{KEY} is '{key}': .*{words}"):
+        check_settings(keyed(key), from_arrow(SCHEMA))
+
+
+def test_a_primary_key_belongs_to_a_policy_and_to_an_empty_table(place: Place) -> None:
+    with pytest.raises(InvalidRequest, match="only the policy maxcompute-delta"):
+        place.create(properties={KEY: "origin"})
+    table = place.create(properties={POLICY: "maxcompute-delta"})
+    assert table.set_properties({KEY: "origin"}) is not None
+    with pytest.raises(InvalidRequest, match="only the policy maxcompute-delta"):
+        table.set_properties({POLICY: "delta"})
+    table.append(flights(("JFK", 1, 5)))
+    with pytest.raises(InvalidRequest, match="only while the table is empty"):
+        table.set_properties({KEY: "origin, month"})
+    assert table.set_properties({KEY: " Origin "}) is not None, "the same key in other words"
+    assert table.unset_properties([KEY]) is not None
+    with pytest.raises(InvalidRequest, match="only while the table is empty"):
+        table.set_properties({KEY: "origin"})
+
+
+# -- attaching and detaching -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}])
+def test_tables_with_features_are_given_back_and_taken_again(place: Place, properties: dict[str, str]) -> None:
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 5)))
+    features = features_of(table)
+    table.detach()
+    given_back = place.open(consistency="published").snapshot().raw
+    assert set(given_back.protocol.writer_features or ()) == {"appendOnly", "invariants", *features}
+    assert properties.items() <= dict(given_back.configuration).items()
+    again = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert features_of(again) == features
+    again.append(flights(("EWR", 2, 1)))
+    raw = again.snapshot().raw
+    assert rows_of(again.snapshot().to_arrow()) == [("EWR", 2, 1), ("JFK", 1, 5)]
+    if ROWS in properties:
+        assert sorted(add.base_row_id or 0 for add in raw.add_files()) == [0, 1]
+
+
+def test_row_ids_go_on_from_where_another_engine_left_them(place: Place) -> None:
+    table = place.create(properties={ROWS: "true"})
+    table.append(flights(("JFK", 1, 5)))
+    version = table.detach().version
+    mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":99}', "removed": False}
+    log = Path(place.location) / "_delta_log"
+    (log / f"{version + 1:020}.json").write_text(json.dumps({"domainMetadata": mark}) + "\n")
+    again = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    again.append(flights(("EWR", 2, 1)))
+    assert sorted(add.base_row_id or 0 for add in again.snapshot().raw.add_files()) == [0, 100]
+
+
+def test_a_table_of_another_engine_with_features_is_attached(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 5)), configuration={"delta.enableChangeDataFeed": "true"})
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert "changeDataFeed" in features_of(table)
+    assert table.append(flights(("EWR", 2, 1))) is not None
+
+
+def test_an_attached_table_may_get_features(place: Place) -> None:
+    deltalake.write_deltalake(place.location, flights(("JFK", 1, 5)))
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    table.set_properties({VECTORS: "true"})
+    assert protocol_of(table).reader_features == ("deletionVectors",)
+    metadata = [each for each in actions_of(place, 2) if isinstance(each, Metadata)]
+    assert metadata[0].configuration[VECTORS] == "true"
+    assert not any(isinstance(each, AddFile) for each in actions_of(place, 2))

@@ -1,0 +1,306 @@
+"""A transaction depends on what it read, an append on what it was computed from; and it is compared with all that came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.admission import submission
+from tests.tables.conftest import Place, flights, rows_of
+
+
+@pytest.mark.notices("scans-are-remembered")
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "no vectors"])
+def test_rows_that_were_scanned_are_deleted_with_their_whole_file(place: Place, vectors: bool) -> None:
+    place.create(properties={"delta.enableDeletionVectors": str(vectors).lower()})
+    table, other = place.open(), place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    begun = table.begin()
+    assert begun.scan(where="origin = 'JFK'").num_rows == 1
+    begun.append(flights(("LGA", 1, 1)))
+    assert other.refresh().delete("origin = 'JFK'") is not None
+    with pytest.raises(sluice.ConcurrentDeleteReadException):
+        begun.commit()
+
+
+def test_rows_elsewhere_may_go(place: Place) -> None:
+    place.create()
+    table, other = place.open(), place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    begun = table.begin()
+    begun.scan(where="origin = 'JFK'")
+    begun.append(flights(("LGA", 1, 1)))
+    other.refresh().delete("origin = 'EWR'")
+    assert begun.commit() is not None
+
+
+def one_file(place: Place, level: str = "WriteSerializable", *, vectors: bool = True) -> tuple[sluice.Table, sluice.Table]:
+    """Two clients of a table whose three rows lie in one file."""
+    properties = {"delta.isolationLevel": level, "delta.enableDeletionVectors": str(vectors).lower()}
+    place.create(partition_by=[], properties=properties).append(flights(("EWR", 1, 1), ("JFK", 2, 2), ("LGA", 3, 3)))
+    return place.open(), place.open()
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+def test_another_row_of_the_same_file_may_go(place: Place, level: str) -> None:
+    table, other = one_file(place, level)
+    begun = table.begin()
+    assert begun.scan(where="origin = 'JFK'").num_rows == 1
+    begun.update({"delay": "7"}, "origin = 'EWR'")
+    other.delete("origin = 'LGA'")
+    assert begun.commit() is not None
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+def test_a_row_that_was_read_may_not_go(place: Place, level: str) -> None:
+    table, other = one_file(place, level)
+    begun = table.begin()
+    begun.scan(where="origin = 'JFK'")
+    begun.append(flights(("BOS", 1, 1)))
+    other.delete("origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentDeleteReadException, match="1 row of "):
+        begun.commit()
+
+
+def test_a_row_that_was_read_may_not_change(place: Place) -> None:
+    table, other = one_file(place, "SnapshotIsolation")
+    begun = table.begin()
+    begun.scan(where="origin = 'JFK'")
+    begun.append(flights(("BOS", 1, 1)))
+    other.update({"delay": "7"}, "origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentDeleteReadException):
+        begun.commit()
+
+
+def test_rows_are_followed_through_a_compaction(place: Place) -> None:
+    table, other = one_file(place)
+    other.append(flights(("BOS", 4, 4)))
+    for lost, expected in (("LGA", None), ("JFK", sluice.ConcurrentDeleteReadException)):
+        begun = table.refresh().begin()
+        begun.scan(where="origin = 'JFK'")
+        begun.append(flights(("PHL", 1, 1)))
+        assert other.refresh().compact("major") is not None
+        other.delete(f"origin = '{lost}'")
+        if expected is None:
+            begun.commit()
+        else:
+            with pytest.raises(expected):
+                begun.commit()
+
+
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "no vectors"])
+@pytest.mark.parametrize("level", ["WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.parametrize("for_update", [False, True])
+def test_rows_that_others_add_count_where_they_were_read_for_update(place: Place, level: str, vectors: bool, for_update: bool) -> None:
+    table, other = one_file(place, level, vectors=vectors)
+    begun = table.begin()
+    begun.scan(where="origin = 'JFK'", for_update=for_update)
+    begun.append(flights(("BOS", 1, 1)))
+    other.append(flights(("PHL", 1, 1)))
+    other.append(flights(("JFK", 4, 4)))
+    if not for_update:
+        assert begun.commit() is not None
+        return
+    with pytest.raises(sluice.ConcurrentAppendException) as lost:
+        begun.commit()
+    assert (lost.value.rule, lost.value.winning_version) == ("appended-what-i-lock", 3)
+
+
+def test_a_policy_that_compares_no_rows_locks_none(place: Place) -> None:
+    table = place.create(properties={"sluice.conflictPolicy": "maxcompute-table"})
+    with pytest.raises(sluice.InvalidRequest, match=r"for_update.*lease"):
+        table.begin().scan(where="delay > 1", for_update=True)
+
+
+MORE = flights(("SUM", 1, 1))
+
+
+@pytest.fixture(params=["true", "false"], ids=["vectors", "no vectors"])
+def tables(request: pytest.FixtureRequest, place: Place) -> tuple[sluice.Table, sluice.Table]:
+    """Two clients of a table with one file, in version 1."""
+    place.create(partition_by=[], properties={"delta.enableDeletionVectors": request.param})
+    place.open().append(flights(("JFK", 1, 1), ("LGA", 1, 1)))
+    return place.open(), place.open()
+
+
+def planned(table: sluice.Table, rows: pa.Table, where: str | None) -> sluice.Commit | None:
+    """The same append as Spark does it."""
+    plan = table.plan_write(rows.schema, read_version=1, read_where=where)
+    return table.commit_write(plan, plan.write(rows))
+
+
+WAYS: dict[str, Callable[[sluice.Table, pa.Table, str | None], sluice.Commit | None]] = {
+    "append": lambda table, rows, where: table.append(rows, read_version=1, read_where=where),
+    "plan": planned,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", [None, "origin = 'JFK'"])
+def test_what_was_read_may_not_change(tables: tuple[sluice.Table, sluice.Table], way: str, where: str | None) -> None:
+    table, other = tables
+    other.delete("origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentModification) as lost:
+        WAYS[way](table, MORE, where)
+    assert lost.value.winning_version == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_may_change_elsewhere(tables: tuple[sluice.Table, sluice.Table], way: str, request: pytest.FixtureRequest) -> None:
+    """By rows with deletion vectors, by files without."""
+    table, other = tables
+    other.delete("origin = 'LGA'")
+    if "no vectors" in request.node.name:
+        with pytest.raises(sluice.ConcurrentModification):
+            WAYS[way](table, MORE, "origin = 'JFK'")
+        return
+    commit = WAYS[way](table, MORE, "origin = 'JFK'")
+    assert commit is not None
+    assert commit.version == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_comes_between_planning_and_commit_counts(tables: tuple[sluice.Table, sluice.Table], way: str) -> None:
+    table, other = tables
+    plan = table.plan_write(MORE.schema, read_version=1, read_where="origin = 'JFK'")
+    files = plan.write(MORE)
+    other.update({"delay": "7"}, "origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentModification):
+        table.commit_write(plan, files)
+
+
+def test_appends_of_others_count_as_the_level_says(place: Place) -> None:
+    for level, refused in (("WriteSerializable", False), ("Serializable", True)):
+        there = Place(f"{place.location}-{level}", place.coordinator)
+        table = there.create(properties={"delta.isolationLevel": level})
+        table.append(flights(("JFK", 1, 1)))
+        there.open().append(flights(("JFK", 1, 2)))
+        there.open().append(flights(("LGA", 1, 2)))
+        assert table.append(MORE, read_version=1, read_where="origin = 'EWR'") is not None
+        if refused:
+            with pytest.raises(sluice.ConcurrentAppendException):
+                table.append(MORE, read_version=1, read_where="origin = 'JFK'")
+        else:
+            assert table.append(MORE, read_version=1, read_where="origin = 'JFK'") is not None
+
+
+def test_without_a_version_an_append_depends_on_nothing(tables: tuple[sluice.Table, sluice.Table]) -> None:
+    table, other = tables
+    other.delete("origin = 'JFK'")
+    assert table.append(MORE) is not None
+
+
+@pytest.mark.parametrize(
+    "between",
+    [lambda t: t.append(MORE), lambda t: t.delete("origin = 'JFK'"), lambda t: t.set_properties({"team.name": "red"})],
+    ids=["append", "delete", "properties"],
+)
+def test_only_the_next_version(place: Place, between: Callable[[sluice.Table], object]) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    other = place.open(application="other")
+    assert between(other) is not None
+    with pytest.raises(sluice.ConcurrentModification, match=r"version 2 \(.* by other on .*came first") as lost:
+        table.append(MORE, if_version=1)
+    assert (lost.value.rule, lost.value.winning_version, lost.value.winning_application) == ("expected-version", 2, "other")
+    commit = table.append(MORE, if_version=2)
+    assert commit is not None
+    assert commit.version == 3
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+def test_of_two_that_want_to_be_the_next_version_one_is(place: Place, fast_path: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue decides, too: the other commits after this one looked at the head."""
+    from sluice.coordinator.admission import submission
+    from sluice.coordinator.limits import Limits
+
+    place.create().append(flights(("JFK", 1, 1)))
+    table, other = place.open(limits=Limits(fast_path=fast_path)), place.open(application="other")
+    proper = submission.intent_of
+
+    def late(*args: object, **more: object) -> object:
+        intent = proper(*args, **more)  # type: ignore[arg-type]
+        monkeypatch.setattr(submission, "intent_of", proper)
+        other.append(MORE, if_version=1)
+        return intent
+
+    monkeypatch.setattr(submission, "intent_of", late)
+    with pytest.raises(sluice.ConcurrentModification, match=r"expected-version: version 2 \(WRITE by other on") as lost:
+        table.append(MORE, if_version=1)
+    assert lost.value.winning_version == 2
+    assert table.refresh().version == 2
+
+
+def test_a_repeated_one_is_answered_with_its_commit(place: Place) -> None:
+    table = place.create()
+    first = table.append(MORE, if_version=0, key="k")
+    again = table.append(MORE, if_version=0, key="k")
+    assert first is not None
+    assert again is not None
+    assert (again.version, again.repeated) == (first.version, True)
+
+
+def test_what_makes_no_sense(place: Place) -> None:
+    table = place.create()
+    table.append(MORE)
+    with pytest.raises(sluice.InvalidRequest, match="read_where"):
+        table.append(MORE, read_where="origin = 'JFK'")
+    with pytest.raises(sluice.InvalidRequest, match="read_version=0 and if_version=1"):
+        table.append(MORE, read_version=0, if_version=1)
+    with pytest.raises(sluice.VersionNotFound):
+        table.append(MORE, if_version=7)
+    with pytest.raises(sluice.PredicateError):
+        table.append(MORE, read_version=1, read_where="nowhere = 1")
+    with pytest.raises(sluice.InvalidRequest, match="read_where"):
+        table.plan_write(MORE.schema, read_where="origin = 'JFK'")
+    assert table.refresh().version == 1
+
+
+def test_a_table_that_tracks_rows(place: Place) -> None:
+    table = place.create(properties={"delta.enableRowTracking": "true"})
+    table.append(MORE, if_version=0)
+    assert table.append(MORE, if_version=1) is not None
+
+
+@pytest.fixture
+def table(place: Place) -> sluice.Table:
+    place.create()
+    table = place.open()
+    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    return table
+
+
+def doomed(table: sluice.Table) -> sluice.Transaction:
+    begun = table.begin()
+    begun.update({"delay": "delay + 1"}, "origin = 'JFK'")
+    return begun
+
+
+@pytest.mark.notices("validated-up-to-the-head")
+def test_the_last_version_before_it_counts(place: Place, table: sluice.Table) -> None:
+    begun = doomed(table)
+    place.open().delete("origin = 'JFK'")
+    with pytest.raises(sluice.ConcurrentModification):
+        begun.commit()
+
+
+@pytest.mark.notices("validated-is-what-was-looked-at")
+@pytest.mark.parametrize("step", ["prepared", "intent_of"])
+def test_what_comes_after_it_was_compared_counts(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Somebody is faster right before it is compared with the others, or right before it is written down what it knows."""
+    begun, other = doomed(table), place.open()
+    honest: Callable[..., Any] = getattr(submission, step)
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        other.delete("origin = 'JFK'")
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(submission, step, overtaken)
+    with pytest.raises(sluice.ConcurrentModification):
+        begun.commit()
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 2)]
