@@ -65,6 +65,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline) -> list[Claim | 
     lead, transaction_id = filings[0].table.context, filings[0].intent.transaction_id
     filed_again = any(filing.intent.filed_again for filing in filings)
     heads = [filing.head for filing in filings]
+    current: list[Head] = []
     sent_to: Sequence[TableParts] = ()
     point("before-claim")
     while True:
