@@ -68,7 +68,7 @@ from pyspark.sql.types import LongType, StructType
 schema, handed = StructType().add('n', LongType()), Path({folder!r})
 place = str(handed / 't')
 def source(**options):
-    from sluice.spark_integration.source import SluiceDataSource
+    from sluice.spark_integration.data_source.source import SluiceDataSource
     return SluiceDataSource(options)
 def keep(name, value): (handed / name).write_bytes(pickle.dumps(value))
 def taken(name): return pickle.loads((handed / name).read_bytes())
@@ -78,7 +78,7 @@ print(*sys.modules)
 """
 OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
 MAY_LOAD = {
-    "looking for data sources": (4, ("sluice.storage", "pyarrow.compute", "kazoo")),
+    "looking for data sources": (5, ("sluice.storage", "pyarrow.compute", "kazoo")),
     "plan a write": (250, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
     "write": (82, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.client.access", "sluice.coordinator.service.connect")),
     "plan and commit a write": (250, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.spark_integration.source import SluiceDataSource
+from sluice.spark_integration.data_source.source import SluiceDataSource
 
 __all__ = ["DefaultSource"]
 

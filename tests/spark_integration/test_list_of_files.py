@@ -15,9 +15,9 @@ from pyspark.sql.types import LongType
 from pyspark.sql.types import StructType as SparkStruct
 
 import sluice
-from sluice.spark_integration.reader import SluiceReader
-from sluice.spark_integration.source import SluiceDataSource
-from sluice.spark_integration.writer import SluiceWriter
+from sluice.spark_integration.data_source.reader import SluiceReader
+from sluice.spark_integration.data_source.source import SluiceDataSource
+from sluice.spark_integration.data_source.writer import SluiceWriter
 from sluice.storage.errors import CorruptLogFile
 from sluice.storage.log.checkpoint_part import CheckpointPart
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.spark_integration.data_source.write_plan import plan_for
 from sluice.spark_integration.options import WriteOptions
-from sluice.spark_integration.write_plan import plan_for
 from sluice.tables.planned_writes import commit_creation
 
 types = pytest.importorskip("pyspark.sql.types")

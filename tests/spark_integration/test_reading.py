@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 
 import sluice
 from sluice.spark_integration import original
+from sluice.spark_integration.data_source.read_plan import balanced
+from sluice.spark_integration.data_source.reader import FilesPartition, SluiceReader
 from sluice.spark_integration.options import ReadOptions
-from sluice.spark_integration.read_plan import balanced
-from sluice.spark_integration.reader import FilesPartition, SluiceReader
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
 from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import rows_of

@@ -15,7 +15,7 @@ import sluice
 from sluice.coordinator import errors as committing
 from sluice.dev.moto_server import S3DevServer
 from sluice.spark_integration import original
-from sluice.spark_integration.scan import _hadoop_options
+from sluice.spark_integration.scan.read import _hadoop_options
 from sluice.storage import errors as storing
 
 from .conftest import Place, is_native
@@ -27,7 +27,7 @@ def test_importing_sluice_does_not_import_pyspark() -> None:
 
 
 def test_settings_reach_the_environment_of_the_jvm_to_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.SparkContext._gateway", None)
+    monkeypatch.setattr("sluice.spark_integration.session.configuration.SparkContext._gateway", None)
     for name in ("SLUICE_COORDINATOR", "SLUICE_STORAGE_OPTIONS", "SLUICE_APPLICATION", "PYSPARK_PYTHON", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(name, "")  # so that what is set below is undone
@@ -42,7 +42,7 @@ def test_settings_reach_the_environment_of_the_jvm_to_come(monkeypatch: pytest.M
 
 
 def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.spark_integration.session.SparkContext._gateway", None)
+    monkeypatch.setattr("sluice.spark_integration.session.configuration.SparkContext._gateway", None)
     with pytest.raises(sluice.UnknownScheme, match="zk://"):
         sluice.configure(SparkSession.Builder(), coordinator="host:2181")
     with pytest.raises(sluice.InvalidRequest, match="endpoint"):

@@ -20,8 +20,8 @@ from pyspark.errors import PySparkException
 import sluice
 from sluice.coordinator.nodes.lease_records import TURN, LeaseNode
 from sluice.coordinator.nodes.lease_records import Place as LeasePlace
+from sluice.spark_integration.data_source.turns import Asked, kept
 from sluice.spark_integration.errors import original
-from sluice.spark_integration.turns import Asked, kept
 
 from .conftest import Place
 
@@ -122,7 +122,7 @@ def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path
     program = """
 import os, sys, time
 from pathlib import Path
-from sluice.spark_integration import turns
+from sluice.spark_integration.data_source import turns
 from sluice.tables.client.address import TableAddress
 asked = turns.Asked(TableAddress.of(sys.argv[1], None), None, "after 1 loss", 1, 1, os.getpid())
 turns._KEEPER = "keeps"

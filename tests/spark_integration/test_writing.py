@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration import original, use_session
+from sluice.spark_integration.data_source.writer import SluiceWriter
 from sluice.spark_integration.options import WriteOptions
-from sluice.spark_integration.writer import SluiceWriter
 
 from .conftest import Place
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .errors import original
-    from .scan import read
-    from .session import configure, use_session
+    from .scan.read import read
+    from .session.configuration import configure, use_session
 
 __all__ = ["configure", "original", "read", "use_session"]
 
-_HOMES: Final = {"configure": "session", "original": "errors", "read": "scan", "use_session": "session"}
+_HOMES: Final = {"configure": "session.configuration", "original": "errors", "read": "scan.read", "use_session": "session.configuration"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.errors import InvalidRequest
-from ..storage.pruning.predicate import Predicate
-from ..storage.schema.conform import adapt
-from ..tables.read.changes import ChangesPart, split_changes
-from .options import ReadOptions
+from ...storage.errors import InvalidRequest
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.conform import adapt
+from ...tables.read.changes import ChangesPart, split_changes
+from ..options import ReadOptions
+from ..schemas import requested
 from .read_plan import access_for
-from .schemas import requested
 
 __all__ = ["ChangesPartition", "ChangesReader", "changes_for"]
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ..coordinator.facade.administration import Address, start_embedded
-from ..storage.errors import InvalidRequest
-from ..storage.stores.redacting import redact_logs
-from ..storage.stores.s3_options import S3Options
-from .options import STORAGE_OPTIONS_VARIABLE
+from ...coordinator.facade.administration import Address, start_embedded
+from ...storage.errors import InvalidRequest
+from ...storage.stores.redacting import redact_logs
+from ...storage.stores.s3_options import S3Options
+from ..options import STORAGE_OPTIONS_VARIABLE
 
 __all__ = ["configure", "use_session"]
 
@@ -68,7 +68,7 @@ def configure(
 
 def _python_path() -> str:
     """PYTHONPATH with sluice's folder, unless every Python finds it anyway."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
     return os.pathsep.join(known if root in installed or root in known else [root, *known])

@@ -12,9 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..storage.actions.uris import key_inside
-from ..storage.schema.partitions import HIVE_DEFAULT_PARTITION
-from ..storage.schema.schema import PrimitiveType, StructType
+from ...storage.actions.uris import key_inside
+from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION
+from ...storage.schema.schema import PrimitiveType, StructType
 
 __all__ = ["spelled_paths"]
 

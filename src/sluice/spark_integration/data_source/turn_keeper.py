@@ -9,11 +9,11 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from ..coordinator.errors import SessionLost
-from ..coordinator.facade.plans import keep_turn, turns_stand
-from ..coordinator.facade.values import Deadline
-from ..storage.errors import SluiceError, Unavailable
-from ..tables.client.access import Access
+from ...coordinator.errors import SessionLost
+from ...coordinator.facade.plans import keep_turn, turns_stand
+from ...coordinator.facade.values import Deadline
+from ...storage.errors import SluiceError, Unavailable
+from ...tables.client.access import Access
 from .turns import Asked
 
 __all__: list[str] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ..coordinator.facade.values import Commit
-from ..storage.actions import AddFile
-from ..storage.errors import TableNotFound
-from ..tables.planned_writes import abandon_plan, commit_creation
-from ..tables.table import Table
-from ..tables.write.data_writing import WritePlan
-from .options import WriteOptions
+from ...coordinator.facade.values import Commit
+from ...storage.actions import AddFile
+from ...storage.errors import TableNotFound
+from ...tables.planned_writes import abandon_plan, commit_creation
+from ...tables.table import Table
+from ...tables.write.data_writing import WritePlan
+from ..options import WriteOptions
 
 __all__ = ["abort", "commit", "open_table"]
 

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..storage.actions.records import DeletionVector
-from ..storage.data.vectors import Rows, positions_of, read_vector
-from ..storage.schema.partitions import uri_to_path
-from ..storage.stores.objects import ObjectStore
+from ...storage.actions.records import DeletionVector
+from ...storage.data.vectors import Rows, positions_of, read_vector
+from ...storage.schema.partitions import uri_to_path
+from ...storage.stores.objects import ObjectStore
 
 __all__ = ["BITMAPS_BYTES_MAX", "deleted_rows", "without_deleted"]
 

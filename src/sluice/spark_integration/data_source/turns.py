@@ -16,18 +16,18 @@ import threading
 from dataclasses import asdict
 from typing import Final
 
-from ..coordinator.facade.plans import lasting_s, named_after, ticket_for
-from ..storage.dataclass import dataclass
-from ..tables.client.address import TableAddress
-from ..tables.table import Table
-from ..tables.write.data_writing import work_of
-from .options import WriteOptions
+from ...coordinator.facade.plans import lasting_s, named_after, ticket_for
+from ...storage.dataclass import dataclass
+from ...tables.client.address import TableAddress
+from ...tables.table import Table
+from ...tables.write.data_writing import work_of
+from ..options import WriteOptions
 
 __all__ = ["Asked", "Waited", "kept", "turn_after_loss"]
 
 _log = logging.getLogger(__name__)
 
-_KEEPER: Final = "sluice.spark_integration.turn_keeper"
+_KEEPER: Final = "sluice.spark_integration.data_source.turn_keeper"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..coordinator.limits import DEFAULT_TIMEOUT_S
-from ..storage.log.timetravel import version_at
-from ..tables.client.access import Access
-from ..tables.read.table_snapshot import TableSnapshot
-from .options import ReadOptions
+from ...coordinator.limits import DEFAULT_TIMEOUT_S
+from ...storage.log.timetravel import version_at
+from ...tables.client.access import Access
+from ...tables.read.table_snapshot import TableSnapshot
+from ..options import ReadOptions
 
 __all__ = ["access_for", "balanced", "snapshot_for"]
 

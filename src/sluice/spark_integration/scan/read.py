@@ -22,19 +22,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.errors import InvalidRequest, MissingObject
-from ..storage.expressions.nodes import walk
-from ..storage.pruning.predicate import Predicate
-from ..storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
-from ..storage.stores.location import open_store
-from ..storage.stores.s3_options import S3Options
-from ..tables.read.table_snapshot import TableSnapshot
-from ..tables.table import Table
+from ...storage.errors import InvalidRequest, MissingObject
+from ...storage.expressions.nodes import walk
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
+from ...storage.stores.location import open_store
+from ...storage.stores.s3_options import S3Options
+from ...tables.read.table_snapshot import TableSnapshot
+from ...tables.table import Table
+from ..options import default_storage_options, parse_timestamp
+from ..schemas import to_spark
+from ..session.configuration import use_session
 from .deletions import deleted_rows, without_deleted
 from .folders import spelled_paths
-from .options import default_storage_options, parse_timestamp
-from .schemas import to_spark
-from .session import use_session
 
 __all__ = ["read"]
 

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.actions import AddFile, Metadata, decode_commit, encode_all
-from ..storage.log.paths import staged_path
-from ..storage.schema.schema import conform, to_arrow
-from ..tables.client.address import TableAddress
-from ..tables.write.data_writing import WritePlan
-from .schemas import from_spark
-from .writer import FilesWritten
+from ...storage.actions import AddFile, Metadata, decode_commit, encode_all
+from ...storage.log.paths import staged_path
+from ...storage.schema.schema import conform, to_arrow
+from ...tables.client.address import TableAddress
+from ...tables.write.data_writing import WritePlan
+from ..data_source.writer import FilesWritten
+from ..schemas import from_spark
 
 __all__ = ["FilesSource", "written_by_executors"]
 

@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.actions import AddFile
-from ..storage.dataclass import dataclass
-from .options import WriteOptions
+from ...storage.actions import AddFile
+from ...storage.dataclass import dataclass
+from ..options import WriteOptions
 
 __all__ = ["FilesWritten", "SluiceWriter"]
 

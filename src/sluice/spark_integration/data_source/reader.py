@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.data.scan import iter_files
-from ..storage.schema.conform import adapt
-from .schemas import requested
+from ...storage.data.scan import iter_files
+from ...storage.schema.conform import adapt
+from ..schemas import requested
 
 if TYPE_CHECKING:
-    from ..tables.read.table_snapshot import TableSnapshot
-    from .options import ReadOptions
+    from ...tables.read.table_snapshot import TableSnapshot
+    from ..options import ReadOptions
 
 __all__ = ["FilesPartition", "SluiceReader"]
 

@@ -29,9 +29,9 @@ class SluiceDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """The schema of the version to read, or of its changes."""
-        from .options import ReadOptions
+        from ..options import ReadOptions
+        from ..schemas import to_spark
         from .read_plan import snapshot_for
-        from .schemas import to_spark
 
         options = ReadOptions.parse(self.options)
         if options.changes is None:
@@ -42,7 +42,7 @@ class SluiceDataSource(DataSource):
 
     def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
         """A reader of the current version, or of the requested one."""
-        from .options import ReadOptions
+        from ..options import ReadOptions
 
         options = ReadOptions.parse(self.options)
         if options.changes is None:
@@ -55,7 +55,7 @@ class SluiceDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""
-        from .options import WriteOptions
+        from ..options import WriteOptions
         from .writer import SluiceWriter
 
         return SluiceWriter(WriteOptions.parse(self.options, overwrite=overwrite), schema)

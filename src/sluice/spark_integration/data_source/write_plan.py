@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..coordinator.errors import ConcurrentModification
-from ..coordinator.rules.isolation import stricter, table_isolation
-from ..storage.actions.features import FEATURE_PREFIX, writer_features
-from ..storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
-from ..storage.schema.schema import StructType, conform, to_arrow
-from ..tables.planned_writes import note_loss, plan_creation
-from ..tables.table import Table
-from ..tables.write.data_writing import WritePlan
-from .errors import in_options
-from .options import WriteOptions
-from .schemas import for_new_table, from_spark
+from ...coordinator.errors import ConcurrentModification
+from ...coordinator.rules.isolation import stricter, table_isolation
+from ...storage.actions.features import FEATURE_PREFIX, writer_features
+from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
+from ...storage.schema.schema import StructType, conform, to_arrow
+from ...tables.planned_writes import note_loss, plan_creation
+from ...tables.table import Table
+from ...tables.write.data_writing import WritePlan
+from ..errors import in_options
+from ..options import WriteOptions
+from ..schemas import for_new_table, from_spark
 from .turns import turn_after_loss
 from .write_commit import open_table
 
