@@ -18,7 +18,7 @@ from sluice.spark_integration import original
 from sluice.spark_integration.scan.read import _hadoop_options
 from sluice.storage import errors as storing
 
-from .conftest import Place, is_native
+from ..conftest import Place, is_native
 
 
 def test_importing_sluice_does_not_import_pyspark() -> None:

@@ -19,7 +19,7 @@ from sluice.spark_integration import original, use_session
 from sluice.spark_integration.data_source.writer import SluiceWriter
 from sluice.spark_integration.options import WriteOptions
 
-from .conftest import Place
+from ..conftest import Place
 
 pytestmark = pytest.mark.spark
 

@@ -25,7 +25,7 @@ from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_a
 from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import rows_of
 
-from .conftest import Place, arrow, is_native
+from ..conftest import Place, arrow, is_native
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 import sluice
 from sluice.spark_integration import original
 
-from .conftest import ROOT, Place
+from ..conftest import ROOT, Place
 
 pytestmark = pytest.mark.spark
 

@@ -23,7 +23,7 @@ from sluice.coordinator.nodes.lease_records import Place as LeasePlace
 from sluice.spark_integration.data_source.turns import Asked, kept
 from sluice.spark_integration.errors import original
 
-from .conftest import Place
+from ..conftest import Place
 
 SECONDS = 3.0
 

@@ -14,7 +14,7 @@ from sluice.storage.schema.conform import adapt
 from sluice.storage.schema.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, to_arrow
 from tests.storage.strategies import rows_of
 
-from .conftest import Place, arrow, is_native
+from ..conftest import Place, arrow, is_native
 
 pytestmark = pytest.mark.spark
 

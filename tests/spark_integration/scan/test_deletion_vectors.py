@@ -14,7 +14,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.facade.values import Change, Reads
-from sluice.spark_integration import deletions
+from sluice.spark_integration.scan import deletions
 from sluice.storage.actions import Action, AddFile
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.removals import removal
@@ -24,7 +24,7 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.access import Access
 from tests.storage.strategies import rows_of
 
-from .conftest import Place, arrow, is_native
+from ..conftest import Place, arrow, is_native
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from sluice.spark_integration import original
 from sluice.storage.schema.schema import from_arrow
 from tests.storage.strategies import rows_of
 
-from .conftest import Place, arrow
+from ..conftest import Place, arrow
 
 pytestmark = pytest.mark.spark
 

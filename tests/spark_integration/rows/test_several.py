@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import sluice
 
-from .conftest import Place
+from ..conftest import Place
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from sluice.spark_integration.data_source.writer import SluiceWriter
 from sluice.storage.errors import CorruptLogFile
 from sluice.storage.log.checkpoint_part import CheckpointPart
 
-from .conftest import Place
+from ..conftest import Place
 
 NUMBERS = pa.schema([("id", pa.int64())])
 SCHEMA = SparkStruct().add("id", LongType())
