@@ -16,6 +16,7 @@ from ..rules.conflicts import APPLICATION, BY_STATISTICS, Encounter, Finding, ch
 from ..rules.isolation import stricter, table_isolation
 from ..rules.rebase import Attempt, meet
 from ..rules.refusal import refusal_error
+from ..rules.window import windows
 from ..rules.winner import Winner
 from .added_rows import holding_nothing_read
 from .change import Change
@@ -77,14 +78,15 @@ def validated(table: TableClient, change: Change, attempt: Attempt, head: Head) 
         _require_number(table, change, attempt)
     # check: validated-up-to-the-head (head.version + 1 -> head.version)
     versions = range(change.read_version + 1, head.version + 1)
-    for winner in _winners(table, change, versions):
-        met = meet(attempt, winner, log.rows)
-        if isinstance(met, Finding) and met.rule.name in BY_STATISTICS and attempt.footprint.compares_rows:
-            cleared = holding_nothing_read(table.context.objects, change, winner)
-            met = meet(replace(attempt, cleared=attempt.cleared | cleared), winner, log.rows)
-        if isinstance(met, Finding):
-            raise refusal_error(DETACHED if head.detached else refusal(met), change.transaction_id)
-        attempt = met
+    for window in windows(_winners(table, change, versions)):
+        for winner in window.winners:
+            met = meet(attempt, winner, log.rows, window)
+            if isinstance(met, Finding) and met.rule.name in BY_STATISTICS and attempt.footprint.compares_rows:
+                cleared = holding_nothing_read(table.context.objects, change, winner)
+                met = meet(replace(attempt, cleared=attempt.cleared | cleared), winner, log.rows, window)
+            if isinstance(met, Finding):
+                raise refusal_error(DETACHED if head.detached else refusal(met), change.transaction_id)
+            attempt = met
     return attempt
 
 

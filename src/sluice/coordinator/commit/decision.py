@@ -6,7 +6,7 @@ Slots are decided in slot order, each once (I3); versions are dense (I2); consec
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from ..rules.intent import Intent
 from ..rules.intent_checks import UNJUDGEABLE, brief
 from ..rules.isolation import ConflictPolicy
 from ..rules.joint_tables import Joint
-from ..rules.rebase import Attempt, meet
+from ..rules.rebase import Attempt, meet_all
 from ..rules.refusal import Refusal
 from ..rules.row_changes import VectorLookup
 from ..rules.winner import Member, Winner, winner_of
@@ -251,23 +251,24 @@ class _Resolution:
 
     def met(self, member: Member) -> Member | Refusal:
         """The member after all versions that it was not validated against."""
-        attempt = Attempt.of(member)
-        # check: first-unseen-winner-counts (validated_through + 1 -> validated_through + 2)
-        for version in range(member.intent.validated_through + 1, self.head.version + 1):
-            winner = self.winner(version)
-            # check: history-is-complete
-            # check: window-reaches-back
-            invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
-            if winner is None:
-                continue
-            result = meet(attempt, winner, self.rows)
-            if isinstance(result, Finding):
-                return refusal(result)
-            attempt = result
+        attempt = meet_all(Attempt.of(member), self.unseen(member.intent), self.rows)
+        if isinstance(attempt, Finding):
+            return refusal(attempt)
         self.objects.update(attempt.objects)
         self.planned.update(attempt.planned)
         # check: what-was-adapted-is-committed (attempt.member(member.intent) -> member)
         return attempt.member(member.intent)
+
+    def unseen(self, intent: Intent) -> Iterator[Winner]:
+        """The winners that an intent was not validated against."""
+        # check: first-unseen-winner-counts (validated_through + 1 -> validated_through + 2)
+        for version in range(intent.validated_through + 1, self.head.version + 1):
+            winner = self.winner(version)
+            # check: history-is-complete
+            # check: window-reaches-back
+            invariant("I4", winner is not None, f"version {version} is needed to decide and was not given")
+            if winner is not None:
+                yield winner
 
     def rows(self, vector: DeletionVector) -> Rows:
         """The rows of a vector, including those of this run, which are not stored yet."""

@@ -31,6 +31,7 @@ from .operation_kinds import Kind
 from .policies import conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal
+from .window import Window
 from .winner import Winner
 
 __all__ = [
@@ -103,6 +104,8 @@ class Encounter:
     """How many rows both changed, by file."""
     lost_rows: Mapping[str, int] = field(default_factory=dict)
     """How many of the rows that I read were deleted by the winner, by file."""
+    window: Window | None = None
+    """The winner with those that I meet after it and before it; None if it is the only one."""
 
     @property
     def stops_all(self) -> bool:
@@ -208,35 +211,47 @@ def _class_refused(at: Encounter) -> str | None:
 
 # check: rule-appended-what-i-read
 def _appended_what_i_read(at: Encounter) -> str | None:
-    mine, winner = at.mine, at.winner
-    # check: serializable-is-strict (at.level is IsolationLevel.WRITE_SERIALIZABLE -> True)
-    if mine.blind_append or (at.level is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append and not mine.metadata):
+    mine = at.mine
+    if mine.blind_append:
         return None
-    return _appended_where(at, mine.predicates, whole_table=mine.whole_table)
+    # check: serializable-is-strict (at.level is IsolationLevel.WRITE_SERIALIZABLE -> True)
+    lenient = at.level is IsolationLevel.WRITE_SERIALIZABLE and not mine.metadata
+    return _appended_where(at, mine.predicates, whole_table=mine.whole_table, blind=not lenient)
 
 
 # check: rule-appended-what-i-lock
 def _appended_what_i_lock(at: Encounter) -> str | None:
-    return _appended_where(at, at.mine.locks, whole_table=False) if at.mine.locks else None
+    return _appended_where(at, at.mine.locks, whole_table=False, blind=True) if at.mine.locks else None
 
 
-def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool) -> str | None:
-    """The partitions or files of the winner's new rows that may satisfy a predicate, according to statistics."""
+def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: bool, blind: bool) -> str | None:
+    """The partitions or files of the winner's new rows that may satisfy a predicate, according to statistics.
+
+    `blind`: blind appends count, too.
+    """
     mine, winner = at.mine, at.winner
+    if winner.blind_append and not blind:
+        return None
     # check: databricks-compares-partitions (mine.by_partitions and not at.strict -> False)
     by_partitions = mine.by_partitions and not at.strict
-    candidates: Sequence[AddFile] = [
-        a for a in winner.adds if at.strict or (a.path not in at.cleared and _holds_new_rows(a, winner, whole=by_partitions))
-    ]
-    if not candidates:
-        return None
+
+    def candidates(winner: Winner) -> Sequence[AddFile]:
+        if winner.blind_append and not blind:
+            return ()
+        if by_partitions:
+            return [replace(a, stats=None) for a in winner.adds if _holds_new_rows(a, winner, whole=True)]
+        new = [a for a in winner.adds if at.strict or _holds_new_rows(a, winner, whole=False)]
+        return winner.adds if len(new) == len(winner.adds) else new  # with what it knows of them already
+
+    def touched(adds: Sequence[AddFile]) -> list[AddFile]:
+        return ReadScope.of(predicates, mine.partition_types, mine.column_types).touched(adds, statistics=not at.strict)
+
     if whole_table or not (mine.partition_types or (predicates and not at.strict)):
-        return f"files {_some(a.path for a in candidates)}"
-    if len(candidates) == len(winner.adds):
-        candidates = winner.adds  # with what it knows of them already
-    scope = ReadScope.of(predicates, mine.partition_types, mine.column_types)
-    facts = [replace(a, stats=None) for a in candidates] if by_partitions else candidates
-    hit = scope.touched(facts, statistics=not at.strict)
+        left = [a for a in candidates(winner) if a.path not in at.cleared]
+        return f"files {_some(a.path for a in left)}" if left else None
+    question = (predicates, blind, by_partitions)
+    found = touched(candidates(winner)) if at.window is None else at.window.picked(winner, question, candidates, touched)
+    hit = [a for a in found if a.path not in at.cleared]
     if not hit:
         return None
     return f"partitions {_some(map(_partition, hit))}" if mine.partition_types else f"files {_some(a.path for a in hit)}"

@@ -28,6 +28,7 @@ from .operation_kinds import Kind
 from .policies import partition_key
 from .read_scope import ReadScope
 from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
+from .window import Window, windows
 from .winner import Member, Winner
 
 __all__ = ["Attempt", "meet", "meet_all"]
@@ -107,13 +108,16 @@ class Attempt:
         return Member(intent, self.lines(), self.rebased)
 
 
-def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
-    """Meet a winner: returns the attempt, adapted if necessary, or the rule that stops it."""
+def meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None = None) -> Attempt | Finding:
+    """Meet a winner: returns the attempt, adapted if necessary, or the rule that stops it.
+
+    `window` has the winner and others that the same attempt meets.
+    """
     # check: databricks-compares-files-in-partitioned-tables
     if _compares_files(attempt.footprint, winner):
-        met = _meet(_without_rows(attempt), winner, lookup)
+        met = _meet(_without_rows(attempt), winner, lookup, window)
         return met if isinstance(met, Finding) else attempt
-    return _meet(attempt, winner, lookup)
+    return _meet(attempt, winner, lookup, window)
 
 
 def _compares_files(mine: Footprint, winner: Winner) -> bool:
@@ -132,12 +136,12 @@ def _without_rows(attempt: Attempt) -> Attempt:
     return replace(attempt, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
 
 
-def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None) -> Attempt | Finding:
     """`meet`, for what the footprint says is compared."""
     # check: coarse-footprints-are-made-exact (always)
     if not _is_coarse(attempt.footprint, winner):
-        return _met(attempt, winner, lookup)
-    met = _met(_exact(attempt, winner), winner, lookup)
+        return _met(attempt, winner, lookup, window)
+    met = _met(_exact(attempt, winner), winner, lookup, window)
     if isinstance(met, Finding) or met.noted > attempt.noted:
         return met
     # Made exact for this winner only: the lists may be long.
@@ -145,11 +149,11 @@ def _meet(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | F
     return replace(met, footprint=replace(met.footprint, removes=known.removes, partitions=known.partitions))
 
 
-def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Finding:
+def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup, window: Window | None) -> Attempt | Finding:
     mine = attempt.footprint
     level = attempt.level if attempt.only_reads else effective_level(mine, attempt.level, attempt.operation)
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
-    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared, lost_rows=lost)
+    encounter = Encounter(mine, winner, level, strict=attempt.strict, cleared=attempt.cleared, lost_rows=lost, window=window)
     finding = check(encounter, _BEFORE_ROWS)
     if finding is not None:
         return _telling_rows(finding, attempt, winner, lookup)
@@ -164,11 +168,12 @@ def _met(attempt: Attempt, winner: Winner, lookup: VectorLookup) -> Attempt | Fi
 
 def meet_all(attempt: Attempt, winners: Iterable[Winner], lookup: VectorLookup) -> Attempt | Finding:
     """Meet winners in the order of their versions, up to the first that stops the attempt."""
-    for winner in winners:
-        met = meet(attempt, winner, lookup)
-        if isinstance(met, Finding):
-            return met
-        attempt = met
+    for window in windows(winners):
+        for winner in window.winners:
+            met = meet(attempt, winner, lookup, window)
+            if isinstance(met, Finding):
+                return met
+            attempt = met
     return attempt
 
 
