@@ -111,7 +111,7 @@ class JointClient:
 
     def file(self, intents: Mapping[str, Intent]) -> list[str]:
         """Make the slots as a writer does that dies then; their paths."""
-        joint = Joint.checked(sorted(JointTable(self.world.location(name), self.head(name).generation) for name in intents))
+        joint = Joint(tuple(sorted(JointTable(self.world.location(name), self.head(name).generation) for name in intents)))
         ops: list[Create] = []
         for name, intent in intents.items():
             prefix = self.world.tables[name].tree.slot_prefix(0, intent.transaction_id)

@@ -1,18 +1,19 @@
-"""Reads the JSON of a record field by field; errors name a field of the wrong type."""
+"""Reads the JSON of records by the types of their fields; errors name a field of the wrong type."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import MISSING, is_dataclass
 from dataclasses import fields as dataclass_fields
-from enum import Enum
-from typing import Any, Final, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import orjson
 
 from ..storage.errors import InvalidRequest
 
-__all__ = ["MalformedRecord", "load", "maybe_int", "maybe_object", "one_of", "require_known", "strings", "typed"]
+__all__ = ["MalformedRecord", "decoded", "load", "typed"]
 
 
 _SHOWN_CHARACTERS_MAX: Final = 200
@@ -25,28 +26,9 @@ class MalformedRecord(InvalidRequest):
 def load(data: bytes, kind: str) -> dict[str, Any]:
     """The JSON object of a record called `kind`. Raises MalformedRecord."""
     try:
-        fields = orjson.loads(data)
+        return typed(orjson.loads(data), dict, f"a {kind} record")
     except orjson.JSONDecodeError as error:
         raise MalformedRecord(f"a {kind} record does not parse: {error}", kind=kind) from error
-    if not isinstance(fields, dict):
-        raise MalformedRecord(f"a {kind} record is {type(fields).__name__}, not an object", kind=kind)
-    return fields
-
-
-def require_known(fields: Mapping[str, Any], record: type, kind: str) -> None:
-    """Raise MalformedRecord for a field unknown to this version of a record.
-
-    For records that are decided on: an unknown field may be important.
-    """
-    unknown = fields.keys() - _names(record)
-    if unknown:
-        named = ", ".join(sorted(unknown))[:200]
-        raise MalformedRecord(f"a {kind} has the unknown fields {named}: it is of a newer version of sluice, or malformed", kind=kind)
-
-
-@functools.lru_cache
-def _names(record: type) -> frozenset[str]:
-    return frozenset(each.name for each in dataclass_fields(record))
 
 
 _T = TypeVar("_T")
@@ -59,27 +41,57 @@ def typed(value: object, kind: type[_T], what: str) -> _T:
     return value
 
 
-def maybe_int(value: object, what: str) -> int | None:
-    """A whole number, or None if there is none."""
-    return None if value is None else typed(value, int, what)
+def decoded(record: type[_T], value: object, what: str, *, exactly: bool = True) -> _T:
+    """The dataclass `record` from its JSON object, each field by its type. Raises MalformedRecord.
+
+    `exactly`: it has all fields and no others, as records must that are decided on, since an unknown field may be important.
+    Otherwise unknown fields are ignored, and missing ones have their defaults. An `Annotated[str, values]` is one of the values.
+    """
+    fields = typed(value, dict, what)
+    readers, needed = _readers(cast(Hashable, record), exactly)
+    wrong = needed - fields.keys() | (fields.keys() - readers.keys() if exactly else set())
+    if wrong:
+        named = ", ".join(f"{'lacks' if name in readers else 'has the unknown field'} {name}" for name in sorted(wrong))
+        raise MalformedRecord(f"{what} {named[:_SHOWN_CHARACTERS_MAX]}: it is of a newer version of sluice, or malformed", kind=what)
+    return record(**{name: read(fields[name], f"{what}.{name}") for name, read in readers.items() if name in fields})
 
 
-def maybe_object(value: object, what: str) -> dict[str, Any] | None:
-    """An object, or None if there is none."""
-    return None if value is None else typed(value, dict, what)
+_Reader: TypeAlias = Callable[[Any, str], Any]
 
 
-def one_of(kinds: type[Enum], value: object, what: str) -> str:
-    """The value of one member of an enumeration."""
+@functools.lru_cache
+def _readers(record: Any, exactly: bool) -> tuple[dict[str, _Reader], frozenset[str]]:
+    """How each field of a dataclass is read, and the fields that must be there."""
+    hints = get_type_hints(record, include_extras=True)
+    listed = dataclass_fields(record)
+    needed = frozenset(each.name for each in listed if exactly or (each.default is MISSING and each.default_factory is MISSING))
+    return {each.name: _reader(hints[each.name], exactly) for each in listed}, needed
+
+
+def _reader(hint: Any, exactly: bool) -> _Reader:
+    """How a value of a type is read."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return lambda value, what: decoded(hint, value, what, exactly=exactly)
+    if origin is Annotated:
+        return lambda value, what: _one_of(inner[1], value, what)
+    if origin in (Union, UnionType):
+        given = _reader(next(each for each in inner if each is not NoneType), exactly)
+        return lambda value, what: None if value is None else given(value, what)
+    if origin in (tuple, list):
+        element = _reader(inner[0], exactly)
+        return lambda value, what: origin(element(each, what) for each in typed(value, list, what))
+    if origin is not None:
+        element = _reader(inner[1], exactly)
+        return lambda value, what: {key: element(each, what) for key, each in typed(value, dict, what).items()}
+    return lambda value, what: typed(value, object if hint is Any else hint, what)
+
+
+def _one_of(values: Sequence[str], value: object, what: str) -> str:
     named = typed(value, str, what)
-    if named not in {each.value for each in kinds}:
-        raise MalformedRecord(f"{what} is {_shown(named)}; use one of {', '.join(str(each.value) for each in kinds)}", kind=what)
+    if named not in values:
+        raise MalformedRecord(f"{what} is {_shown(named)}; use one of {', '.join(values)}", kind=what)
     return named
-
-
-def strings(value: object, what: str) -> tuple[str, ...]:
-    """A list of texts."""
-    return tuple(typed(v, str, what) for v in typed(value, list, what))
 
 
 def _shown(value: object) -> str:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import ClassVar, Final, TypeVar
+
+import orjson
 
 from ..storage.dataclass import dataclass
 from ..version import ENGINE
 from .errors import UnknownFormat
-from .fields import MalformedRecord, typed
+from .fields import MalformedRecord, decoded, load, typed
 
 __all__ = [
     "BATCH_FORMAT",
@@ -20,8 +21,8 @@ __all__ = [
     "NODE_PROTOCOL",
     "PUBLISHED_FORMAT",
     "RENDERING",
+    "Record",
     "Release",
-    "require_format",
     "require_number",
 ]
 
@@ -47,13 +48,30 @@ class Release:
     rendering: int = RENDERING
 
 
-def require_format(fields: Mapping[str, Any], known: int, kind: str) -> None:
-    """Check the number of a record's format. Raises MalformedRecord for an invalid number, UnknownFormat for one above `known`."""
-    require_number(fields.get("format"), known, f"{kind}.format")
+_R = TypeVar("_R", bound="Record")
+
+
+class Record:
+    """The contents of a node as JSON: a dataclass with a field `format`. `KIND` is its name in errors, `FORMAT` the highest it knows."""
+
+    __slots__ = ()
+    KIND: ClassVar[str]
+    FORMAT: ClassVar[int]
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(self)
+
+    @classmethod
+    def decode(cls: type[_R], data: bytes) -> _R:  # noqa: PYI019 - typing.Self came with Python 3.11
+        """From JSON, which has exactly its fields. Raises MalformedRecord, and UnknownFormat for a number above `FORMAT`."""
+        fields = load(data, cls.KIND)
+        require_number(fields.get("format"), cls.FORMAT, f"{cls.KIND}.format")
+        return decoded(cls, fields, cls.KIND)
 
 
 def require_number(value: object, known: int, what: str) -> int:
-    """The number of a format or rendering that this release knows. Raises the same as `require_format`."""
+    """The number of a format or rendering. Raises MalformedRecord for an invalid one, UnknownFormat for one above `known`."""
     number = typed(value, int, what)
     if number < 1:
         raise MalformedRecord(f"{what} is {number}; the first one is 1", kind=what)

@@ -275,7 +275,7 @@ def test_a_transaction_that_came_too_late_in_one_table_is_refused_though_the_oth
 
     appended("b")
     appended("b")
-    joint = Joint.checked([JointTable(world.location(name), heads[name]) for name in "ab"])
+    joint = Joint(tuple(JointTable(world.location(name), heads[name]) for name in "ab"))
     slots = [
         Create(
             world.tables[name].tree.slot_prefix(heads[name], intents[name].transaction_id),

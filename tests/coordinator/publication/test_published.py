@@ -243,9 +243,9 @@ def test_what_is_refused_or_repeated_is_told_by_its_record() -> None:
 
 @pytest.mark.parametrize("place", ["x", [1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3, None], {}])
 def test_a_place_in_published_that_is_none_is_malformed(place: object) -> None:
-    published = Published.decode(orjson.dumps({**orjson.loads(Published().encode()), "commits": {"t": place}}))
+    data = orjson.dumps({**orjson.loads(Published().encode()), "commits": {"t": place}})
     with pytest.raises(MalformedRecord, match="commits"):
-        published.commit_of("t")
+        Published.decode(data).commit_of("t")
 
 
 def test_a_ratified_version_whose_slot_was_removed_is_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again
     joint: Joint | None = None
     if len(filings) > 1:
         tables = [JointTable(each.table.location, head.generation) for each, head in zip(filings, heads, strict=True)]
-        joint = Joint.checked(tables)
+        joint = Joint(tuple(tables))
     standing: list[Op] = []
     slots: list[Op] = []
     for filing, head in zip(filings, heads, strict=True):

@@ -12,13 +12,12 @@ clients write a checkpoint at once because their clocks differ, they do twice th
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
 import orjson
 
 from ...storage.dataclass import dataclass
-from ..fields import MalformedRecord, load, typed
+from ..fields import MalformedRecord, decoded, load
 from ..service.store import ApplyRefused, Create, ReplyLost, Write
 from .context import TableContext
 
@@ -39,8 +38,7 @@ class _Attempt:
     def decode(data: bytes) -> _Attempt | None:
         """The attempt, or None if the data make no sense."""
         try:
-            fields = load(data, "checkpoint attempt")
-            return _Attempt(*(typed(fields.get(name), int, name) for name in ("after", "version", "at_ms")))
+            return decoded(_Attempt, load(data, "checkpoint attempt"), "checkpoint attempt", exactly=False)
         except MalformedRecord:
             return None
 
@@ -60,7 +58,7 @@ def claim_checkpoint(context: TableContext, version: int, *, last: int, interval
     # check: one-writes-a-checkpoint
     if attempt is not None and attempt.counts(version, last, interval, now_ms):
         return False
-    data = orjson.dumps(asdict(_Attempt(last, version, now_ms)))
+    data = orjson.dumps(_Attempt(last, version, now_ms))
     try:
         # check: the-claim-of-a-checkpoint-is-compared (node.version -> -1)
         context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.standing()])

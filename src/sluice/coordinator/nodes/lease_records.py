@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Annotated, Final
 
 import orjson
 
 from ...storage.dataclass import dataclass
-from ..fields import MalformedRecord, load, strings, typed
+from ..fields import MalformedRecord, decoded, load
 from ..rules.intent import ClientName
 from .lease_places import NAMES, LeaseName, Place
 
@@ -58,7 +58,7 @@ class LeaseNode:
     owner's wall clock when it asked (shown, never decided on).
     """
 
-    mode: str
+    mode: Annotated[str, (*MODES, PASSING, TURN)]
     where: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -73,23 +73,7 @@ class LeaseNode:
     @staticmethod
     def decode(data: bytes) -> LeaseNode:
         """From JSON; raises MalformedRecord."""
-        f = load(data, "lease")
-        client = typed(f.get("client", {}), dict, "lease.client")
-        types = typed(f.get("partition_types", {}), dict, "lease.partition_types")
-        mode = _mode(f.get("mode"))
-        return LeaseNode(
-            mode=mode,
-            where=typed(f.get("where", ""), str, "lease.where"),
-            partition_types={str(k): typed(v, str, "lease.partition_types") for k, v in types.items()},
-            name=typed(f.get("name", ""), str, "lease.name"),
-            client=ClientName(
-                typed(client.get("host", ""), str, "lease.client.host"),
-                typed(client.get("pid", 0), int, "lease.client.pid"),
-                typed(client.get("application", ""), str, "lease.client.application"),
-            ),
-            since_ms=typed(f.get("since_ms", 0), int, "lease.since_ms"),
-            holds=strings(f.get("holds", []), "lease.holds"),
-        )
+        return decoded(LeaseNode, load(data, "lease"), "lease", exactly=False)
 
     @staticmethod
     def understood(data: bytes) -> LeaseNode:
@@ -98,15 +82,6 @@ class LeaseNode:
             return LeaseNode.decode(data)
         except MalformedRecord as problem:
             return LeaseNode(EXCLUSIVE, name=f"(unreadable: {problem.message})")
-
-
-def _mode(value: object) -> str:
-    """ "shared", "exclusive", "commit" or "turn". Raises MalformedRecord."""
-    mode = typed(value, str, "lease.mode")
-    known = (*MODES, PASSING, TURN)
-    if mode not in known:
-        raise MalformedRecord(f"lease.mode is {mode!r}; use one of {', '.join(known)}", kind="lease.mode")
-    return mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +117,8 @@ class Grants:
         if not data:
             return Grants()
         try:
-            f = load(data, "grants")
-            broken = tuple(Broken(**{k: v for k, v in b.items() if k in Broken.__slots__}) for b in f.get("broken", ()))
-            return Grants(strings(f.get("granted", []), "grants.granted"), broken)
-        except (MalformedRecord, TypeError, AttributeError):
+            return decoded(Grants, load(data, "grants"), "grants", exactly=False)
+        except MalformedRecord:
             return None
 
     def with_granted(self, names: Sequence[str], *, existing: Sequence[str]) -> Grants:
@@ -185,8 +158,6 @@ class WaitNode:
     def decode(data: bytes) -> WaitNode | None:
         """From JSON; None if it cannot be read."""
         try:
-            f: dict[str, Any] = load(data, "wait")
-            lists = {name: strings(f.get(name, []), f"wait.{name}") for name in ("places", "holds", "waits_for")}
-            return WaitNode(typed(f.get("guid"), str, "wait.guid"), **lists)
+            return decoded(WaitNode, load(data, "wait"), "wait", exactly=False)
         except MalformedRecord:
             return None

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Final
-
-import orjson
+from typing import ClassVar, Final
 
 from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...version import ENGINE
 from ..errors import UnknownFormat
-from ..fields import MalformedRecord, load, maybe_int, require_known, typed
-from ..formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, PUBLISHED_FORMAT, RENDERING, require_format
+from ..fields import MalformedRecord, load
+from ..formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, PUBLISHED_FORMAT, RENDERING, Record
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal
 
@@ -46,7 +44,7 @@ def digest(data: Text) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Head(Record):
     """The decided state of a table: everything a decision needs to know without reading the log.
 
     `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`; `timestamp_ms`
@@ -54,6 +52,9 @@ class Head:
     Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None if the table does not track rows.
     `intents` is the highest format of intents that the table's writers file: an intent of a higher format is refused.
     """
+
+    KIND: ClassVar = "head"
+    FORMAT: ClassVar = HEAD_FORMAT
 
     version: int = -1
     generation: int = 0
@@ -66,28 +67,9 @@ class Head:
     intents: int = INTENT_FORMAT
     format: int = HEAD_FORMAT
 
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> Head:
-        """From JSON; raises MalformedRecord, UnknownFormat."""
-        f = load(data, "head")
-        require_format(f, HEAD_FORMAT, "head")
-        require_known(f, Head, "head")
-        numbers = {n: typed(f.get(n), int, f"head.{n}") for n in ("version", "generation", "slot", "timestamp_ms", "metadata_version")}
-        return Head(
-            **numbers,
-            table_id=typed(f.get("table_id"), str, "head.table_id"),
-            detached=bool(f.get("detached")),
-            row_ids=maybe_int(f.get("row_ids"), "head.row_ids"),
-            intents=typed(f.get("intents"), int, "head.intents"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class Published(Record):
     """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) is finished.
 
     Finished slots are removed together with raising this; a slot of a closed generation that still exists was created too
@@ -96,25 +78,15 @@ class Published:
     the version's timestamp. It may omit any of them; the record has them all.
     """
 
+    KIND: ClassVar = "published"
+    FORMAT: ClassVar = PUBLISHED_FORMAT
+
     version: int = -1
     generation: int = 0
     slot: int = -1
     record: str = ""
     commits: Mapping[str, list[int]] = field(default_factory=dict)
     format: int = PUBLISHED_FORMAT
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> Published:
-        """From JSON; raises MalformedRecord, UnknownFormat."""
-        f = load(data, "published")
-        require_format(f, PUBLISHED_FORMAT, "published")
-        require_known(f, Published, "published")
-        numbers = {n: typed(f.get(n), int, f"published.{n}") for n in ("version", "generation", "slot")}
-        return Published(**numbers, record=str(f.get("record", "")), commits=typed(f.get("commits", {}), dict, "published.commits"))
 
     def covers(self, generation: int, slot: int) -> bool:
         """Whether a decided slot is published, too (or was refused, and the refusal is recorded)."""
@@ -125,11 +97,9 @@ class Published:
         place = self.commits.get(transaction_id)
         if place is None:
             return None
-        what = f"published.commits[{transaction_id!r}]"
-        numbers = [typed(number, int, what) for number in typed(place, list, what)]
-        if len(numbers) != 4:
-            raise MalformedRecord(f"{what} has {len(numbers)} numbers, not 4", kind="published")
-        slot, version, ordinal, timestamp_ms = numbers
+        if len(place) != 4:
+            raise MalformedRecord(f"published.commits[{transaction_id!r}] has {len(place)} numbers, not 4", kind="published")
+        slot, version, ordinal, timestamp_ms = place
         return slot, version, ordinal, timestamp_ms
 
 
@@ -199,12 +169,6 @@ class VersionPlan:
     first_row_id: int | None = None
     joint: Mapping[str, int] | None = None
 
-    @staticmethod
-    def of(fields: Mapping[str, Any]) -> VersionPlan:
-        """From the JSON object; raises KeyError or TypeError if it is malformed."""
-        rebased = tuple(Rebased(**{**r, "what": tuple(r["what"])}) for r in fields.get("rebased", ()))
-        return VersionPlan(**{**fields, "slots": tuple(fields["slots"]), "rebased": rebased})
-
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
@@ -218,25 +182,17 @@ class Rendering:
     engine: str = ENGINE
     number: int = RENDERING
 
-    @staticmethod
-    def of(value: object) -> Rendering:
-        """From the JSON object; raises MalformedRecord. This release may not know the number."""
-        f = typed(value, dict, "verdict.rendering")
-        require_known(f, Rendering, "verdict.rendering")
-        return Rendering(
-            typed(f.get("ratified_ms"), int, "verdict.rendering.ratified_ms"),
-            typed(f.get("engine"), str, "verdict.rendering.engine"),
-            typed(f.get("number"), int, "verdict.rendering.number"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class BatchRecord:
+class BatchRecord(Record):
     """What one ratifying multi decided, and how its versions are rendered.
 
     `closes_generation`: it was the generation's last batch; slots that arrive there later are not decided there. `direct` is
     the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
+
+    KIND: ClassVar = "verdict"
+    FORMAT: ClassVar = BATCH_FORMAT
 
     batch_id: str
     generation: int
@@ -246,32 +202,6 @@ class BatchRecord:
     closes_generation: bool = False
     direct: str = ""
     format: int = BATCH_FORMAT
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return orjson.dumps(self)
-
-    @staticmethod
-    def decode(data: bytes) -> BatchRecord:
-        """From JSON; raises MalformedRecord, UnknownFormat."""
-        f = load(data, "verdict")
-        require_format(f, BATCH_FORMAT, "verdict")
-        require_known(f, BatchRecord, "verdict")
-        try:
-            return BatchRecord(
-                batch_id=f["batch_id"],
-                generation=f["generation"],
-                rendering=Rendering.of(f["rendering"]),
-                verdicts=tuple(
-                    Verdict(**{**v, "refusal": None if v.get("refusal") is None else Refusal(**v["refusal"])}) for v in f["verdicts"]
-                ),
-                versions=tuple(VersionPlan.of(v) for v in f["versions"]),
-                closes_generation=bool(f.get("closes_generation", False)),
-                direct=typed(f.get("direct", ""), str, "verdict.direct"),
-                format=f["format"],
-            )
-        except (KeyError, TypeError) as error:
-            raise MalformedRecord(f"a verdict record lacks or misnames a field: {error}", kind="verdict") from error
 
     @property
     def last_version(self) -> int | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Final
+from typing import Annotated, Final
 
 from ...storage.dataclass import dataclass
-from ..fields import one_of, require_known, strings, typed
 from .isolation import ConflictPolicy
 from .operation_kinds import Kind
 
@@ -49,8 +48,8 @@ class Footprint:
     data_change: bool = True
     blind_append: bool = False
     column_types: Mapping[str, str] = field(default_factory=dict)
-    kind: str = Kind.OTHER.value
-    policy: str = ConflictPolicy.DELTA.value
+    kind: Annotated[str, tuple(kind.value for kind in Kind)] = Kind.OTHER.value
+    policy: Annotated[str, tuple(policy.value for policy in ConflictPolicy)] = ConflictPolicy.DELTA.value
     row_level: bool = False
     partitions: tuple[str, ...] | None = None
     scope: str | None = None
@@ -70,37 +69,3 @@ class Footprint:
     def by_partitions(self) -> bool:
         """Whether files added by others count by partition, whatever their statistics say: Databricks' rule where rows are not compared."""
         return self.policy == ConflictPolicy.DATABRICKS.value and not self.compares_rows
-
-    @staticmethod
-    def of(fields: Mapping[str, Any]) -> Footprint:
-        """From the JSON object; raises MalformedRecord."""
-        require_known(fields, Footprint, "footprint")
-        files, removes = fields.get("read_files", []), fields.get("removes", [])
-        apps = typed(fields.get("app_versions", {}), dict, "footprint.app_versions")
-        types = typed(fields.get("partition_types", {}), dict, "footprint.partition_types")
-        columns = typed(fields.get("column_types", {}), dict, "footprint.column_types")
-        read_rows = typed(fields.get("read_rows", {}), dict, "footprint.read_rows")
-        partitions, scope = fields.get("partitions"), fields.get("scope")
-        return Footprint(
-            predicates=strings(fields.get("predicates", []), "footprint.predicates"),
-            partition_types={str(k): typed(v, str, "footprint.partition_types") for k, v in types.items()},
-            read_files=None if files is None else strings(files, "footprint.read_files"),
-            read_rows={str(k): typed(v, str, "footprint.read_rows") for k, v in read_rows.items()},
-            locks=strings(fields.get("locks", []), "footprint.locks"),
-            whole_table=bool(fields.get("whole_table", False)),
-            read_apps=strings(fields.get("read_apps", []), "footprint.read_apps"),
-            removes=None if removes is None else strings(removes, "footprint.removes"),
-            app_versions={str(k): typed(v, int, "footprint.app_versions") for k, v in apps.items()},
-            domains=strings(fields.get("domains", []), "footprint.domains"),
-            metadata=bool(fields.get("metadata", False)),
-            protocol=bool(fields.get("protocol", False)),
-            data_change=bool(fields.get("data_change", True)),
-            blind_append=bool(fields.get("blind_append", False)),
-            column_types={str(k): typed(v, str, "footprint.column_types") for k, v in columns.items()},
-            kind=one_of(Kind, fields.get("kind", Kind.OTHER.value), "footprint.kind"),
-            policy=one_of(ConflictPolicy, fields.get("policy", ConflictPolicy.DELTA.value), "footprint.policy"),
-            row_level=bool(fields.get("row_level", False)),
-            partitions=None if partitions is None else strings(partitions, "footprint.partitions"),
-            scope=None if scope is None else typed(scope, str, "footprint.scope"),
-            keeps_row_ids=bool(fields.get("keeps_row_ids", True)),
-        )

@@ -6,14 +6,13 @@ tables they share, and a client that meets one slot can find the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.stores.location import SCHEMES, normalise
 from ...storage.stores.objects import check_key
-from ..fields import MalformedRecord, typed
+from ..fields import MalformedRecord
 
 __all__ = ["TABLES_MAX", "Joint", "JointTable"]
 
@@ -28,6 +27,12 @@ class JointTable:
     location: str
     generation: int
 
+    def __post_init__(self) -> None:
+        """Raises MalformedRecord for what is no place of a table."""
+        if not _is_place(self.location) or self.generation < 0:
+            what = f"{self.location!r}, generation {self.generation}"
+            raise MalformedRecord(f"intent.joint names {what}, which is not a place of a table", kind="intent")
+
 
 @dataclass(frozen=True, slots=True)
 class Joint:
@@ -35,35 +40,16 @@ class Joint:
 
     tables: tuple[JointTable, ...]
 
-    @staticmethod
-    def of(value: object) -> Joint | None:
-        """From the JSON object; None if there is none. Raises MalformedRecord for a list that no correct client makes."""
-        if value is None:
-            return None
-        listed = typed(typed(value, dict, "intent.joint").get("tables"), list, "intent.joint.tables")
-        return Joint.checked([_table(each) for each in listed])
-
-    @staticmethod
-    def checked(tables: Sequence[JointTable]) -> Joint:
-        """The joint of these tables, which must be in order. Raises MalformedRecord."""
-        locations = [each.location for each in tables]
+    def __post_init__(self) -> None:
+        """Raises MalformedRecord for a list that no correct client makes."""
+        locations = list(self.locations)
         if locations != sorted(set(locations)) or not 2 <= len(locations) <= TABLES_MAX:
             raise MalformedRecord(f"intent.joint.tables names {locations}: 2 to {TABLES_MAX} tables in order, each once", kind="intent")
-        return Joint(tuple(tables))
 
     @property
     def locations(self) -> tuple[str, ...]:
         """The tables' locations, in order."""
         return tuple(each.location for each in self.tables)
-
-
-def _table(value: object) -> JointTable:
-    fields = typed(value, dict, "intent.joint.tables")
-    location = typed(fields.get("location"), str, "intent.joint.location")
-    generation = typed(fields.get("generation"), int, "intent.joint.generation")
-    if not _is_place(location) or generation < 0:
-        raise MalformedRecord(f"intent.joint names {location!r}, generation {generation}, which is not a place of a table", kind="intent")
-    return JointTable(location, generation)
 
 
 def _is_place(location: str) -> bool:
