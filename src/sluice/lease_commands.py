@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from .cli_parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
-from .coordinator.facade.administration import Broken, LeasesAt
+from .coordinator.facade.administration import Broken, Place, TableTree, break_lease, connect, list_broken, list_leases
 from .coordinator.facade.values import SystemClock
 from .storage.stores.location import normalise
 
@@ -53,8 +53,8 @@ def leases() -> None:
 _named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is not a table, as in sluice.lease.")
 
 
-def _at(coordinator: str | None, location: str, *, is_name: bool) -> LeasesAt:
-    return LeasesAt(coordinator, location if is_name else normalise(location), is_name=is_name)
+def _place(location: str, *, is_name: bool) -> Place:
+    return Place.of_name(location) if is_name else Place.of_table(TableTree(normalise(location)))
 
 
 def _age(now_ms: int, since_ms: int) -> str:
@@ -71,8 +71,8 @@ def list_them(location: str, coordinator: str | None, is_name: bool, as_json: bo
 
     Ages are by the clocks of the requesting clients.
     """
-    there = _at(coordinator, location, is_name=is_name)
-    entries, broken = there.asked_for(), there.broken()
+    session, place = connect(coordinator), _place(location, is_name=is_name)
+    entries, broken = list_leases(session, place), list_broken(session, place)
     now_ms = SystemClock().now_ms()
     if as_json:
         print_json(
@@ -104,15 +104,13 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
 
     Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
     """
-    there = _at(coordinator, location, is_name=is_name)
-    found = next((each for each in there.asked_for() if each.lease == lease), None)
+    session, place = connect(coordinator), _place(location, is_name=is_name)
+    found = next((each for each in list_leases(session, place) if each.lease == lease), None)
     if found is not None and not yes:
         who = f"{found.application} on {found.host} (process {found.pid})"
-        click.confirm(
-            f"take the {found.mode} lease on {there.place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True
-        )
+        click.confirm(f"take the {found.mode} lease on {place} from {who}, who asked for it at {time_text(found.since_ms)}?", abort=True)
     by = f"{_user()}@{socket.gethostname()}"
-    broken = there.take_away(lease, by=by, reason=reason)
+    broken = break_lease(session, place, lease, by=by, reason=reason, at_ms=SystemClock().now_ms())
     click.echo(f"broken: {broken.node} of {broken.holder}; its commits are refused from now on")
 
 

@@ -52,11 +52,15 @@ _R = TypeVar("_R", bound="Record")
 
 
 class Record:
-    """The contents of a node as JSON: a dataclass with a field `format`. `KIND` is its name in errors, `FORMAT` the highest it knows."""
+    """The contents of a node as JSON: a dataclass with a field `format`. `KIND` is its name in errors, `FORMAT` the highest it knows.
+
+    One that is `CHANGED` in its node has the number of the release that reads it, which writes it again.
+    """
 
     __slots__ = ()
     KIND: ClassVar[str]
     FORMAT: ClassVar[int]
+    CHANGED: ClassVar = False
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -67,7 +71,7 @@ class Record:
         """From JSON, which has exactly its fields. Raises MalformedRecord, and UnknownFormat for a number above `FORMAT`."""
         fields = load(data, cls.KIND)
         require_number(fields.get("format"), cls.FORMAT, f"{cls.KIND}.format")
-        return decoded(cls, fields, cls.KIND)
+        return decoded(cls, {**fields, "format": cls.FORMAT} if cls.CHANGED else fields, cls.KIND)
 
 
 def require_number(value: object, known: int, what: str) -> int:

@@ -69,7 +69,7 @@ def plan_write(
         access.address,
         snapshot.metadata,
         schema,
-        transaction_id=plans.open_plan(access.ours),
+        transaction_id=plans.open_plan(access.ours.context),
         read_version=snapshot.version,
         mode=mode,
         where=where,
@@ -111,7 +111,7 @@ def plan_creation(
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
     table = address.coordinated()
-    return WritePlan(address, plans.open_plan(table), metadata, transaction=transaction, planned_ms=table.now_ms())
+    return WritePlan(address, plans.open_plan(table.context), metadata, transaction=transaction, planned_ms=table.now_ms())
 
 
 def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
@@ -136,7 +136,7 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
             leases=plan.leases,
         )
         commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
-        plans.close_plan(access.ours, plan.transaction_id)
+        plans.close_plan(access.ours.context, plan.transaction_id)
         return access, commit
     except (TableExists, ProtocolChangedException):
         _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
@@ -188,8 +188,8 @@ def abandon_plan(plan: WritePlan) -> None:
     try:
         table = plan.address.coordinated()
         if plan.turns:
-            plans.release_turns(table, plan.turns)
-        plans.close_plan(table, plan.transaction_id)
+            plans.release_nodes(table.context.coordination, plan.turns)
+        plans.close_plan(table.context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
@@ -203,10 +203,10 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
         if isinstance(lost, ConcurrentModification):
             note_loss(access, plan, lost)
         _release_turns(access, plan)
-        plans.close_plan(access.ours, plan.transaction_id)
+        plans.close_plan(access.ours.context, plan.transaction_id)
         raise
     _release_turns(access, plan)
-    plans.close_plan_aside(access.ours, plan.transaction_id)
+    access.ours.committer.background.submit(partial(plans.close_plan, access.ours.context, plan.transaction_id))
 
 
 def _release_turns(access: Access, plan: WritePlan) -> None:
@@ -214,7 +214,7 @@ def _release_turns(access: Access, plan: WritePlan) -> None:
     if not plan.turns:
         return
     try:
-        plans.release_turns(access.ours, plan.turns)
+        plans.release_nodes(access.ours.context.coordination, plan.turns)
     except SluiceError as trouble:
         _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
 
@@ -233,7 +233,7 @@ def note_loss(access: Access, plan: WritePlan, lost: ConcurrentModification) -> 
     took_s = max(0.0, (access.ours.now_ms() - plan.planned_ms) / 1000)
     application = access.ours.application
     covered = None if where is None else where.sql
-    plans.note_loss(access.ours, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
+    plans.leave_ticket(access.ours.context, plans.Ticket(application, plan.work, covered, took_s, plan.losses + 1))
     lost.tell(plans.advice(plan.losses + 1, f"a Spark job has it that writes the same again as application {application!r}"))
 
 

@@ -170,14 +170,14 @@ def dies(*_: object, **__: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("step", ["bury", "_delete_data", "inner_tables", "done"])
+@pytest.mark.parametrize("step", ["bury_tree", "_delete_data", "inner_tables", "done"])
 def test_a_drop_that_was_interrupted_is_finished(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     filled(place)
-    monkeypatch.setattr(Deletion if step == "done" else registry if step == "bury" else dropping, step, dies)
+    monkeypatch.setattr(Deletion if step == "done" else registry if step == "bury_tree" else dropping, step, dies)
     with pytest.raises(Killed):
         dropped(place)
     monkeypatch.undo()
-    if step != "bury":
+    if step != "bury_tree":
         with pytest.raises(sluice.InvalidRequest, match=r"being dropped.*sluice drop"):
             place.create()
     report = dropped(place)
@@ -264,17 +264,17 @@ def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Pl
 
 
 @pytest.mark.notices("a-drop-deletes-its-own-table", "who-may-delete-is-looked-at-again")
-@pytest.mark.parametrize("step", ["detach", "bury", "inner_tables", "delete", "tombstone_of"])
+@pytest.mark.parametrize("step", ["detach", "bury_tree", "inner_tables", "delete", "read_tombstone"])
 def test_one_who_was_paused_in_a_drop_leaves_the_next_table_alone(place: Place, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """After this step somebody else finishes the drop, and makes another table."""
     filled(place)
-    where: object = {"delete": MemoryStore, "bury": registry, "tombstone_of": registry}.get(step, dropping)
+    where: object = {"delete": MemoryStore, "bury_tree": registry, "read_tombstone": registry}.get(step, dropping)
     do: Callable[..., object] = getattr(where, step)
     paused: list[str] = []
 
     def pauses(*arguments: object, **named: object) -> object:
         done = do(*arguments, **named)
-        if step != "tombstone_of" or done is not None:
+        if step != "read_tombstone" or done is not None:
             paused.append(step)
             monkeypatch.undo()
             if step in {"inner_tables", "delete"}:

@@ -9,14 +9,14 @@ from typing import Final
 from ..commit.claims import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
-from ..leases import horizon, pins
-from ..leases.pins import EVERYTHING
-from ..nodes import checkpoint_claim, presence
+from ..leases.horizon import raise_horizon
+from ..leases.pins import EVERYTHING, pinned_versions
+from ..nodes.checkpoint_claim import claim_checkpoint
 from ..nodes.context import TableContext
 from ..nodes.identity import Owner, id_in, owner_of, term_of
 from ..nodes.layout import GRAVES, SlotName, VerdictName
 from ..nodes.plans import close_owner, open_plans
-from ..nodes.presence import bury, oldest_term
+from ..nodes.presence import bury, clear_graves, oldest_term
 from ..nodes.records import BatchRecord, read_intent
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
@@ -39,30 +39,10 @@ __all__ = [
 _SESSIONS_MAX: Final = 5
 
 
-def claim_checkpoint(table: CoordinatedTable, version: int, *, last: int, interval: int) -> bool:
-    """Whether this client writes a checkpoint of `version` now; `last` is the newest it knows of, `interval` their distance."""
-    return checkpoint_claim.claim_checkpoint(table.context, version, last=last, interval=interval, now_ms=table.now_ms())
-
-
-def pinned_versions(table: CoordinatedTable) -> set[int]:
-    """The versions being read now; contains EVERYTHING if a pin cannot be read."""
-    return pins.pinned_versions(table.context)
-
-
-def raise_horizon(table: CoordinatedTable, version: int, cutoff_ms: int) -> None:
-    """Record, before pins are read, that all files are kept from this version on, the last one of `cutoff_ms`. Only moves up."""
-    horizon.raise_horizon(table.context, version, cutoff_ms)
-
-
-def clear_graves(table: CoordinatedTable) -> None:
-    """Forget clients that were buried long ago."""
-    presence.clear_graves(table.context.coordination, now_ms=table.now_ms())
-
-
 def needed_versions(table: CoordinatedTable) -> Iterator[int]:
     """Versions before which nothing else of the log is needed: pinned, published, and known to undecided transactions."""
     context = table.context
-    yield from pinned_versions(table)
+    yield from pinned_versions(context)
     state = context.read_published()
     yield -1 if state is None else state[0].version
     head = context.read_head()

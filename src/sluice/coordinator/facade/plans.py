@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from ...storage.log.snapshot import Snapshot
 from ..leases.partition_scope import PartitionScope
@@ -12,8 +11,7 @@ from ..leases.table_leases import reserve
 from ..leases.tickets import Ticket, leave_ticket, take_ticket
 from ..leases.turn_after_loss import advice, lasting_s, named_after
 from ..nodes.identity import another_id
-from ..nodes.plans import close_plan as close
-from ..nodes.plans import open_plan as open_node
+from ..nodes.plans import close_plan, open_plan
 from ..service.clock import Deadline
 from .table import CoordinatedTable
 
@@ -22,36 +20,15 @@ __all__ = [
     "advice",
     "another_id",
     "close_plan",
-    "close_plan_aside",
     "keep_turn",
     "lasting_s",
+    "leave_ticket",
     "named_after",
-    "note_loss",
     "open_plan",
-    "release_turns",
+    "release_nodes",
     "ticket_for",
     "turns_stand",
 ]
-
-
-def open_plan(table: CoordinatedTable) -> str:
-    """The transaction id of a new plan. While the plan is open, files with this id are not garbage."""
-    return open_node(table.context)
-
-
-def close_plan(table: CoordinatedTable, transaction_id: str) -> None:
-    """Record that nobody will file this transaction any more. A failure is left to garbage collection."""
-    close(table.context, transaction_id)
-
-
-def close_plan_aside(table: CoordinatedTable, transaction_id: str) -> None:
-    """Close the plan of a committed transaction in a thread."""
-    table.committer.background.submit(partial(close, table.context, transaction_id))
-
-
-def release_turns(table: CoordinatedTable, turns: Sequence[str]) -> None:
-    """End these turns, so that others go on. Raises only if no session can be opened."""
-    release_nodes(table.context.coordination, turns)
 
 
 def keep_turn(
@@ -69,11 +46,6 @@ def turns_stand(table: CoordinatedTable, turns: Sequence[str]) -> bool:
     """Whether nobody released or broke these turns. Raises SessionLost if they ended with this session, Unavailable."""
     session = table.context.coordination
     return all(session.read(path) is not None for path in turns)
-
-
-def note_loss(table: CoordinatedTable, ticket: Ticket) -> None:
-    """Leave a ticket for the repetition of a write that lost, perhaps in another process."""
-    leave_ticket(table.context, ticket)
 
 
 def ticket_for(table: CoordinatedTable, work: str) -> Ticket | None:

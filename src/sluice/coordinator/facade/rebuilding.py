@@ -18,7 +18,6 @@ from ...storage.actions.texts import pieces
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
-from ...storage.stores.objects import ObjectStore
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.coordinator_id import address_text, identity_of, reachable_from
 from ..nodes.creation import make_tree, only_begun, remove_new_tree
@@ -42,7 +41,6 @@ __all__ = [
     "require_nodes_lost",
     "require_owner_named",
     "sealing_version",
-    "store_beside",
 ]
 
 _LETTING_GO_MAX: Final = 60
@@ -218,8 +216,3 @@ def sealing_version(table: CoordinatedTable, snapshot: Snapshot, metadata: Metad
         client=table.context.client,
     )
     return b"".join(pieces(render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, actions)], Rendering(timestamp_ms))))
-
-
-def store_beside(table: CoordinatedTable, location: str) -> ObjectStore:
-    """The object store below another table's location, with this one's options."""
-    return table.context.stores(location)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ...storage.actions import Metadata
 from ...storage.actions.features import is_managed
-from ...storage.errors import InvalidRequest, TableDropped, Unavailable
+from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
@@ -18,25 +17,23 @@ from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree,
 from ..nodes.deletion_claim import Deletion, deletion, require_no_deleter
 from ..nodes.records import Head
 from ..nodes.removal import Tombstone, bury_tree, read_tombstone, remove_closed_tree
-from ..publication.outdated_data import refuse_old_data as refuse
+from ..publication.outdated_data import refuse_old_data
 from .table import CoordinatedTable
 
 __all__ = [
     "Deletion",
-    "Tombstone",
-    "bury",
-    "deleting",
-    "dropped",
-    "finish_removal",
-    "is_only_begun",
+    "bury_tree",
+    "deletion",
+    "make_tree",
     "named_after_coordinator",
+    "only_begun",
+    "read_tombstone",
     "refuse_old_data",
-    "register",
     "register_beside_log",
+    "remove_closed_tree",
+    "remove_new_tree",
     "require_own_coordinator",
     "require_settled",
-    "tombstone_of",
-    "unregister_begun",
 ]
 
 
@@ -55,17 +52,7 @@ def named_after_coordinator(table: CoordinatedTable, metadata: Metadata) -> Meta
     return replace(metadata, configuration=configuration)
 
 
-def refuse_old_data(table: CoordinatedTable, version: int) -> None:
-    """Raise ForeignCommit if this version, unknown to the coordinator, was committed through sluice all the same."""
-    refuse(table.store, version)
-
-
 # -- coming --------------------------------------------------------------------------------------------------------------
-
-
-def register(table: CoordinatedTable, start: Head) -> None:
-    """Make the nodes of a table that begins with this head; existing ones stay unchanged."""
-    make_tree(table.context, start)
 
 
 def register_beside_log(table: CoordinatedTable, start: Head) -> None:
@@ -76,16 +63,6 @@ def register_beside_log(table: CoordinatedTable, start: Head) -> None:
     remove_new_tree(table.context)
     make_tree(table.context, start)
     reopen_tree(table.context, start)
-
-
-def is_only_begun(table: CoordinatedTable) -> bool:
-    """Whether the table has nodes in which nothing was ratified; for a table whose log was seen before."""
-    return only_begun(table.context)
-
-
-def unregister_begun(table: CoordinatedTable) -> None:
-    """Remove nodes in which nothing was ratified yet; others are left alone. Raises Unavailable if others keep filing."""
-    remove_new_tree(table.context)
 
 
 def require_settled(table: CoordinatedTable) -> None:
@@ -139,31 +116,3 @@ def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
     known, listing = check_tree(context), list_versions(context.objects)
     alone = not known and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
     return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None
-
-
-# -- going ---------------------------------------------------------------------------------------------------------------
-
-
-def finish_removal(table: CoordinatedTable) -> None:
-    """Remove nodes that a drop has closed but not removed yet."""
-    remove_closed_tree(table.context)
-
-
-def tombstone_of(table: CoordinatedTable) -> Tombstone | None:
-    """The record of a table that was dropped or forgotten at this location."""
-    return read_tombstone(table.context)
-
-
-def dropped(table: CoordinatedTable) -> TableDropped:
-    """The error for a table that was dropped or forgotten."""
-    return table.context.dropped()
-
-
-def bury(table: CoordinatedTable, head: Head, *, deleting: bool, forgotten: bool) -> None:
-    """Close the nodes of a table and remove them, leaving a tombstone; `deleting`: its data must still be deleted."""
-    bury_tree(table.context, head, deleting=deleting, forgotten=forgotten)
-
-
-def deleting(table: CoordinatedTable, tombstone: Tombstone) -> AbstractContextManager[Deletion]:
-    """Hold the only right to delete the former table's data. Raises Unavailable while another client has it."""
-    return deletion(table.context, tombstone)

@@ -55,6 +55,7 @@ class Head(Record):
 
     KIND: ClassVar = "head"
     FORMAT: ClassVar = HEAD_FORMAT
+    CHANGED: ClassVar = True
 
     version: int = -1
     generation: int = 0
@@ -80,6 +81,7 @@ class Published(Record):
 
     KIND: ClassVar = "published"
     FORMAT: ClassVar = PUBLISHED_FORMAT
+    CHANGED: ClassVar = True
 
     version: int = -1
     generation: int = 0

@@ -331,7 +331,7 @@ class Access:
         now = self.ours.fresh_head()  # a lagging server would make its own commits look foreign
         if latest > now.version >= 0:
             # check: old-data-are-no-foreign-commit
-            registry.refuse_old_data(self.ours, now.version + 1)
+            registry.refuse_old_data(self.store, now.version + 1)
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log has version "
                 f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "

@@ -130,7 +130,7 @@ class _Run:
         if not dry_run:
             self._delete(garbage, retention_ms, own_ms, full=full)
             remove_log(access.store, log_files, self.check)
-            maintenance.clear_graves(access.ours)
+            maintenance.clear_graves(access.ours.context.coordination, now_ms=access.ours.now_ms())
         return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:
@@ -238,7 +238,7 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
     shown.keep_what_went_after(horizon)
     # check: horizon-before-pins (after the next)
     if not dry_run:
-        maintenance.raise_horizon(access.ours, horizon.version, cutoff_ms)
+        maintenance.raise_horizon(access.ours.context, horizon.version, cutoff_ms)
     if not _add_pinned(access, shown):
         return []
     created_ms = last.metadata.created_time or 0
@@ -300,7 +300,7 @@ def _add_named(access: Access, shown: Shown, found: Sequence[Candidate], last: S
 
 def _add_pinned(access: Access, shown: Shown) -> bool:
     """Add what pinned versions need; False if nothing may be deleted because a pin cannot be read."""
-    for version in sorted(maintenance.pinned_versions(access.ours)):
+    for version in sorted(maintenance.pinned_versions(access.ours.context)):
         if version == maintenance.EVERYTHING:
             _log.warning("nothing of %s is deleted: this sluice cannot read a pin of a version there", access.address.location)
             return False

@@ -25,7 +25,14 @@ from ...storage.actions.features import (
     upgrade_for_attach,
 )
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
-from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY, PROBE_PREFIX
+from ...storage.constants import (
+    ADDRESS_KEY,
+    COORDINATOR_KEY,
+    ICT_ENABLED_KEY,
+    ICT_ENABLEMENT_TIMESTAMP_KEY,
+    ICT_ENABLEMENT_VERSION_KEY,
+    PROBE_PREFIX,
+)
 from ...storage.data.constraints import Constraints
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
 from ...storage.log.segment import latest_version
@@ -41,9 +48,6 @@ from ..maintain.garbage import first_stranger
 __all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table", "require_empty"]
 
 _log = logging.getLogger(__name__)
-_ICT_KEY = "delta.enableInCommitTimestamps"
-_ICT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
-_ICT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
@@ -57,7 +61,7 @@ def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], prope
     if isinstance(properties, Mapping):
         check_asked_features({key: value for key, value in properties.items() if isinstance(key, str) and isinstance(value, str)})
     check_asked(properties, creating=True)
-    configuration = {**with_defaults(properties), _ICT_KEY: "true"}
+    configuration = {**with_defaults(properties), ICT_ENABLED_KEY: "true"}
     if is_on(configuration, ROW_TRACKING_KEY):
         configuration |= materialized_columns()
     check_settings(configuration, struct)
@@ -121,11 +125,11 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Acces
         _require_no_former_table(address, table)
     _require_writable(store)
     if not known:  # nodes that were lost meanwhile must not be replaced
-        registry.register(table, Head())
+        registry.make_tree(table.context, Head())
     try:
         _require_no_log(address, store)
     except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-        registry.unregister_begun(table)
+        registry.remove_new_tree(table.context)
         raise
     return Access(address, store, table)
 
@@ -197,7 +201,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     store = address.store()
     snapshot = Snapshot.load(store)
     table = address.coordinated()
-    registry.finish_removal(table)
+    registry.remove_closed_tree(table.context)
     snapshot = all_published(table, snapshot)
     if is_managed(snapshot.protocol):
         registry.require_own_coordinator(table, snapshot)
@@ -221,8 +225,8 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     )
     registry.register_beside_log(table, start)
     configuration = dict(registry.named_after_coordinator(table, snapshot.metadata).configuration)
-    if configuration.get(_ICT_KEY) != "true":
-        configuration |= {_ICT_KEY: "true", _ICT_VERSION_KEY: str(version), _ICT_TIMESTAMP_KEY: str(claimed_ms)}
+    if configuration.get(ICT_ENABLED_KEY) != "true":
+        configuration |= {ICT_ENABLED_KEY: "true", ICT_ENABLEMENT_VERSION_KEY: str(version), ICT_ENABLEMENT_TIMESTAMP_KEY: str(claimed_ms)}
     access = Access(address, store, table)
     change = Change(
         access.new_transaction_id(),
@@ -253,7 +257,7 @@ def detach(access: Access, *, operation: str = "DETACH", timeout_s: Timeout = DE
     Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again.
     """
     snapshot = access.latest()
-    ours = (_ICT_KEY, _ICT_VERSION_KEY, _ICT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
+    ours = (ICT_ENABLED_KEY, ICT_ENABLEMENT_VERSION_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in ours}
     change = Change(
         access.new_transaction_id(),

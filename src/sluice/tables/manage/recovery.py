@@ -28,9 +28,8 @@ from ...coordinator.facade.rebuilding import (
     require_nodes_lost,
     require_owner_named,
     sealing_version,
-    store_beside,
 )
-from ...coordinator.facade.registry import finish_removal, named_after_coordinator, unregister_begun
+from ...coordinator.facade.registry import named_after_coordinator, remove_closed_tree, remove_new_tree
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import Head
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
@@ -128,14 +127,14 @@ def rebuild(
     """See `recover`; the wait for former clients is inside the context from `resting`."""
     table = address.coordinated()
     store = table.store
-    finish_removal(table)
+    remove_closed_tree(table.context)
     require_nodes_lost(table)
     snapshot = Snapshot.load(store)
     if not is_managed(snapshot.protocol):
         raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
     require_coordinator_lost(table, snapshot, former)
     with claimed(table) as claim:
-        unregister_begun(table)  # nobody ratifies a first version beside this log
+        remove_new_tree(table.context)  # nobody ratifies a first version beside this log
         require_nodes_lost(table)  # another client may have recovered it a moment ago
         _await_quiet(table, claim, patience_s, told, resting)
         head, snapshot = _seal(table, claim, former)
@@ -256,7 +255,7 @@ def _has(table: CoordinatedTable, location: str, version: object, transaction_id
     if type(version) is not int:
         return False
     try:
-        store = store_beside(table, location)
+        store = table.context.stores(location)
         try:
             content = stored_text(store, commit_path(version))
         except ObjectNotFound:

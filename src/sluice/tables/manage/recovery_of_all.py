@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from ...coordinator.facade.registry import is_only_begun
+from ...coordinator.facade.registry import only_begun
 from ...storage.actions.features import is_managed
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER
 from ...storage.dataclass import dataclass
@@ -92,7 +92,7 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
     table = address.coordinated()
-    if table.exists() and not is_only_begun(table):
+    if table.exists() and not only_begun(table.context):
         return Recovered(address.location, left="has its nodes")
     named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
     return Recovered(address.location, report=rebuild(address, named, patience_s, _unheard, resting))
