@@ -167,121 +167,35 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "coordinator.errors": (
-        "ConcurrentAppendException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentModification",
-        "ConcurrentTransactionException",
-        "CoordinatorUnavailable",
-        "DeadlockDetected",
-        "HalfCommitted",
-        "LeaseHeld",
-        "LeaseLost",
-        "MetadataChangedException",
-        "NotCommitted",
-        "OutcomeUnknown",
-        "PolicyConflictException",
-        "ProtocolChangedException",
-        "ProtocolMismatch",
-        "Refused",
-        "SessionLost",
-        "TransactionExpired",
-        "TreeReplaced",
-        "UnknownFormat",
-        "Withdrawn",
-        "WrongCoordinator",
-    ),
-    "coordinator.facade.leasing": (
-        "Lease",
-        "LeaseOn",
-        "lease",
-        "lease_on",
-        "leases",
-    ),
-    "coordinator.facade.values": (
-        "Commit",
-        "Deadline",
-        "Outcome",
-    ),
-    "coordinator.health": (
-        "Health",
-        "health",
-    ),
-    "joining": (
-        "transact",
-        "transaction",
-    ),
-    "storage.errors": (
-        "AccessDenied",
-        "BadChecksum",
-        "ConstraintViolated",
-        "Corrupt",
-        "CorruptLogFile",
-        "ForeignCommit",
-        "InvalidRequest",
-        "InvariantBroken",
-        "LogGap",
-        "MissingObject",
-        "NoSuchBucket",
-        "NotATable",
-        "PredicateError",
-        "SchemaMismatch",
-        "SluiceError",
-        "StorageFull",
-        "StorageUnavailable",
-        "TableDropped",
-        "TableExists",
-        "TableNotFound",
-        "Unavailable",
-        "UnknownScheme",
-        "UnsupportedFeature",
-        "VersionNotFound",
-    ),
+    "coordinator.facade.leasing": ("Lease", "LeaseOn", "lease", "lease_on", "leases"),
+    "coordinator.facade.values": ("Commit", "Deadline", "Outcome"),
+    "coordinator.health": ("Health", "health"),
+    "joining": ("transact", "transaction"),
     "tables.outcome": ("outcome",),
-    "tables.manage.doctor": (
-        "Diagnosis",
-        "doctor",
-    ),
+    "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.read.history": ("HistoryEntry",),
-    "tables.manage.dropping": (
-        "DropReport",
-        "forget",
-    ),
-    "tables.manage.recovery_of_all": (
-        "Recovered",
-        "recover_all",
-    ),
-    "tables.manage.recovery": (
-        "RecoveryReport",
-        "recover",
-    ),
-    "tables.joint_transaction": (
-        "CommitInfo",
-        "JointTransaction",
-        "read_together",
-    ),
+    "tables.manage.dropping": ("DropReport", "forget"),
+    "tables.manage.recovery_of_all": ("Recovered", "recover_all"),
+    "tables.manage.recovery": ("RecoveryReport", "recover"),
+    "tables.joint_transaction": ("CommitInfo", "JointTransaction", "read_together"),
     "tables.table": ("Table",),
     "tables.transaction": ("Transaction",),
     "tables.maintain.vacuum": ("VacuumReport",),
     "tables.read.table_snapshot": ("TableSnapshot",),
     "tables.write.data_writing": ("WritePlan",),
-    "spark_integration": (
-        "configure",
-        "read",
-        "use_session",
-    ),
+    "spark_integration": ("configure", "read", "use_session"),
 }
-"""The modules that define the public names."""
+"""The modules that define the public names, other than errors."""
+_ERRORS: Final = ("coordinator.errors", "storage.errors")
 
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use. Raises ImportError for one that needs PySpark if that is missing."""
-    module = _HOME_OF.get(name)
-    if module is None:
+    if name not in __all__:
         raise AttributeError(f"module 'sluice' has no attribute {name!r}")
+    module = _HOME_OF.get(name) or next(each for each in _ERRORS if name in import_module(f".{each}", __name__).__all__)
     try:
         value = getattr(import_module(f".{module}", __name__), name)
     except ModuleNotFoundError as error:

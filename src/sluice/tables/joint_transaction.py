@@ -281,14 +281,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """The version to begin each new table on: its latest at the moment of which the others were read."""
         ours = {location: table.access.ours for location, table in (*self._tables.items(), *fresh.items())}
         latest = dict(zip(ours, versions_together([each.context for each in ours.values()], deadline), strict=True))
-        gone_on = [
-            (ours[location].context, part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version
-        ]
+        gone_on = [(ours[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version]
         if not gone_on:
             return {location: latest[location] for location in fresh}
         found: dict[str, int] = {}
         for location in fresh:
-            version = version_beside(gone_on, ours[location].context)
+            version = version_beside(gone_on, ours[location])
             if version is None:
                 raise ConcurrentModification(
                     f"{location}: its version at the moment when transaction {self._id} read its first table is not known any more; begin "

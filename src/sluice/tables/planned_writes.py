@@ -188,7 +188,7 @@ def abandon_plan(plan: WritePlan) -> None:
     try:
         table = plan.address.coordinated()
         if plan.turns:
-            plans.release_nodes(table.context.coordination, plan.turns)
+            plans.release_turns(table, plan.turns)
         plans.close_plan(table.context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
@@ -206,7 +206,7 @@ def _closing(access: Access, plan: WritePlan) -> Iterator[None]:
         plans.close_plan(access.ours.context, plan.transaction_id)
         raise
     _release_turns(access, plan)
-    access.ours.committer.background.submit(partial(plans.close_plan, access.ours.context, plan.transaction_id))
+    plans.close_plan_aside(access.ours, plan.transaction_id)
 
 
 def _release_turns(access: Access, plan: WritePlan) -> None:
@@ -214,7 +214,7 @@ def _release_turns(access: Access, plan: WritePlan) -> None:
     if not plan.turns:
         return
     try:
-        plans.release_nodes(access.ours.context.coordination, plan.turns)
+        plans.release_turns(access.ours, plan.turns)
     except SluiceError as trouble:
         _log.info("the turns of transaction %s were not released here: %s", plan.transaction_id, trouble)
 

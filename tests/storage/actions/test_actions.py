@@ -225,10 +225,10 @@ def test_an_empty_commit_is_corrupt(data: bytes) -> None:
 
 
 def test_commit_info_answers_only_with_what_has_the_right_type() -> None:
-    whole = CommitInfo({"operation": "WRITE", "isBlindAppend": True, "inCommitTimestamp": 5, "timestamp": 6, "txnId": "t"})
-    assert (whole.operation, whole.is_blind_append, whole.in_commit_timestamp, whole.timestamp, whole.txn_id) == ("WRITE", True, 5, 6, "t")
-    odd = CommitInfo({"operation": 1, "isBlindAppend": "yes", "inCommitTimestamp": True, "timestamp": 1.5})
-    assert (odd.operation, odd.is_blind_append, odd.in_commit_timestamp, odd.timestamp, odd.txn_id) == (None,) * 5
+    whole = CommitInfo({"operation": "WRITE", "inCommitTimestamp": 5, "timestamp": 6})
+    assert (whole.operation, whole.in_commit_timestamp, whole.timestamp) == ("WRITE", 5, 6)
+    odd = CommitInfo({"operation": 1, "inCommitTimestamp": True, "timestamp": 1.5})
+    assert (odd.operation, odd.in_commit_timestamp, odd.timestamp) == (None,) * 3
 
 
 def test_the_key_of_a_file_has_its_deletion_vector() -> None:

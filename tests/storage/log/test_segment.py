@@ -13,7 +13,7 @@ from sluice.storage.log.paths import (
     crc_path,
     version_prefix,
 )
-from sluice.storage.log.segment import LogSegment, earliest_version, latest_version, list_segment
+from sluice.storage.log.segment import LogSegment, latest_version, list_segment, list_versions
 from sluice.storage.stores.memory import MemoryStore
 from tests.storage.logs import counted, new_store
 
@@ -166,7 +166,7 @@ def test_a_version_that_was_cleaned_up_is_refused_with_what_is_there() -> None:
         store.delete(commit_path(version))
     with pytest.raises(VersionNotFound, match="versions 4 to 7 are"):
         list_segment(store, 3)
-    assert earliest_version(store) == 4
+    assert list_versions(store, 0).earliest == 4
     assert shape(list_segment(store, 5)) == (4, [(5, 5)])
 
 
@@ -182,7 +182,7 @@ def test_a_log_that_begins_with_a_checkpoint_alone_is_readable() -> None:
 def test_nothing_there_is_no_table() -> None:
     store = new_store()
     assert latest_version(store) is None
-    assert earliest_version(store) is None
+    assert list_versions(store, 0).earliest is None
     with pytest.raises(TableNotFound, match=f"no table at {store.location}"):
         list_segment(store)
 

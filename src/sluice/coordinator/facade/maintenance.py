@@ -11,12 +11,13 @@ from ..errors import SessionLost
 from ..fields import MalformedRecord
 from ..leases.horizon import raise_horizon
 from ..leases.pins import EVERYTHING, pinned_versions
+from ..nodes import presence
 from ..nodes.checkpoint_claim import claim_checkpoint
 from ..nodes.context import TableContext
 from ..nodes.identity import Owner, id_in, owner_of, term_of
 from ..nodes.layout import GRAVES, SlotName, VerdictName
 from ..nodes.plans import close_owner, open_plans
-from ..nodes.presence import bury, clear_graves, oldest_term
+from ..nodes.presence import bury, oldest_term
 from ..nodes.records import BatchRecord, read_intent
 from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, bounded_s
 from ..service.store import CoordinationStore
@@ -37,6 +38,11 @@ __all__ = [
 ]
 
 _SESSIONS_MAX: Final = 5
+
+
+def clear_graves(table: CoordinatedTable) -> None:
+    """Forget clients that were buried long ago."""
+    presence.clear_graves(table.context.coordination, now_ms=table.now_ms())
 
 
 def needed_versions(table: CoordinatedTable) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...storage.log.snapshot import Snapshot
 from ..leases.partition_scope import PartitionScope
@@ -20,15 +21,26 @@ __all__ = [
     "advice",
     "another_id",
     "close_plan",
+    "close_plan_aside",
     "keep_turn",
     "lasting_s",
     "leave_ticket",
     "named_after",
     "open_plan",
-    "release_nodes",
+    "release_turns",
     "ticket_for",
     "turns_stand",
 ]
+
+
+def close_plan_aside(table: CoordinatedTable, transaction_id: str) -> None:
+    """Close the plan of a committed transaction in a thread."""
+    table.committer.background.submit(partial(close_plan, table.context, transaction_id))
+
+
+def release_turns(table: CoordinatedTable, turns: Sequence[str]) -> None:
+    """End these turns, so that others go on. Raises only if no session can be opened."""
+    release_nodes(table.context.coordination, turns)
 
 
 def keep_turn(

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from ...storage.errors import InvalidRequest
 from ..admission.submission import submit as commit_together
-from ..commit.consistent_cut import version_beside, versions_together
+from ..commit.consistent_cut import version_beside as beside
+from ..commit.consistent_cut import versions_together
 from ..errors import naming
 from ..service.address import Address
 from .table import CoordinatedTable
 
 __all__ = ["commit_together", "naming", "require_coordinator", "require_one_coordinator", "version_beside", "versions_together"]
+
+
+def version_beside(gone_on: Sequence[tuple[CoordinatedTable, int]], other: CoordinatedTable) -> int | None:
+    """The version of `other` while each of the others, which have changed since, had its version; None if it is not known any more."""
+    return beside([(table.context, version) for table, version in gone_on], other.context)
 
 
 def require_one_coordinator(tables: Sequence[CoordinatedTable]) -> None:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+from ...storage.errors import TableDropped
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.location import open_store
@@ -100,6 +101,14 @@ class CoordinatedTable(TableClient):
     def application(self) -> str:
         """The program's name in the history."""
         return self.context.client.application
+
+    def dropped(self) -> TableDropped:
+        """The error for a table that was dropped or forgotten."""
+        return self.context.dropped()
+
+    def store_beside(self, location: str) -> ObjectStore:
+        """The object store below another table's location, with this one's options."""
+        return self.context.stores(location)
 
     def exists(self) -> bool:
         """Whether the coordinator has nodes of this table. Raises ProtocolMismatch."""

@@ -1,6 +1,6 @@
 """Encodes and decodes actions as lines of a commit file.
 
-Each record has a table of its fields: attribute, name on the wire, and the check that a value must pass. Unknown fields go
+Each record has a table of its fields: attribute, name on the wire, and the check that a value of its type must pass. Unknown fields go
 into `extra`, unknown actions become an UnknownAction. As the protocol says, an explicit null of a known field means that the
 field is absent, and it is not written again.
 """
@@ -109,84 +109,43 @@ def _camel(attribute: str) -> str:
 _NOT_PLAIN = frozenset({"deletionVector", "format", "formatProvider", "formatOptions"})
 
 
-def _record(cls: type[Any], name: str, /, *, defaults: Mapping[str, Any] | None = None, **reads: Callable[[Any], Any]) -> _Record:
-    known = [each for each in fields(cls) if each.name != "extra"]
-    assert {each.name for each in known} == reads.keys(), (name, reads.keys())
-    columns = [_Field(each.name, _camel(each.name), reads[each.name], each.default is each.default_factory is MISSING) for each in known]
+# How a field is read, by its type; those that may be None are absent, or null.
+_READS: Mapping[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "int": _long,
+    "bool": _flag,
+    "tuple[str, ...]": _texts,
+    "Mapping[str, str]": _text_map,
+    "Mapping[str, str | None]": _nullable_text_map,
+    "DeletionVector": _object,
+}
+
+
+def _record(cls: type[Any], name: str, defaults: Mapping[str, Any] | None = None) -> _Record:
+    columns = [
+        _Field(
+            each.name, _camel(each.name), _READS[str(each.type).removesuffix(" | None")], each.default is each.default_factory is MISSING
+        )
+        for each in fields(cls)
+        if each.name != "extra"
+    ]
     required = frozenset(each.wire for each in columns if each.required) - (defaults or {}).keys()
     by_wire = {each.wire: each for each in columns}
     plain = {wire: each for wire, each in by_wire.items() if wire not in _NOT_PLAIN}
     return _Record(cls, name, by_wire, required, defaults or {}, plain, frozenset(by_wire[wire].attribute for wire in required))
 
 
-_VECTOR = _record(
-    DeletionVector,
-    "deletionVector",
-    storage_type=_text,
-    path_or_inline_dv=_text,
-    size_in_bytes=_long,
-    cardinality=_long,
-    offset=_long,
-)
-
+_VECTOR = _record(DeletionVector, "deletionVector")
 _RECORDS = (
-    _record(
-        AddFile,
-        "add",
-        path=_text,
-        partition_values=_nullable_text_map,
-        size=_long,
-        modification_time=_long,
-        data_change=_flag,
-        stats=_text,
-        tags=_nullable_text_map,
-        deletion_vector=_object,
-        base_row_id=_long,
-        default_row_commit_version=_long,
-        clustering_provider=_text,
-    ),
-    _record(
-        RemoveFile,
-        "remove",
-        path=_text,
-        data_change=_flag,
-        deletion_timestamp=_long,
-        extended_file_metadata=_flag,
-        partition_values=_nullable_text_map,
-        size=_long,
-        stats=_text,
-        tags=_nullable_text_map,
-        deletion_vector=_object,
-        base_row_id=_long,
-        default_row_commit_version=_long,
-    ),
-    _record(AddCDCFile, "cdc", path=_text, partition_values=_nullable_text_map, size=_long, data_change=_flag, tags=_nullable_text_map),
-    _record(
-        Metadata,
-        "metaData",
-        defaults={"configuration": {}, "partitionColumns": [], "schemaString": ""},
-        id=_text,
-        schema_string=_text,
-        partition_columns=_texts,
-        configuration=_text_map,
-        name=_text,
-        description=_text,
-        format_provider=_text,
-        format_options=_text_map,
-        created_time=_long,
-    ),
-    _record(
-        Protocol,
-        "protocol",
-        min_reader_version=_long,
-        min_writer_version=_long,
-        reader_features=_texts,
-        writer_features=_texts,
-    ),
-    _record(Txn, "txn", app_id=_text, version=_long, last_updated=_long),
-    _record(DomainMetadata, "domainMetadata", domain=_text, configuration=_text, removed=_flag),
-    _record(CheckpointMetadata, "checkpointMetadata", version=_long, tags=_nullable_text_map),
-    _record(Sidecar, "sidecar", path=_text, size_in_bytes=_long, modification_time=_long, tags=_nullable_text_map),
+    _record(AddFile, "add"),
+    _record(RemoveFile, "remove"),
+    _record(AddCDCFile, "cdc"),
+    _record(Metadata, "metaData", {"configuration": {}, "partitionColumns": [], "schemaString": ""}),
+    _record(Protocol, "protocol"),
+    _record(Txn, "txn"),
+    _record(DomainMetadata, "domainMetadata"),
+    _record(CheckpointMetadata, "checkpointMetadata"),
+    _record(Sidecar, "sidecar"),
 )
 _BY_NAME = {each.name: each for each in _RECORDS}
 _BY_CLASS = {each.cls: each for each in _RECORDS}

@@ -173,11 +173,6 @@ class CommitInfo:
         return self._typed("operation", str)
 
     @property
-    def is_blind_append(self) -> bool | None:
-        """Whether the commit only added files and read none; None if the writer does not say."""
-        return self._typed("isBlindAppend", bool)
-
-    @property
     def in_commit_timestamp(self) -> int | None:
         """The commit's own time in ms since the epoch, if in-commit timestamps are on."""
         return self._typed("inCommitTimestamp", int)
@@ -186,11 +181,6 @@ class CommitInfo:
     def timestamp(self) -> int | None:
         """The writer's clock in ms since the epoch when it made the commit."""
         return self._typed("timestamp", int)
-
-    @property
-    def txn_id(self) -> str | None:
-        """The writer's unique id of the transaction."""
-        return self._typed("txnId", str)
 
     def _typed(self, name: str, kind: type[_T]) -> _T | None:
         value = self.fields.get(name)

@@ -25,7 +25,6 @@ __all__ = [
     "LogFile",
     "LogListing",
     "LogSegment",
-    "earliest_version",
     "last_checkpoint_version",
     "latest_version",
     "list_log",
@@ -206,11 +205,6 @@ def latest_version(store: ObjectStore) -> int | None:
     hint = last_checkpoint_version(store)
     latest = None if hint is None else list_versions(store, hint).latest
     return list_versions(store, 0).latest if latest is None else latest
-
-
-def earliest_version(store: ObjectStore) -> int | None:
-    """The lowest version that can still be rebuilt, or None if there is no log."""
-    return list_versions(store, 0).earliest
 
 
 def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegment:

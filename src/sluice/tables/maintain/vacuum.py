@@ -130,7 +130,7 @@ class _Run:
         if not dry_run:
             self._delete(garbage, retention_ms, own_ms, full=full)
             remove_log(access.store, log_files, self.check)
-            maintenance.clear_graves(access.ours.context.coordination, now_ms=access.ours.now_ms())
+            maintenance.clear_graves(access.ours)
         return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:

@@ -70,13 +70,13 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
             detach(Access.coordinated(address), operation="DETACH" if keep_data else _OPERATION, timeout_s=timeout_s)
         head = table.head()
         if not head.detached:  # another client did the rest meanwhile, and this is a new table
-            raise table.context.dropped()
+            raise table.dropped()
         registry.bury_tree(table.context, head, deleting=not keep_data, forgotten=not keep_data)
         tombstone = registry.read_tombstone(table.context)
     if keep_data:
         return DropReport(address.location, Snapshot.load(table.store).version)
     if tombstone is None or not tombstone.deleting:
-        raise table.context.dropped()
+        raise table.dropped()
     with registry.deletion(table.context, tombstone) as held:
         deleted, size_bytes, kept = _delete_data(table.store, held)
         held.done()

@@ -255,7 +255,7 @@ def _has(table: CoordinatedTable, location: str, version: object, transaction_id
     if type(version) is not int:
         return False
     try:
-        store = table.context.stores(location)
+        store = table.store_beside(location)
         try:
             content = stored_text(store, commit_path(version))
         except ObjectNotFound:
