@@ -26,8 +26,10 @@ from typing import Final, NamedTuple
 
 from sluice.coordinator.service import tree as twin
 
+from ..judge.glance import Glance, plain
+from ..judge.judge import Judge
+from ..judge.memory import Memory
 from .actor import Actor, Life
-from .judge import Judge, Memory, NodeChange
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, Request, Wait
 from .services import FAULTS_OF_CHANGES, FAULTS_OF_PUTS, Done, Services
 
@@ -92,27 +94,6 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
 
 
-class _Glance:
-    """The services, as the judge looks at them."""
-
-    def __init__(self, services: Services) -> None:
-        self._tree, self._objects = services.nodes.tree, services.objects
-
-    def data(self, path: str) -> bytes | None:
-        """What a node holds, or None."""
-        entry = self._tree._entries.get(path)
-        return None if entry is None else entry.node.data
-
-    def names(self, path: str) -> list[str]:
-        """The names of a node's children."""
-        entry = self._tree._entries.get(path)
-        return [] if entry is None else sorted(entry.children)
-
-    def content(self, table: str, key: str) -> bytes | None:
-        """What an object holds, or None."""
-        return self._objects.get((table, key))
-
-
 class Search:
     """A depth-first search through one world."""
 
@@ -135,7 +116,7 @@ class Search:
         self._ended: dict[tuple[object, ...], list[str]] = {}
         self._askers: dict[tuple[tuple[str, str], ...], Actor] = {}
         self.broken: list[str] = []
-        memory = judge.beginning(_Glance(services))
+        memory = judge.beginning(_glance(services))
         lives: tuple[Life | None, ...] = tuple(actor.root for actor in actors)
         start = State(services, lives, memory, faults, early, switches)
         for client, actor in enumerate(actors):
@@ -353,12 +334,13 @@ class Search:
         """The state with what a request did to the services."""
         memory = state.memory
         if done.changes:
-            before, after = _Glance(state.services), _Glance(done.services)
+            before, after = _glance(state.services), _glance(done.services)
             self._require_quiet(done.changes)
-            memory, found = self._judge.changed(memory, before, after, [_plain(change) for change in done.changes])
+            memory, found = self._judge.changed(memory, before, after, [plain(change) for change in done.changes])
             self.broken += found
         if done.stored is not None:
-            self.broken += self._judge.stored(memory, _Glance(state.services), done.stored)
+            memory, found = self._judge.stored(memory, _glance(state.services), done.stored)
+            self.broken += found
         return state._replace(services=done.services, memory=memory)
 
     def _require_quiet(self, changes: list[twin.Change]) -> None:
@@ -445,9 +427,9 @@ class Search:
                 state = self._advanced(self._judged(state, done), len(self._actors), done.answer)
         else:
             return ["liveness: whoever asks in the end comes to no end"]
-        return [*self.broken, *self._judge.ended(state.memory, _Glance(state.services), faultless=faultless)]
+        judge, memory, view = self._judge, state.memory, _glance(state.services)
+        return [*self.broken, *judge.ended(memory, view), *judge.answered(memory, view, faultless=faultless)]
 
 
-def _plain(change: twin.Change) -> NodeChange:
-    before, after = change.before, change.after
-    return change.path, None if before is None else before.data, None if after is None else after.data
+def _glance(services: Services) -> Glance:
+    return Glance(services.nodes.tree, services.objects)

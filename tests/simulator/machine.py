@@ -27,6 +27,7 @@ from .dice import Dice
 from .faults import COORDINATION, Weather
 from .history import Call, History, Stored
 from .scheduler import Crashed, Event, Scheduler
+from .witness import Witness
 
 __all__ = ["Machine", "SimulatedClock", "SimulatedStore", "Surroundings"]
 
@@ -52,6 +53,7 @@ class Surroundings:
     dice: Dice
     weather: Weather
     history: History
+    witness: Witness
     objects: Mapping[str, MemoryStore]
     connect: Callable[[], MemorySession]
     restart: Callable[[Machine], None]
@@ -396,6 +398,7 @@ class SimulatedStore:
         history.at(self.location).stored.append(
             Stored(history.next_tick(), key, content, self._machine.name, doing, self._machine.release.rendering)
         )
+        self._machine.around.witness.stored(self.location, key, content, self._machine.name)
 
     def _call(self, verb: str, effect: Callable[[], _T], *, writes: bool = False) -> _T:
         machine = self._machine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -10,9 +9,11 @@ from urllib.parse import unquote
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.coordinator.service.tree import Change, Tree
 
-from .history import History, LeaseTold, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
+from ..judge.memory import parsed
+from .history import History, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
 from .machine import Machine
 from .scheduler import current
+from .witness import Witness
 
 __all__ = ["NotedCoordination"]
 
@@ -26,11 +27,14 @@ class NotedCoordination(MemoryCoordination):
     def __init__(self, history: History) -> None:
         super().__init__()
         self._history = history
+        self.witness = Witness(history, lambda: self.tree)
         self.after_heads: Callable[[], None] | None = None
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Note the changes of one request, and show them to every session."""
         tick = self._history.next_tick() if changes else 0
+        task = current()
+        self.witness.changed(changes, "a session's end" if task is None else task.name)
         moved = False
         for change in changes:
             data = None if change.after is None else change.after.data
@@ -70,8 +74,6 @@ class NotedCoordination(MemoryCoordination):
     def _note(self, table: TableHistory, tick: int, path: str, inside: str, data: bytes | None) -> None:
         parts = inside.split("/")
         match parts, data:
-            case ["leases", _], None:
-                table.lease(path).gone = tick
             case ["pins", _], None:
                 table.pins[path].gone = tick
             case ["slots", _, _], None:
@@ -79,25 +81,18 @@ class NotedCoordination(MemoryCoordination):
             case _, None:
                 return
             case ["head"], _:
-                table.heads.append((tick, json.loads(data)))
+                table.heads.append((tick, parsed(data)))
             case ["published"], _:
-                table.published.append((tick, json.loads(data)))
+                table.published.append((tick, parsed(data)))
             case ["slots", generation, name], _:
                 guid, _, sequence = name.removeprefix("i-").rpartition("-")
                 table.slots[path] = SlotTold(tick, int(generation), int(sequence), guid)
                 table.slot_of.setdefault(guid, []).append(path)
-                self._file(table, json.loads(data))
-            case ["leases"], data if data:
-                for granted in json.loads(data)["granted"]:
-                    lease = table.lease(f"{path}/{granted}")
-                    lease.granted = tick if lease.granted is None else lease.granted
-            case ["leases", _], _:
-                asked = json.loads(data)
-                table.leases.append(LeaseTold(path, asked["mode"], where=asked["where"]))
+                self._file(table, parsed(data))
             case ["pins", _], _:
-                table.pins[path] = PinTold(json.loads(data)["version"], tick)
+                table.pins[path] = PinTold(parsed(data)["version"], tick)
             case ["verdicts", _], _:
-                self._decide(table, tick, json.loads(data))
+                self._decide(table, tick, parsed(data))
 
     def _decide(self, table: TableHistory, tick: int, record: Mapping[str, Any]) -> None:
         generation = record["generation"]
@@ -110,7 +105,7 @@ class NotedCoordination(MemoryCoordination):
             engine, number = task.owner.release.engine, record["rendering"]["number"]
             table.ratified += [Ratified(tick, plan["version"], engine, number) for plan in record["versions"]]
         if record.get("direct"):
-            intent = json.loads(record["direct"])
+            intent = parsed(record["direct"].encode())
             table.direct[intent["transaction_id"]] = tick
             self._file(table, intent)
 
@@ -120,8 +115,6 @@ class NotedCoordination(MemoryCoordination):
         table.intents[guid] = intent
         if intent["operation"] in _NOT_OF_A_CALL:
             return
-        table.depends[guid] = tuple(intent.get("leases", ()))
-        table.turns[guid] = tuple(intent.get("turns", ()))
         task = current()
         owner = task.owner if task is not None else None
         if isinstance(owner, Machine) and owner.doing is not None:

@@ -91,6 +91,7 @@ class World:
             dice,
             self.weather,
             self.history,
+            self.coordination.witness,
             {location: self._disk_at(location) for location in locations},
             self._connect,
             self._restart,
@@ -187,6 +188,8 @@ class World:
         self._finish("the one who asks")
         if not self.history.trouble and not self._given_back():
             self._collect(self.machine(len(self.programs) + 1))
+        if not self.history.trouble:
+            self.coordination.witness.ended()
 
     def _maybe_lose(self) -> None:
         """When a head has moved, from some time on: a moment later, in the midst of its publication, all data are lost."""

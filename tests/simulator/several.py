@@ -1,4 +1,4 @@
-"""What several tables promise together: one decision for all, one order everywhere, one moment for who reads them."""
+"""What several tables promise together: the same in all logs, one order everywhere, one moment for who reads them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ __all__ = ["judge_several"]
 def judge_several(evidence: Evidence) -> Iterator[str]:
     """Every way in which tables do not fit each other."""
     judgement = _Several(evidence)
-    yield from judgement.filing()
-    yield from judgement.deciding()
     yield from judgement.logs()
     yield from judgement.order()
     yield from judgement.moments()
@@ -30,25 +28,6 @@ class _Several:
             for guid, intent in table.told.intents.items():
                 if intent.get("joint"):
                     self._joint[guid] = _locations(intent)
-
-    def filing(self) -> Iterator[str]:
-        """All its slots are made in one request, and each names the same tables."""
-        for guid, locations in self._joint.items():
-            ticks = {}
-            for table in self._tables:
-                ticks[table.told.location] = sorted(table.told.slots[path].tick for path in table.told.slot_of.get(guid, ()))
-                intent = table.told.intents.get(guid)
-                if intent is not None and _locations(intent) != locations:
-                    yield f"I11: {guid} says in one table that it is about {locations}, in another {_locations(intent)}"
-            if len({tuple(ticks[at]) for at in locations}) != 1 or any(ticks[at] for at in ticks.keys() - set(locations)):
-                yield f"I11: the slots of {guid} were made at {ticks}, and it is about {locations}"
-
-    def deciding(self) -> Iterator[str]:
-        """It is ratified in one request over all its tables, or not at all (I11)."""
-        for guid, locations in self._joint.items():
-            ticks = {table.told.location: [v.tick for v in self._granted(table, guid)] for table in self._tables}
-            if len({tuple(ticks[at]) for at in locations}) != 1:
-                yield f"I11: {guid} over {locations} was ratified at {ticks}"
 
     @staticmethod
     def _granted(table: TableEvidence, guid: str) -> list[Verdict]:
@@ -78,7 +57,7 @@ class _Several:
         if self._history.incomplete is not None:
             told = {guid: set(missing) for guid, missing in self._history.incomplete.items()}
             if told != lacking:
-                yield f"the transactions {told} are told to be incomplete, and {lacking} are"
+                yield f"the transactions {told} are reported as incomplete, and {lacking} are"
 
     def order(self) -> Iterator[str]:
         """Any two that share two tables stand in one order in both."""

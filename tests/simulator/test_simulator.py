@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from .history import Answer, LeaseTold
-from .log import version_of
+from sluice.coordinator.nodes.layout import TableTree
+
+from .history import Answer
+from .log import commit_key
 from .model import judge
-from .run import Plan, Result, simulate
+from .run import Plan, Result, World, simulate
 
 PER_TEST = 10
 FOLDER = Path(__file__).resolve().parent
@@ -62,33 +66,56 @@ def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
     ]
 
 
-def test_the_judge_sees_what_is_lost() -> None:
-    """A history whose log ends before the last version that was acknowledged is not let pass."""
-    result = simulate(Plan(0))
-    levels = [table.level for table in result.conditions.tables]
-    assert judge(result.history, result.objects, levels, result.conditions.retention_s) == []
-    told = result.history.tables[0]
-    last = max(call.answer.commits[0].version for call in result.history.calls if call.answer is not None and 0 in call.answer.commits)
-    told.stored = [stored for stored in told.stored if (version_of(stored.key) or 0) < last]
-    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
-    assert any(sentence.startswith("lost:") for sentence in found), found
+def _content(world: World, changes: dict[str, object]) -> None:
+    """Somebody writes other numbers into the head of the first table."""
+    session, path = world.coordination.connect(), TableTree(world.history.tables[0].location).head
+    node = session.read(path)
+    assert node is not None
+    session.write(path, json.dumps({**json.loads(node.data), **changes}).encode(), version=node.version)
 
 
-@pytest.mark.parametrize("repeats", [False, True])
-def test_the_judge_knows_when_a_lease_was_in_the_way(repeats: bool) -> None:
-    """Others hold a lease when a transaction is decided: that breaks no promise where it only repeats what was committed before."""
-    result = simulate(Plan(0))
-    told = result.history.tables[0]
-    writes = {guid for call in result.history.calls if call.operation.kind == "write" for guid in call.filed}
-    one = [verdict for verdict in told.verdicts if verdict.refusal is None and verdict.guid in writes][-1]
-    if repeats:
-        end = told.verdicts[-1]
-        told.verdicts.append(replace(one, tick=end.tick + 2, generation=end.generation + 1, slot=0, repeats=True))
-    decided = told.verdicts[-1].tick if repeats else one.tick
-    told.leases.append(LeaseTold("leases/l-1", "exclusive", granted=decided - 1, gone=decided + 1))
-    levels = [table.level for table in result.conditions.tables]
-    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
-    assert [sentence.startswith(f"leases: Transaction(id='{one.guid}'") for sentence in found] == ([] if repeats else [True])
+def _moved_back(world: World) -> None:
+    _content(world, {"version": 0})
+
+
+def _replaced(world: World) -> None:
+    world.machines[0].store_at(world.history.tables[0].location).put(commit_key(1), b"{}")
+
+
+def _forgotten(world: World) -> None:
+    del world.coordination.witness._log[world.history.tables[0].location, commit_key(1)]
+
+
+def _misreported(world: World) -> None:
+    answered = [call for call in world.history.calls if call.answer is not None and call.answer.kind == "committed"]
+    answered[0].answer = Answer("refused", reason="somebody says so")
+    world.coordination.witness.told(answered[0])
+
+
+_WRONG: dict[str, tuple[str, Callable[[World], None]]] = {
+    "the head goes back": ("I1: ", _moved_back),
+    "a version is replaced": ("I5: ", _replaced),
+    "a version is forgotten": ("I2: ", _forgotten),
+    "an answer is wrong": ("I12: ", _misreported),
+}
+
+
+@pytest.mark.parametrize("name", _WRONG)
+def test_the_judge_sees_every_request_and_every_answer(name: str) -> None:
+    noticed, wrong = _WRONG[name]
+
+    def prepare(world: World) -> None:
+        def step() -> None:
+            if world.history.tables[0].published and len(world.history.calls) > 20:
+                world.scheduler.spawn(world.machines[0], lambda: wrong(world), "wrong")
+            else:
+                world.scheduler.at(world.scheduler.now + 0.5, step)
+
+        world.scheduler.at(1.0, step)
+
+    found = simulate(Plan(0, faults=()), prepare).violations
+    assert found
+    assert found[0].startswith(noticed), found
 
 
 @pytest.mark.parametrize("batches", [0, 4])

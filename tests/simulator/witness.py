@@ -1,0 +1,70 @@
+"""The judge of every single change, in a simulation: it sees each request that takes effect, and each answer that a client gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sluice.coordinator.service.tree import Change, Tree
+
+from ..judge.glance import Glance, plain
+from ..judge.judge import Judge
+from ..judge.memory import version_of
+from .history import Call, History
+
+__all__ = ["Witness"]
+
+
+class Witness:
+    """What the judge knows of a run; what it finds is trouble of the history. `tree` gives the coordinator's nodes as they are."""
+
+    def __init__(self, history: History, tree: Callable[[], Tree]) -> None:
+        self._history, self._tree = history, tree
+        self._log: dict[tuple[str, str], bytes] = {}
+        """Every file of a version that was ever stored: clean-ups of the log take none away."""
+        self._judge = Judge([table.location for table in history.tables], cleaned=True)
+        self._memory = self._judge.beginning(self._now())
+
+    def _now(self) -> Glance:
+        return Glance(self._tree(), self._log)
+
+    def changed(self, changes: Sequence[Change], by: str) -> None:
+        """One request changed nodes."""
+        if not any(change.path.startswith("/tables/") for change in changes):
+            return
+        made = [plain(change) for change in changes]
+        before = Glance(self._tree(), self._log, made)
+        self._memory, found = self._judge.changed(self._memory, before, self._now(), made)
+        self._note(found, by)
+
+    def stored(self, table: str, key: str, content: bytes | None, by: str) -> None:
+        """One request stored an object, or deleted it (None)."""
+        if content is None or version_of(key) is None:
+            return
+        place = table, key
+        self._memory, found = self._judge.stored(self._memory, self._now(), (*place, self._log.get(place), content))
+        self._log[place] = content
+        self._note(found, by)
+
+    def told(self, call: Call) -> None:
+        """A call ended with an answer."""
+        for what in self._meaning(call):
+            self._memory, found = self._judge.told(self._memory, what)
+            self._note(found, str(call))
+
+    def ended(self) -> None:
+        """Everything is over."""
+        self._note([*self._judge.ended(self._memory, self._now())], "in the end")
+
+    def _meaning(self, call: Call) -> Iterator[tuple[object, ...]]:
+        answer, tables = call.answer, self._history.tables
+        if answer is None:
+            return
+        repeats = answer.repeated and call.operation.application is not None
+        for number, told in answer.commits.items():
+            kind = "published" if told.published else "committed"
+            yield kind, tables[number].location, answer.transaction_id, told.version, told.ordinal, repeats
+        if call.says_no(lost=self._history.lost_at is not None):
+            yield from ((answer.kind, table.location, guid, answer.reason) for table in tables for guid in call.filed)
+
+    def _note(self, found: Sequence[str], by: str) -> None:
+        self._history.trouble += [f"{sentence} [{by}]" for sentence in found]
