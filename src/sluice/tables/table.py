@@ -13,12 +13,11 @@ import pyarrow as pa
 from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
-from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
-from ..storage.log.timetravel import version_at
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
+from .client.asked_version import asked_version
 from .maintain.compaction import compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
@@ -27,7 +26,7 @@ from .manage.properties import domains_of, remove_domain, set_domain, set_proper
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.history import HistoryEntry, history
 from .read.table_snapshot import TableSnapshot
-from .table_writes import TableWrites
+from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
 from .transaction import Transaction
 
@@ -36,7 +35,7 @@ __all__ = ["Table"]
 T = TypeVar("T")
 
 
-class Table(TableWrites):
+class Table(TableManagement):
     """A Delta table under sluice. `create`, `open` and `attach` make one; it is safe for several threads.
 
     Every write is one transaction, which commits as a whole or not at all, after all that were filed before it. Writes raise
@@ -280,15 +279,7 @@ class Table(TableWrites):
         `consistency` says which version is the latest: "latest", "published", "serial" or "session", as `open` explains them; by
         default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
         """
-        if version is not None and timestamp is not None:
-            raise InvalidRequest(f"version={version} and timestamp={timestamp} were given; give one of them")
-        if timestamp is not None:
-            if type(timestamp) is not int:
-                raise InvalidRequest(
-                    f"timestamp {timestamp!r} is not a time: give milliseconds since the epoch, such as int(when.timestamp() * 1000)",
-                    timestamp=timestamp,
-                )
-            version = version_at(self._access.store, timestamp)
+        version = asked_version(self._access.store, version, timestamp)
         pin = None if self._access.reads_only else self._access.ours.pin
         return TableSnapshot(self._access.store, self._access.read(version, consistency, timeout_s=self._limit(timeout_s)), pin=pin)
 

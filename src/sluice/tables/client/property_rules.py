@@ -49,6 +49,7 @@ __all__ = [
     "check_settings",
     "file_size_of",
     "indexed_columns_of",
+    "is_kept_by_sluice",
     "is_on",
     "primary_key_of",
     "with_defaults",
@@ -272,10 +273,21 @@ def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str])
             _known(key)
 
 
+def is_kept_by_sluice(key: str) -> bool:
+    """Whether a property belongs to the table as such, so that restoring or replacing what the table holds keeps its value."""
+    return key == ROW_TRACKING_KEY or _protection(key) is not None
+
+
+def _protection(key: str) -> str | None:
+    """Why only sluice sets a property; None if users may."""
+    found = (why for name, why in _PROTECTED.items() if key == name or (name.endswith(".") and key.startswith(name)))
+    return next(found, None)
+
+
 def _refuse_protected(key: str) -> None:
-    for protected, why in _PROTECTED.items():
-        if key == protected or (protected.endswith(".") and key.startswith(protected)):
-            raise InvalidRequest(f"{key} is not for users to change: {why}", property=key)
+    why = _protection(key)
+    if why is not None:
+        raise InvalidRequest(f"{key} is not for users to change: {why}", property=key)
 
 
 def _known(key: str) -> Property | None:

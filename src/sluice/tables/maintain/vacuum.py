@@ -241,6 +241,8 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
         maintenance.raise_horizon(access.ours.context, horizon.version, cutoff_ms)
     if not _add_pinned(access, shown):
         return []
+    # check: restored-files-are-seen
+    shown.add_files(access.read(consistency="latest"))
     created_ms = last.metadata.created_time or 0
     return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
 

@@ -1,0 +1,215 @@
+"""RESTORE: an older version's state becomes the latest one again, in one commit.
+
+Files come back that the log says were removed, which no other operation does, so garbage collection must not delete them at the same
+time. Four things see to it:
+
+1. the version is pinned before its files are looked for: a collection that reads the pins later keeps them, and one that read them
+   earlier had raised the horizon, which the pin is compared with;
+2. files that were removed before the horizon count as missing, even if they are still there;
+3. the commit depends on a lease of this client's session, with which the pin ends, too: nobody ratifies the commit of a client that died;
+4. a collection reads the latest version once more after the pins (`vacuum`), so it sees the files of a restore whose pin is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.facade.leasing import lease_on_table, leases
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Pin, Reads, Timeout
+from ...coordinator.rules.isolation import IsolationLevel, table_policy
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
+from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
+from ...storage.actions.filetable import adds_of, picked
+from ...storage.actions.removals import Actions, Removals
+from ...storage.actions.uris import object_at
+from ...storage.data.vectors import vector_key
+from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
+from ...storage.log.snapshot import Snapshot
+from ...storage.log.timetravel import iso_time
+from ...storage.schema.schema import parse_schema
+from ...storage.stores.objects import ObjectStore
+from ..client.access import Access
+from ..client.property_rules import is_kept_by_sluice
+from ..write.requirements import require_replaceable
+
+__all__ = ["restore"]
+
+_LOOKS_AT_ONCE: Final = 16
+_NAMED_MAX: Final = 5
+
+
+def restore(
+    access: Access,
+    version: int,
+    *,
+    timestamp: int | None = None,
+    ignore_missing_files: bool = False,
+    ack: str = "published",
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> Commit | None:
+    """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
+
+    Others' commits wait while it runs. Raises VersionNotFound, MissingObject (naming files that are gone, before anything is
+    written), UnsupportedFeature for an append-only table, LeaseHeld.
+    """
+    _ = access.ours  # refuses a table opened for reading
+    with access.ours.bounding(timeout_s) as deadline, _alone(access, deadline):
+        access.ours.fresh_head()
+        latest = access.latest()
+        check_writable(latest.protocol, latest.metadata, latest.domains)
+        require_replaceable(access.address.location, latest)
+        with _pinned(access, version, latest) as pinned:
+            change = _change(access, latest, access.at(version), pinned, ignore_missing=ignore_missing_files)
+            if change is None:
+                return None
+            parameters = {"version": str(version)} if timestamp is None else {"version": str(version), "timestamp": iso_time(timestamp)}
+            return access.ours.commit(replace(change, parameters=parameters), ack=ack, timeout_s=deadline)
+
+
+@contextmanager
+def _alone(access: Access, deadline: Deadline) -> Iterator[None]:
+    """Hold an exclusive lease on the table, unless this thread holds one of this coordinator already."""
+    with ExitStack() as held:
+        # check: restores-depend-on-their-session (not access.ours.leases.of_this_thread() -> False)
+        if not access.ours.leases.of_this_thread():
+            wanted = lease_on_table(access.ours.leases, access.current(), "exclusive", None, "RESTORE")
+            held.enter_context(leases([wanted], wait_s=deadline))
+        yield
+
+
+@contextmanager
+def _pinned(access: Access, version: int, latest: Snapshot) -> Iterator[Snapshot]:
+    """Pin the version, or the first later one whose files are certainly kept; yields that one's snapshot."""
+    access.at(version)  # raises for a version that cannot be read
+    at = version
+    pin: Pin | None = None
+    while pin is None:
+        try:
+            # check: restored-files-are-pinned (access.ours.pin(at) -> access.ours.pin(latest.version))
+            pin = access.ours.pin(at)
+        except VersionNotFound as low:
+            earliest = low.details.get("earliest")
+            if type(earliest) is not int or not at < earliest <= latest.version:
+                raise
+            at = earliest
+    with pin:
+        yield access.at(at)
+
+
+def _change(access: Access, latest: Snapshot, then: Snapshot, pinned: Snapshot, *, ignore_missing: bool) -> Change | None:
+    """The change from the latest version to the earlier one; None if there is no difference."""
+    keys = _keys(latest.files), _keys(then.files)
+    gone = picked(latest.files, pc.invert(pc.is_in(keys[0], value_set=keys[1])))
+    back = picked(then.files, pc.invert(pc.is_in(keys[1], value_set=keys[0])))
+    certain = None if pinned.version == then.version else set(pinned.files["path"].to_pylist())
+    adds = [replace(add, data_change=True) for add in adds_of(back)]
+    missing = _missing(access.store, adds, certain)
+    if missing and not ignore_missing:
+        raise _files_are_gone(access, then.version, missing)
+    adds = [add for add in adds if add.path not in missing]
+    metadata, protocol = _metadata(latest, then), _protocol(latest, then)
+    check_writable(protocol, metadata, latest.domains)
+    actions: list[Action] = [each for each, old in ((protocol, latest.protocol), (metadata, latest.metadata)) if each != old]
+    if not (actions or adds or gone.num_rows):
+        return None
+    by_classes = table_policy(latest.configuration).by_classes
+    sizes = (pc.sum(gone["size"]).as_py() or 0, sum(add.size for add in adds))
+    metrics = {
+        "numRestoredFiles": len(adds),
+        "numRemovedFiles": gone.num_rows,
+        "restoredFilesSize": sizes[1],
+        "removedFilesSize": sizes[0],
+        "tableSizeAfterRestore": latest.size_bytes - sizes[0] + sizes[1],
+        "numOfFilesAfterRestore": latest.num_files - gone.num_rows + len(adds),
+    }
+    return Change(
+        access.new_transaction_id(),
+        "RESTORE",
+        latest,
+        Actions(actions, Removals(gone, access.ours.now_ms()), adds),
+        reads=Reads(predicates=("",), whole_table=True),
+        metrics={name: str(value) for name, value in metrics.items()},
+        schema=parse_schema(latest.metadata.schema_string),
+        # A matrix would let an overwrite replace whatever came first, and this one keeps files that may be gone then.
+        kind=Kind.CHANGE if by_classes else Kind.OVERWRITE,
+        scope="",
+        isolation=IsolationLevel.SERIALIZABLE,
+    )
+
+
+def _keys(files: pa.Table) -> pa.Array:
+    """For each file its path and deletion vector, as one text."""
+    vectors = files["deletion_vector"].combine_chunks()
+    texts = [pc.fill_null(_text(pc.struct_field(vectors, name)), "") for name in ("storage_type", "path_or_inline_dv", "offset")]
+    return _text(pc.binary_join_element_wise(files["path"].combine_chunks(), *texts, "\n"))
+
+
+def _text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found.cast(pa.string())
+
+
+def _metadata(latest: Snapshot, then: Snapshot) -> Metadata:
+    """The earlier metadata, with what sluice keeps in the properties as it is now."""
+    kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
+    asked = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    return replace(then.metadata, id=latest.metadata.id, configuration={**asked, **kept})
+
+
+def _protocol(latest: Snapshot, then: Snapshot) -> Protocol:
+    """The present protocol, with the features of the earlier one: a protocol is never lowered."""
+    lacking = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol)
+    return with_features(latest.protocol, lacking) if lacking else latest.protocol
+
+
+def _missing(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:
+    """Why files cannot come back, by their log path; `certain` are the paths that garbage collection surely kept (None: all)."""
+    missing: dict[str, str] = {}
+    # check: files-given-up-are-missing (if certain is not None else () -> if False else ())
+    for add in adds if certain is not None else ():
+        if add.path not in (certain or ()):
+            missing[add.path] = "given up by garbage collection"
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="sluice-restore") as pool:
+        left = [add for add in adds if add.path not in missing]
+        lacking = pool.map(lambda add: _is_missing(store, add), left)
+        missing.update((add.path, why) for add, why in zip(left, lacking, strict=True) if why is not None)
+    return missing
+
+
+def _is_missing(store: ObjectStore, add: AddFile) -> str | None:
+    places = [object_at(store, add.path), *_place_of_vector(store, add.deletion_vector)]
+    for place, key in places:
+        try:
+            place.head(key)
+        except ObjectNotFound:
+            return f"{key} does not exist"
+    return None
+
+
+def _place_of_vector(store: ObjectStore, vector: DeletionVector | None) -> Iterable[tuple[ObjectStore, str]]:
+    if vector is None or vector.storage_type == "i":
+        return ()
+    if vector.storage_type == "p":
+        return (object_at(store, vector.path_or_inline_dv),)
+    key = vector_key(vector)
+    return () if key is None else ((store, key),)
+
+
+def _files_are_gone(access: Access, version: int, missing: Mapping[str, str]) -> MissingObject:
+    named = "; ".join(f"{path} ({why})" for path, why in list(missing.items())[:_NAMED_MAX])
+    more = f"; and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+    return MissingObject(
+        f"version {version} of {access.address.location} cannot be restored, for {len(missing)} of its files are gone: {named}{more}. "
+        "Restore a later version; or give ignore_missing_files=True, and the rows of these files stay lost",
+        location=access.address.location,
+        version=version,
+        paths=tuple(missing),
+    )

@@ -1,0 +1,295 @@
+"""RESTORE: what comes back, what stays, what is refused, and how it gets along with writers and garbage collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.facade import maintenance
+from sluice.coordinator.rules.isolation import ConflictPolicy
+from sluice.storage.errors import InvalidRequest, MissingObject, UnsupportedFeature
+from sluice.tables.maintain import vacuum as vacuuming
+from sluice.tables.manage import restoring
+from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.test_leases import expire
+
+NOW: Mapping[str, Any] = {"retain_hours": 0, "force": True}
+FIRST = [("EWR", 2, 2), ("JFK", 1, 1), ("JFK", 1, 4)]
+
+
+def changed(place: Place, **properties: str) -> sluice.Table:
+    """A table whose version 2 holds FIRST, and that three later versions changed."""
+    table = place.create(properties=properties)
+    table.append(flights(("JFK", 1, 1), ("JFK", 1, 4)))
+    table.append(flights(("EWR", 2, 2)))
+    table.delete("delay = 4")
+    table.update({"delay": "delay + 10"}, where="origin = 'EWR'")
+    table.append(flights(("LGA", 3, 3)))
+    return table
+
+
+def rows(table: sluice.Table) -> list[tuple[Any, ...]]:
+    return rows_of(table.refresh().snapshot().to_arrow())
+
+
+def paths(table: sluice.Table, version: int | None = None) -> set[str]:
+    return {unquote(add.path) for add in table.refresh().snapshot(version).raw.add_files()}
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"], ids=["vectors", "copies"])
+def test_the_rows_of_an_older_version_are_the_tables_again(place: Place, vectors: str) -> None:
+    table = changed(place, **{"delta.enableDeletionVectors": vectors})
+    before = table.snapshot().raw
+    commit = table.restore(2)
+    assert commit is not None
+    assert commit.version == 6
+    assert rows(table) == FIRST
+    assert paths(table) == paths(table, 2)
+    (told,) = table.history(1)
+    assert (told.operation, told.parameters) == ("RESTORE", {"version": "2"})
+    after = table.snapshot().raw
+    counts = {name: int(value) for name, value in told.metrics.items()}
+    assert counts["numRestoredFiles"] == 2
+    assert counts["numRemovedFiles"] == before.num_files
+    assert (counts["tableSizeAfterRestore"], counts["numOfFilesAfterRestore"]) == (after.size_bytes, after.num_files)
+    assert before.size_bytes - counts["removedFilesSize"] + counts["restoredFilesSize"] == after.size_bytes
+    assert deltalake.DeltaTable(place.location).to_pyarrow_dataset().count_rows() == 3 if vectors == "false" else True
+    assert table.restore(2) is None, "the table is that already"
+    table.append(flights(("SFO", 4, 4)))
+    assert table.restore(5) is not None, "what a restore undid can be restored"
+    assert rows(table) == [("EWR", 2, 12), ("JFK", 1, 1), ("LGA", 3, 3)]
+
+
+def test_a_time_names_the_version_that_was_current_then(place: Place) -> None:
+    table = changed(place)
+    commit = table.restore(timestamp=table.snapshot(2).timestamp)
+    assert commit is not None
+    assert rows(table) == FIRST
+    assert table.history(1)[0].parameters["timestamp"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("asked", [{}, {"version": 1, "timestamp": 1}, {"version": 77}, {"version": "1"}, {"timestamp": 1.5}])
+def test_what_names_no_version_is_refused(place: Place, asked: Any) -> None:
+    table = changed(place)
+    with pytest.raises(InvalidRequest):
+        table.restore(**asked)
+    assert table.refresh().version == 5
+
+
+def test_the_schema_and_the_properties_come_back_and_the_coordinator_stays(place: Place) -> None:
+    table = place.create(properties={"owner": "ops"})
+    table.append(flights(("JFK", 1, 1)))
+    wider = flights(("EWR", 2, 2)).append_column("gate", pa.array(["B4"]))
+    table.append(wider, merge_schema=True)
+    table.set_properties({"owner": "flights", "delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"})
+    table.set_domain("team", "blue")
+    protocol, own = table.snapshot().raw.protocol, table.properties["sluice.coordinator"]
+    table.restore(1)
+    table.refresh()
+    assert table.schema.names == ["origin", "month", "delay"]
+    assert table.properties["owner"] == "ops"
+    assert not {"delta.enableDeletionVectors", "delta.enableChangeDataFeed"} & set(table.properties)
+    assert table.properties["sluice.coordinator"] == own
+    assert table.snapshot().raw.protocol == protocol, "a protocol is never lowered"
+    assert table.domains == {"team": "blue"}
+    assert rows(table) == [("JFK", 1, 1)]
+    table.append(flights(("JFK", 1, 5)))
+    assert rows(place.open()) == [("JFK", 1, 1), ("JFK", 1, 5)]
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"], ids=["vectors", "copies"])
+@pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no-feed"])
+def test_the_changes_of_a_restore_lead_from_one_state_to_the_other(place: Place, vectors: str, feed: str) -> None:
+    table = changed(place, **{"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": feed})
+    expected = rows(table)
+    table.restore(2)
+    for change in table.changes(5).to_pylist():
+        row = (change["origin"], change["month"], change["delay"])
+        if change["_change_type"] == "delete":
+            expected.remove(row)
+        else:
+            assert change["_change_type"] == "insert"
+            expected.append(row)
+    assert sorted(expected) == FIRST
+
+
+def test_rows_keep_their_ids(place: Place) -> None:
+    table = changed(place, **{"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "true"})
+    known = {add.path: (add.base_row_id, add.default_row_commit_version) for add in table.snapshot(2).raw.add_files()}
+    mark = table.snapshot().raw.domains["delta.rowTracking"].configuration
+    table.restore(2)
+    after = table.refresh().snapshot().raw
+    assert {add.path: (add.base_row_id, add.default_row_commit_version) for add in after.add_files()} == known
+    assert after.domains["delta.rowTracking"].configuration == mark
+    assert after.commit_info is not None
+    assert after.commit_info.fields["tags"] == {"delta.rowTracking.preserved": "true"}
+
+
+def test_an_application_that_wrote_before_has_still_written(place: Place) -> None:
+    table = place.create()
+    table.append(flights(("JFK", 1, 1)))
+    table.append(flights(("JFK", 1, 2)), key="nightly")
+    table.restore(1)
+    again = table.append(flights(("JFK", 1, 2)), key="nightly")
+    assert again is not None
+    assert again.repeated
+    assert rows(table) == [("JFK", 1, 1)]
+
+
+def test_an_append_only_table_is_not_restored(place: Place) -> None:
+    table = place.create(properties={"delta.appendOnly": "true"})
+    table.append(flights(("JFK", 1, 1)))
+    with pytest.raises(UnsupportedFeature, match="append-only"):
+        table.restore(0)
+
+
+# -- files that are gone -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"], ids=["vectors", "copies"])
+def test_files_that_are_gone_are_named_before_anything_is_written(place: Place, vectors: str) -> None:
+    table = changed(place, **{"delta.enableDeletionVectors": vectors})
+    assert table.vacuum(**NOW).garbage
+    written = {str(each) for each in Path(place.location).rglob("*")}
+    before = table.refresh().version
+    with pytest.raises(MissingObject, match="ignore_missing_files=True") as refused:
+        table.restore(2)
+    assert all(path in refused.value.message for path in refused.value.details["paths"])
+    assert table.refresh().version == before
+    assert {str(each) for each in Path(place.location).rglob("*")} == written
+    assert table.restore(2, ignore_missing_files=True) is not None
+    table.refresh().snapshot().to_arrow()
+    assert set(rows(table)) < set(FIRST)
+
+
+@pytest.mark.notices("files-given-up-are-missing")
+def test_files_that_garbage_collection_gave_up_do_not_come_back_while_they_are_still_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection that is paused before it deletes has no later look at what it deletes."""
+    table = changed(place)
+    with monkeypatch.context() as paused:
+        paused.setattr(vacuuming, "_remove", lambda *_: None)
+        assert place.open().vacuum(**NOW).garbage
+    with pytest.raises(MissingObject, match="given up by garbage collection"):
+        table.restore(2)
+    assert table.restore(5) is not None or table.refresh().version == 7
+
+
+@pytest.mark.notices("restored-files-are-pinned")
+def test_files_that_were_looked_for_are_kept_until_the_restore_is_decided(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = changed(place), place.open()
+    look = restoring._missing
+
+    def and_collect(*given: Any) -> dict[str, str]:
+        missing = look(*given)
+        other.vacuum(**NOW)
+        return missing
+
+    monkeypatch.setattr(restoring, "_missing", and_collect)
+    table.restore(2)
+    assert rows(table) == FIRST
+
+
+@pytest.mark.notices("restored-files-are-seen")
+def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = changed(place), place.open()
+    raise_horizon = maintenance.raise_horizon
+
+    def after_a_restore(*given: Any) -> None:
+        other.restore(2)
+        raise_horizon(*given)
+
+    monkeypatch.setattr(maintenance, "raise_horizon", after_a_restore)
+    table.vacuum(**NOW)
+    assert rows(table) == FIRST
+
+
+@pytest.mark.notices("restores-depend-on-their-session")
+def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pin is gone, too, so its files may be."""
+    table = changed(place)
+    look = restoring._missing
+
+    def and_expire(*given: Any) -> dict[str, str]:
+        missing = look(*given)
+        expire(place.coordinator)
+        return missing
+
+    monkeypatch.setattr(restoring, "_missing", and_expire)
+    with pytest.raises(sluice.LeaseLost):
+        table.restore(2)
+    assert rows(place.open()) == [("EWR", 2, 12), ("JFK", 1, 1), ("LGA", 3, 3)]
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [each.value for each in ConflictPolicy])
+@pytest.mark.parametrize(
+    "winner",
+    [
+        lambda table: table.append(flights(("BOS", 9, 9))),
+        lambda table: table.update({"delay": "0"}, where="origin = 'JFK'"),
+        lambda table: table.delete("origin = 'JFK'"),
+        lambda table: table.set_properties({"owner": "somebody"}),
+    ],
+    ids=["append", "update", "delete", "properties"],
+)
+def test_a_restore_leaves_exactly_that_version_or_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, policy: str, winner: Any
+) -> None:
+    """Its lease keeps others away; should one come between all the same, the rules refuse the restore."""
+    table = changed(place, **{"sluice.conflictPolicy": policy})
+    other = place.open()
+    look = restoring._missing
+
+    def and_another_commits(*given: Any) -> dict[str, str]:
+        winner(other)  # of this thread, to which the lease belongs
+        return look(*given)
+
+    monkeypatch.setattr(restoring, "_missing", and_another_commits)
+    table.set_properties({"owner": "ops"})
+    with pytest.raises(sluice.ConcurrentModification):
+        table.restore(2)
+    monkeypatch.undo()
+    assert table.restore(2) is not None
+    assert rows(table) == FIRST
+    assert "owner" not in table.properties
+
+
+def test_a_compaction_that_came_first_loses_no_row(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create(partition_by=(), properties={"delta.enableDeletionVectors": "true"})
+    for number in range(4):
+        table.append(flights(("JFK", 1, number)))
+    table.append(flights(("JFK", 1, 99)))
+    look, other = restoring._missing, place.open()
+
+    def and_compact(*given: Any) -> dict[str, str]:
+        other.compact()
+        return look(*given)
+
+    monkeypatch.setattr(restoring, "_missing", and_compact)
+    try:
+        table.restore(4)
+    except sluice.ConcurrentModification:
+        monkeypatch.undo()
+        table.restore(4)
+    assert [delay for _, _, delay in rows(table)] == [0, 1, 2, 3]
+
+
+def test_writers_that_began_before_a_restore_lose_to_it(place: Place) -> None:
+    table = changed(place, **{"delta.enableDeletionVectors": "true"})
+    merge = place.open().begin()
+    merge.update({"delay": "7"}, where="origin = 'EWR'")
+    table.restore(2)
+    with pytest.raises(sluice.ConcurrentModification):
+        merge.commit()
+    assert rows(table) == FIRST
