@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,28 +16,32 @@ import click
 import orjson
 from rich.console import Console
 
-from .cli_parts import PIPE_WIDTH as _PIPE_WIDTH
-from .cli_parts import all_of as _all
-from .cli_parts import coordinator_option as _coordinator
-from .cli_parts import json_option as _json
-from .cli_parts import on_table as _on_table
-from .cli_parts import print_grid as _print_grid
-from .cli_parts import print_json as _print_json
-from .cli_parts import storage_option as _storage
-from .cli_parts import time_text as _time
+from .commands.doctor import doctor_command
+from .commands.garbage import recover_command, vacuum_command
+from .commands.health import health_command
+from .commands.leases import leases
+from .commands.parts import (
+    PIPE_WIDTH,
+    At,
+    all_of,
+    coordinator_option,
+    json_option,
+    on_table,
+    print_facts,
+    print_grid,
+    print_json,
+    storage_option,
+    time_text,
+)
+from .commands.removal import drop_command, forget_command
+from .commands.tables import compact_command, create_command, properties_command
 from .coordinator.facade.administration import connect, list_clients, release
 from .coordinator.rules.explain.cases import read_case
 from .coordinator.rules.explain.decision import explain as explain_case
 from .demo.run import run_demo
 from .demo.workspace import DemoOptions
 from .dev.moto_server import S3DevServer
-from .doctor_command import doctor_command
-from .drop_commands import drop_command, forget_command
-from .garbage_commands import recover_command, vacuum_command
-from .health_command import health_command
-from .lease_commands import leases
 from .storage.errors import InvalidRequest, SluiceError
-from .table_commands import compact_command, create_command, properties_command
 from .tables.table import Table
 from .tables.write.operation_records import row_count
 from .version import __version__
@@ -72,50 +75,35 @@ def main() -> None:
     """Many writers, one Delta table, nothing lost."""
 
 
-main.add_command(leases)
-main.add_command(health_command)
-main.add_command(doctor_command)
-main.add_command(vacuum_command)
-main.add_command(recover_command)
-main.add_command(drop_command)
-main.add_command(forget_command)
-main.add_command(create_command)
-main.add_command(properties_command)
-main.add_command(compact_command)
-
-
-def _print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
-    if as_json:
-        _print_json(facts)
-        return
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            for key, text in value.items():
-                click.echo(f"{name}: {key} = {text}")
-        else:
-            click.echo(f"{name}: {'unknown' if value is None else value}")
-
-
-def _open(location: str, coordinator: str | None, storage_options: Mapping[str, str]) -> Table:
-    """Open a table for reading. Without a coordinator, shows what is published, of any Delta table."""
-    consistency = "published" if coordinator is None else "latest"
-    return Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency)
+for _command in (
+    leases,
+    health_command,
+    doctor_command,
+    vacuum_command,
+    recover_command,
+    drop_command,
+    forget_command,
+    create_command,
+    properties_command,
+    compact_command,
+):
+    main.add_command(_command)
 
 
 @main.command()
-@_on_table
-def show(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@on_table
+def show(at: At, as_json: bool) -> None:
     """Show a table: version, files, rows, properties.
 
     Works on any Delta table. With a coordinator it shows the latest ratified version, else the latest published one.
     """
-    with _open(location, coordinator, storage_options) as table:
+    with at.open_to_read() as table:
         snapshot = table.snapshot()
         counted = snapshot.raw.files["stats"].null_count == 0 and snapshot.raw.files["deletion_vector"].null_count == snapshot.num_files
         facts = {
             "location": table.location,
             "version": snapshot.version,
-            "time": _time(snapshot.timestamp),
+            "time": time_text(snapshot.timestamp),
             "files": snapshot.num_files,
             "bytes": snapshot.raw.size_bytes,
             "rows": row_count(snapshot.raw.add_files()) if counted else None,
@@ -123,18 +111,18 @@ def show(location: str, coordinator: str | None, storage_options: dict[str, str]
             "column": {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in snapshot.schema},
             "property": dict(table.properties),
         }
-        _print_facts(facts, as_json=as_json)
+        print_facts(facts, as_json=as_json)
 
 
 @main.command()
-@_on_table
+@on_table
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many transactions to show.")
-def history(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, limit: int) -> None:
+def history(at: At, as_json: bool, limit: int) -> None:
     """Show the latest transactions of a table, newest first: who did what, and how long each waited."""
-    with _open(location, coordinator, storage_options) as table:
-        rows = [{**asdict(entry), "time": _time(entry.timestamp)} for entry in table.history(limit)]
+    with at.open_to_read() as table:
+        rows = [{**asdict(entry), "time": time_text(entry.timestamp)} for entry in table.history(limit)]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     columns = {
         "version": "version",
@@ -148,39 +136,38 @@ def history(location: str, coordinator: str | None, storage_options: dict[str, s
         "rebased_over": "rebased over",
         "transaction_id": "transaction",
     }
-    _print_grid(columns, rows)
+    print_grid(columns, rows)
 
 
 @main.command()
-@click.argument("location")
+@on_table
 @click.argument("transaction_id")
-@_all(_coordinator, _storage, _json)
-def outcome(location: str, transaction_id: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+def outcome(at: At, as_json: bool, transaction_id: str) -> None:
     """Show the outcome of a transaction, whoever ran it; an undecided one is decided now."""
-    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+    with at.open() as table:
         told = table.outcome(transaction_id)
     facts: dict[str, object] = {"transaction": transaction_id, "state": told.state}
     if told.commit is not None:
-        facts |= {"version": told.commit.version, "ordinal": told.commit.ordinal, "time": _time(told.commit.timestamp)}
+        facts |= {"version": told.commit.version, "ordinal": told.commit.ordinal, "time": time_text(told.commit.timestamp)}
     if told.error is not None:
         facts |= {"error": type(told.error).__name__, "reason": str(told.error)}
-    _print_facts(facts, as_json=as_json)
+    print_facts(facts, as_json=as_json)
 
 
 @main.command()
-@_on_table
-def attach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@on_table
+def attach(at: At, as_json: bool) -> None:
     """Bring an existing Delta table under sluice: from then on only sluice writes it, and everybody can read it."""
-    with Table.attach(location, coordinator=coordinator, storage_options=storage_options) as table:
-        _print_facts({"attached": table.location, "version": table.refresh().version}, as_json=as_json)
+    with Table.attach(at.location, **at.reached) as table:
+        print_facts({"attached": table.location, "version": table.refresh().version}, as_json=as_json)
 
 
 @main.command()
-@_on_table
-def detach(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@on_table
+def detach(at: At, as_json: bool) -> None:
     """Give a table back to all Delta engines; sluice commits nothing to it from then on."""
-    with Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
-        _print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
+    with at.open() as table:
+        print_facts({"detached": table.location, "version": table.detach().version}, as_json=as_json)
 
 
 @main.command()
@@ -212,28 +199,28 @@ def _tell_unusable(error: SluiceError) -> bool:
 
 
 @main.command()
-@_all(_coordinator, _json)
+@all_of(coordinator_option, json_option)
 def clients(coordinator: str | None, as_json: bool) -> None:
     """List the clients connected to a coordinator, oldest first."""
-    rows = [{**asdict(client), "since": _time(client.since_ms)} for client in list_clients(coordinator)]
+    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(coordinator)]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
-        _print_grid({"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}, rows)
+        print_grid({"host": "host", "pid": "process", "application": "application", "since": "since", "version": "sluice"}, rows)
 
 
 @main.command()
-@_coordinator
+@coordinator_option
 @click.option("--latency-ms", type=click.FloatRange(min=0), default=0.0, help="Delay added to every request to the S3 server.")
 @click.option("--bucket", default="sluice", show_default=True, help="The bucket to make.")
-@_json
+@json_option
 def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) -> None:
     """Run an S3 server (moto's) and a coordinator until interrupted, and print the settings for using them."""
     with S3DevServer(latency_ms, bucket) as server:
         connect(coordinator)
         settings = {**server.env, "SLUICE_COORDINATOR": coordinator or "embedded://"}
         if as_json:
-            _print_json(settings)
+            print_json(settings)
         else:
             for name, value in settings.items():
                 click.echo(f"export {name}={value}")
@@ -253,8 +240,8 @@ def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) 
     help="The parent folder of the table: a path or s3://bucket/path. Default: a temporary folder, or for s3 a server "
     "started for this run (bucket 'sluice' of the endpoint, when one is set).",
 )
-@_coordinator
-@_storage
+@coordinator_option
+@storage_option
 @click.option("--rows", type=click.IntRange(min=1), help="Take a sample of this many flights instead of all 336,776.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the sample, and the order of the corrections.")
 @click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
@@ -274,5 +261,5 @@ def demo(**options: Any) -> None:
     """
     console = Console(markup=True)
     if not console.is_terminal:
-        console.width = _PIPE_WIDTH
+        console.width = PIPE_WIDTH
     sys.exit(0 if run_demo(DemoOptions(**options), console) else 1)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.schema import StructType, parse_schema, to_arrow
@@ -218,23 +218,24 @@ class Table(TableManagement):
 
         Raises InvalidRequest for an unknown property or an invalid value, ConstraintViolated if rows break a new constraint.
         """
-        with self._bounding(timeout_s) as limit:
-            return self._note(set_properties(self._access, properties, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: set_properties(self._access, properties), timeout_s)
 
     def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove properties, also constraints. Returns None if none of them is set."""
-        with self._bounding(timeout_s) as limit:
-            return self._note(unset_properties(self._access, names, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: unset_properties(self._access, names), timeout_s)
 
     def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""
-        with self._bounding(timeout_s) as limit:
-            return self._note(set_domain(self._access, name, configuration, ack=self._ack, timeout_s=limit))
+        return self._change(lambda: set_domain(self._access, name, configuration), timeout_s)
 
     def remove_domain(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove the text of that name. Returns None if there is none."""
+        return self._change(lambda: remove_domain(self._access, name), timeout_s)
+
+    def _change(self, make: Callable[[], Change | None], timeout_s: Timeout | None) -> Commit | None:
         with self._bounding(timeout_s) as limit:
-            return self._note(remove_domain(self._access, name, ack=self._ack, timeout_s=limit))
+            change = make()
+            return None if change is None else self._note(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 

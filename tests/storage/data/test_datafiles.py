@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.data import datafiles
-from sluice.storage.data.datafiles import read_files, write_files
+from sluice.storage.data.datafiles import write_files
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch, StorageUnavailable
 from sluice.storage.schema.partitions import uri_to_path
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow
 from sluice.storage.stores.memory import MemoryStore
+from tests.storage.data.reading import read_files
 from tests.storage.strategies import rows_of, schemas, tables, unhurried
 
 SCHEMA = StructType([StructField("p", PrimitiveType("string")), StructField("x", PrimitiveType("long"))])

@@ -15,10 +15,11 @@ import pytest
 
 from sluice.storage.actions import AddFile
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.data.datafiles import read_files, write_files
+from sluice.storage.data.datafiles import write_files
 from sluice.storage.schema.schema import StructType, from_arrow, parse_schema, schema_to_json, to_arrow
 from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise
+from tests.storage.data.reading import read_files
 from tests.storage.strategies import comparable, naive
 
 UTC = dt.timezone.utc

@@ -14,7 +14,6 @@ from sluice.storage.actions import Action, CommitInfo, DeletionVector, Metadata,
 from sluice.storage.actions.features import new_protocol
 from sluice.storage.actions.wide_statistics import wide
 from sluice.storage.data.datafiles import write_files
-from sluice.storage.data.scan import read_files
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.paths import commit_path
@@ -22,6 +21,7 @@ from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, schema_to_json
 from sluice.storage.stores.local import LocalStore
+from tests.storage.data.reading import read_files
 
 deltalake = pytest.importorskip("deltalake")
 polars = pytest.importorskip("polars")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.data.datafiles import iter_files, read_files, write_files
+from sluice.storage.data.datafiles import write_files
 from sluice.storage.errors import Corrupt, InvalidRequest, MissingObject, PredicateError, UnsupportedFeature
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.partitions import uri_to_path
@@ -24,6 +24,7 @@ from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
+from tests.storage.data.reading import iter_files, read_files
 from tests.storage.strategies import comparable, rows_of, schemas, tables, unhurried
 
 LONG = PrimitiveType("long")

@@ -17,13 +17,13 @@ from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.wide_statistics import wide
 from sluice.storage.data import scan_file
-from sluice.storage.data.scan import iter_files, read_files, read_positions
 from sluice.storage.data.statistics import collect
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from sluice.storage.stores.memory import MemoryStore
+from tests.storage.data.reading import iter_files, read_files, read_positions
 from tests.storage.logs import new_store
 from tests.storage.strategies import unhurried
 
@@ -69,7 +69,7 @@ def positions(
 ) -> dict[int, list[tuple[int, Any]]]:
     """For every file that has rows of the answer: their positions, and they themselves."""
     found: dict[int, list[tuple[int, Any]]] = {}
-    for number, rows, where in read_positions(store, files, deleted=deleted, **call):
+    for number, rows, where in read_positions(store, files, deleted=deleted or {}, **call):
         assert where.type == pa.int64()
         assert (len(where), where.null_count) == (rows.num_rows, 0)
         if len(where):

@@ -18,9 +18,9 @@ import sluice
 from sluice.dev.moto_server import S3DevServer
 from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode, encode_all
 from sluice.storage.actions.filetable import add_rows
-from sluice.storage.data.datafiles import read_files
 from sluice.storage.schema.schema import parse_schema
 from sluice.storage.stores.location import open_store
+from tests.storage.data.reading import read_files
 from tests.tables.conftest import rows_of
 
 LONG = {"type": "long", "nullable": True, "metadata": {}}

@@ -388,10 +388,12 @@ def test_two_writers_of_one_domain(place: Place, monkeypatch: pytest.MonkeyPatch
     assert table.set_domain("mine", "again") is not None
 
 
-def test_the_first_domains_of_different_names_do_not_meet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one adds a table feature; the second finds it there."""
+def test_of_two_first_domains_at_once_the_second_is_repeated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one adds a table feature; the repetition finds it there."""
     table, other = place.create(), place.open()
     before_commit(monkeypatch, lambda: other.set_domain("yours", "theirs"))
+    with pytest.raises(sluice.ProtocolChangedException, match="repeat the operation"):
+        table.set_domain("mine", "ours")
     assert table.set_domain("mine", "ours") is not None
     assert table.refresh().domains == {"mine": "ours", "yours": "theirs"}
 

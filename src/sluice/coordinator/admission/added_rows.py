@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...storage.actions.filetable import add_rows
-from ...storage.data.scan import iter_files
+from ...storage.data.scan import TableScan
 from ...storage.errors import SluiceError
 from ...storage.pruning.predicate import Predicate
 from ...storage.stores.objects import ObjectStore
@@ -32,23 +32,12 @@ def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> 
     if change.reads.whole_table or "" in change.reads.predicates:
         return frozenset()
     predicates = [Predicate.parse(sql, change.schema) for sql in change.reads.predicates]
+    scan = TableScan(store, change.schema, change.snapshot.partition_columns, winner.version)
     cleared: set[str] = set()
     for add in added:
         files = add_rows([add])
         try:
-            found = any(
-                batch.num_rows
-                for predicate in predicates
-                for batch in iter_files(
-                    store,
-                    files,
-                    schema=change.schema,
-                    partition_columns=change.snapshot.partition_columns,
-                    columns=[],
-                    predicate=predicate,
-                    version=winner.version,
-                )
-            )
+            found = any(batch.num_rows for predicate in predicates for batch in scan.batches(files, [], predicate))
         except SluiceError:
             continue  # unknown, so it stays a conflict
         # check: looking-into-files-finds-rows (always)

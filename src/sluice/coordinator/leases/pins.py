@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -22,7 +24,8 @@ from ...storage.errors import NotATable
 from ..fields import MalformedRecord, load, typed
 from ..nodes.context import TableContext
 from ..nodes.layout import TableTree
-from ..service.store import ApplyRefused, CoordinationStore, Create, NodeExists, NoNode, ReplyLost
+from ..service.requests import make_node
+from ..service.store import ApplyRefused, CoordinationStore, Create, NoNode, ReplyLost
 from .queue import LeaseHome, let_go
 
 __all__ = ["EVERYTHING", "Pin", "pin", "pinned_versions", "pins_of"]
@@ -69,15 +72,8 @@ def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Ca
     """Pin a version. `still_there` checks that the version can be read; if it raises, nothing is pinned."""
     store = home.connect()
     path = f"{pins_of(context.tree)}/p-{uuid.uuid4().hex}"
-    client = context.client
-    body = {
-        "version": version,
-        "host": client.host,
-        "pid": client.pid,
-        "application": client.application,
-        "since_ms": context.clock.now_ms(),
-    }
-    _create(store, context.tree, path, orjson.dumps(body))
+    body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms()}
+    make_node(lambda: store, path, orjson.dumps(body), partial(_make_parent, store, context.tree), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
         still_there()
@@ -85,20 +81,6 @@ def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Ca
         made.release()
         raise
     return made
-
-
-def _create(store: CoordinationStore, tree: TableTree, path: str, data: bytes) -> None:
-    while True:
-        try:
-            store.create(path, data, ephemeral=True)
-        except NoNode:
-            _make_parent(store, tree)
-        except ReplyLost:
-            store.barrier()
-        except NodeExists:  # it is this very pin: its name has a GUID
-            return
-        else:
-            return
 
 
 def _make_parent(store: CoordinationStore, tree: TableTree) -> None:

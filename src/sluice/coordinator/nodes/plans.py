@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 
 import orjson
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
-from ..service.store import CoordinationStore, Node, NodeExists, NoNode, ReplyLost
+from ..service.requests import make_node
+from ..service.store import CoordinationStore, Node, NoNode
 from .context import TableContext
 from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
@@ -42,24 +44,9 @@ def open_plan(context: TableContext) -> str:
     plan = new_plan_id(context.clock.now_ms())
     owner = owner_of(plan)
     assert owner is not None
-    body = {
-        "location": context.tree.location,
-        "since_ms": context.clock.now_ms(),
-        "host": context.client.host,
-        "pid": context.client.pid,
-        "application": context.client.application,
-    }
-    while True:
-        try:
-            context.coordination.create(owner.path, orjson.dumps(body))
-        except NoNode:
-            context.coordination.ensure_path(OPEN)
-        except ReplyLost:
-            context.coordination.barrier()
-        except NodeExists:
-            return plan
-        else:
-            return plan
+    body = {"location": context.tree.location, "since_ms": context.clock.now_ms(), **asdict(context.client)}
+    make_node(lambda: context.coordination, owner.path, orjson.dumps(body), lambda: context.coordination.ensure_path(OPEN))
+    return plan
 
 
 def close_plan(context: TableContext, transaction_id: str) -> None:
@@ -88,5 +75,4 @@ def open_plans(context: TableContext) -> Iterator[OpenPlan]:
 
 
 def _plan(node: Node) -> OpenPlan:
-    body = orjson.loads(node.data)
-    return OpenPlan(Owner(node.path), body["location"], body["since_ms"], body["host"], body["pid"], body["application"])
+    return OpenPlan(owner=Owner(node.path), **orjson.loads(node.data))

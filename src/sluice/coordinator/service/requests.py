@@ -6,12 +6,12 @@ dropping the connection, which looks like a lost reply: so the size must be chec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...storage.errors import InvalidRequest
-from .store import Check, Create, Delete, Op, Write
+from .store import Check, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
 
-__all__ = ["MAX_REQUEST_BYTES", "check_ops", "check_path", "parent_of", "request_bytes"]
+__all__ = ["MAX_REQUEST_BYTES", "check_ops", "check_path", "make_node", "parent_of", "request_bytes"]
 
 MAX_REQUEST_BYTES = 1_000_000
 """The maximum size of one request in bytes, all operations of an `apply` together."""
@@ -58,3 +58,23 @@ def check_ops(ops: Sequence[Op], *, prefix: int = 0) -> None:
             size=size,
             limit=MAX_REQUEST_BYTES,
         )
+
+
+def make_node(
+    session: Callable[[], CoordinationStore], path: str, data: bytes, make_parent: Callable[[], object], *, ephemeral: bool = False
+) -> None:
+    """Create a node in the present `session`, despite lost replies; an existing one is taken for it.
+
+    `make_parent` makes its parent if that does not exist.
+    """
+    while True:
+        try:
+            session().create(path, data, ephemeral=ephemeral)
+        except NoNode:
+            make_parent()
+        except ReplyLost:
+            session().barrier()
+        except NodeExists:
+            return
+        else:
+            return

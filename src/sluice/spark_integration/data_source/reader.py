@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from ...storage.data.scan import iter_files
+from ...storage.data.scan import TableScan
 from ...storage.schema.conform import adapt
 from ..schemas import requested
 
@@ -67,14 +67,7 @@ class SluiceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in Spark's Arrow schema."""
-        batches = iter_files(
-            self._address.store(),
-            cast("FilesPartition", partition).files,
-            schema=self._table,
-            partition_columns=self._partition_columns,
-            columns=self._schema.names,
-            predicate=self._predicate,
-            version=self._version,
-        )
+        scan = TableScan(self._address.store(), self._table, self._partition_columns, self._version)
+        batches = scan.batches(cast("FilesPartition", partition).files, self._schema.names, self._predicate)
         for batch in batches:
             yield from adapt(batch, self._schema).to_batches()

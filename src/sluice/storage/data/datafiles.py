@@ -21,10 +21,9 @@ from ..schema.datatypes import StructType
 from ..stores.objects import ObjectStore
 from .file_writer import FileFormat, OpenFile
 from .partition_split import PartitionKey, split
-from .scan import iter_files, read_files
 from .statistics import INDEXED_COLUMNS_DEFAULT
 
-__all__ = ["TARGET_FILE_BYTES", "iter_files", "read_files", "write_files"]
+__all__ = ["TARGET_FILE_BYTES", "write_files"]
 
 TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512

@@ -26,7 +26,7 @@ from .vectors import Rows
 if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
 
-__all__ = ["iter_files", "read_files", "read_positions"]
+__all__ = ["TableScan"]
 
 _THREADS: Final = 4
 # Partition values are decoded for this many files at a time.
@@ -37,85 +37,76 @@ _NOTHING: Final[Mapping[str, Rows]] = {}
 _T = TypeVar("_T")
 
 
-def read_files(
-    store: ObjectStore,
-    files: pa.Table,
-    *,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    chosen: bool = False,
-    version: int | None = None,
-) -> pa.Table:
-    """The rows of a snapshot's `files` as one table of exactly `to_arrow` of the requested `columns` (None: all).
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """Reads rows of a table's files, in the table's `schema`; errors name the `version` whose files they are.
 
-    Rows come in the order of the files, and within a file in its order, without deleted rows. Columns that a file lacks are
-    null. `chosen` says that the files were already filtered by the predicate. Raises MissingObject, naming the path and
-    `version`, if a file is gone, and InvalidRequest for an unknown column.
+    The methods take files of a snapshot, the wanted `columns` (None: all) and a condition. `chosen` says that the files were
+    already filtered by the predicate. They raise MissingObject, naming path and version, if a file is gone, and
+    InvalidRequest for an unknown column.
     """
-    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
 
-    def read(job: Job) -> pa.Table:
-        with closing(scan.reader.open(job)) as opened:
-            return scan.reader.read(job, opened).rows
+    store: ObjectStore
+    schema: StructType
+    partition_columns: Sequence[str]
+    version: int | None = None
 
-    with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
-        tables = [table for _, table in ahead]
-    if not scan.reader.output.names:
-        # concat_tables would lose the row count of tables without columns.
-        return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
-    return pa.concat_tables(tables) if tables else scan.reader.output.empty_table()
+    def read(
+        self, files: pa.Table, columns: Sequence[str] | None = None, predicate: Predicate | None = None, *, chosen: bool = False
+    ) -> pa.Table:
+        """The rows as one table of exactly `to_arrow` of the columns; those that a file lacks are null.
 
+        Rows come in the order of the files, and within a file in its order, without deleted rows.
+        """
+        scan = _Scan.of(self, columns, predicate)
 
-def iter_files(
-    store: ObjectStore,
-    files: pa.Table,
-    *,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    chosen: bool = False,
-    version: int | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Like `read_files`, as record batches in bounded memory; a few files are opened ahead."""
-    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
-    with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
-        for job, opened in ahead:
-            with closing(opened):
-                for table in scan.reader.batches(job, opened):
-                    yield from table.to_batches()
+        def read(job: Job) -> pa.Table:
+            with closing(scan.reader.open(job)) as opened:
+                return scan.reader.read(job, opened).rows
 
+        with closing(_ahead(scan.jobs(files, chosen), read, lambda _: None)) as ahead:
+            tables = [table for _, table in ahead]
+        if not scan.reader.output.names:
+            # concat_tables would lose the row count of tables without columns.
+            return pa.table({"": pa.nulls(sum(table.num_rows for table in tables))}).select([])
+        return pa.concat_tables(tables) if tables else scan.reader.output.empty_table()
 
-def read_positions(
-    store: ObjectStore,
-    files: pa.Table,
-    *,
-    schema: StructType,
-    partition_columns: Sequence[str],
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    chosen: bool = False,
-    deleted: Mapping[str, Rows] | None = None,
-    version: int | None = None,
-) -> Iterator[tuple[int, pa.Table, pa.Array]]:
-    """File by file, in the order of `files`: its row in `files`, its rows as in `read_files`, and their positions (int64).
+    def batches(
+        self, files: pa.Table, columns: Sequence[str] | None = None, predicate: Predicate | None = None, *, chosen: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Like `read`, as record batches in bounded memory; a few files are opened ahead."""
+        scan = _Scan.of(self, columns, predicate)
+        with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
+            for job, opened in ahead:
+                with closing(opened):
+                    for table in scan.reader.batches(job, opened):
+                        yield from table.to_batches()
 
-    A position counts the file's own rows from 0, including deleted ones and those that do not satisfy the predicate. Files
-    that cannot have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion vector. A
-    few files are read ahead.
-    """
-    scan = _Scan.of(store, schema, partition_columns, columns, predicate, version)
+    def positions(
+        self,
+        files: pa.Table,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+        *,
+        chosen: bool = False,
+        deleted: Mapping[str, Rows] = _NOTHING,
+    ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
+        """File by file, in the order of `files`: its row in `files`, its rows as in `read`, and their positions (int64).
 
-    def read(job: Job) -> Found:
-        with closing(scan.reader.open(job)) as opened:
-            return scan.reader.read(job, opened, positions=True)
+        A position counts the file's own rows from 0, including deleted ones and those that do not satisfy the predicate.
+        Files that cannot have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion
+        vector. A few files are read ahead.
+        """
+        scan = _Scan.of(self, columns, predicate)
 
-    with closing(_ahead(scan.jobs(files, chosen, deleted or _NOTHING), read, lambda _: None)) as ahead:
-        for job, found in ahead:
-            assert found.positions is not None
-            yield job.index, found.rows, found.positions
+        def read(job: Job) -> Found:
+            with closing(scan.reader.open(job)) as opened:
+                return scan.reader.read(job, opened, positions=True)
+
+        with closing(_ahead(scan.jobs(files, chosen, deleted), read, lambda _: None)) as ahead:
+            for job, found in ahead:
+                assert found.positions is not None
+                yield job.index, found.rows, found.positions
 
 
 def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
@@ -143,33 +134,26 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
 class _Scan:
     """The files of a scan and how each is read."""
 
+    of_table: TableScan
     reader: FileReader
-    table_schema: StructType
-    partition_columns: tuple[str, ...]
 
     @staticmethod
-    def of(
-        store: ObjectStore,
-        schema: StructType,
-        partition_columns: Sequence[str],
-        columns: Sequence[str] | None,
-        predicate: Predicate | None,
-        version: int | None,
-    ) -> _Scan:
+    def of(table: TableScan, columns: Sequence[str] | None, predicate: Predicate | None) -> _Scan:
+        schema, partitioned = table.schema, table.partition_columns
         wanted = [each.name for each in schema.fields] if columns is None else _resolved(columns, schema)
         needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
-        stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partition_columns)
-        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partition_columns)
+        stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partitioned)
+        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partitioned)
         output = pa.schema([to_arrow(schema).field(name) for name in wanted])
-        reader = FileReader(store, StructType([*stored.fields, *partitions]), stored, partitions, output, predicate, version)
-        return _Scan(reader, schema, tuple(partition_columns))
+        both = StructType([*stored.fields, *partitions])
+        return _Scan(table, FileReader(table.store, both, stored, partitions, output, predicate, table.version))
 
     def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
         """The files that may have rows of the result; partition values are decoded for several files at a time."""
         indices: Sequence[int] = range(files.num_rows)
         predicate = self.reader.predicate
         if predicate is not None and files.num_rows and not chosen:
-            kept = predicate.may_match(files, schema=self.table_schema, partition_columns=self.partition_columns)
+            kept = predicate.may_match(files, schema=self.of_table.schema, partition_columns=self.of_table.partition_columns)
             files = files.filter(kept)
             indices = pc.indices_nonzero(kept).to_pylist()
         for start in range(0, files.num_rows, _JOBS_AT_ONCE):

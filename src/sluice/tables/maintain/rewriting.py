@@ -25,7 +25,7 @@ from ...storage.actions import AddFile
 from ...storage.actions.lineage import Moved
 from ...storage.data.file_writer import FileFormat, OpenFile
 from ...storage.data.partition_split import PartitionKey
-from ...storage.data.scan import iter_files, read_files
+from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, StorageFull
 from ...storage.schema.schema import StructType
@@ -134,11 +134,11 @@ class Rewriter:
                 yield deck.sorted()
 
     def _count_rows(self, sources: pa.Table) -> int:
-        partitions = self.layout.partition_columns
-        batches = iter_files(
-            self.store, sources, schema=self.schema, partition_columns=partitions, columns=self._columns()[:1], version=self.version
-        )
-        return sum(batch.num_rows for batch in batches)
+        return sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1]))
+
+    @property
+    def _scan(self) -> TableScan:
+        return TableScan(self.store, self.schema, self.layout.partition_columns, self.version)
 
     def _columns(self) -> list[str]:
         return [name for name in self.schema.names if name not in self.layout.partition_columns]
@@ -149,14 +149,7 @@ class Rewriter:
         sizes = sources.column("size").to_pylist()
 
         def whole(number: int) -> pa.Table:
-            return read_files(
-                self.store,
-                sources.slice(number, 1),
-                schema=self.schema,
-                partition_columns=self.layout.partition_columns,
-                columns=wanted,
-                version=self.version,
-            )
+            return self._scan.read(sources.slice(number, 1), wanted)
 
         with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-rewrite") as pool:
             waiting = iter(range(len(sizes)))
@@ -178,15 +171,7 @@ class Rewriter:
                 pool.shutdown(cancel_futures=True)
 
     def _streamed(self, source: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
-        batches = iter_files(
-            self.store,
-            source,
-            schema=self.schema,
-            partition_columns=self.layout.partition_columns,
-            columns=columns,
-            version=self.version,
-        )
-        for batch in batches:
+        for batch in self._scan.batches(source, columns):
             self.check()
             yield pa.Table.from_batches([batch])
 

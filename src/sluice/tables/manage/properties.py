@@ -1,4 +1,4 @@
-"""Changes to a table's properties, and to its users' metadata domains."""
+"""Changes to a table's properties, and to its users' metadata domains: what they commit, or None if nothing would change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...coordinator.errors import ProtocolChangedException
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout
+from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, DomainMetadata, Metadata
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
-from ...storage.data.scan import iter_files
+from ...storage.data.scan import TableScan
 from ...storage.errors import ConstraintViolated, InvalidRequest
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
@@ -38,9 +37,7 @@ __all__ = ["domains_of", "remove_domain", "set_domain", "set_properties", "unset
 _RESERVED_DOMAINS: Final = "delta."
 
 
-def set_properties(
-    access: Access, properties: Mapping[str, str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
-) -> Commit | None:
+def set_properties(access: Access, properties: Mapping[str, str]) -> Change | None:
     """Set properties in one version, with the table features they need; None if all have these values already.
 
     Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties;
@@ -51,21 +48,11 @@ def set_properties(
     _check_row_tracking(properties, snapshot)
     kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
     told = {"properties": dumps(dict(properties)).decode()}
-    return _change(
-        access,
-        snapshot,
-        with_defaults({**snapshot.configuration, **kept}),
-        asked_features(properties),
-        "SET TBLPROPERTIES",
-        told,
-        ack=ack,
-        timeout_s=timeout_s,
-    )
+    configuration = with_defaults({**snapshot.configuration, **kept})
+    return _change(access, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", told)
 
 
-def unset_properties(
-    access: Access, names: Iterable[str], *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
-) -> Commit | None:
+def unset_properties(access: Access, names: Iterable[str]) -> Change | None:
     """Remove properties, which restores their defaults; None if none of them is set. Features stay in the protocol.
 
     Raises InvalidRequest for a protected property, and one that others need.
@@ -77,7 +64,7 @@ def unset_properties(
     check_names_to_unset(gone, snapshot.configuration)
     left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
     told = {"properties": dumps(gone).decode(), "ifExists": "true"}
-    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", told, ack=ack, timeout_s=timeout_s)
+    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", told)
 
 
 def domains_of(snapshot: Snapshot) -> dict[str, str]:
@@ -85,13 +72,11 @@ def domains_of(snapshot: Snapshot) -> dict[str, str]:
     return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
 
 
-def set_domain(
-    access: Access, name: str, configuration: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S
-) -> Commit | None:
+def set_domain(access: Access, name: str, configuration: str) -> Change | None:
     """Set the configuration (any text, by custom JSON) of a user's metadata domain; None if it has that one already.
 
-    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException. Raises
-    InvalidRequest for a reserved name.
+    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException; one that adds the
+    table feature while another does gets ProtocolChangedException. Raises InvalidRequest for a reserved name.
     """
     _check_domain(name)
     if not isinstance(configuration, str):
@@ -99,25 +84,15 @@ def set_domain(
     snapshot = _latest(access)
     if domains_of(snapshot).get(name) == configuration:
         return None
-    domain = DomainMetadata(name, configuration, removed=False)
-    try:
-        return _write_domain(access, snapshot, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
-    except ProtocolChangedException:
-        newer = _latest(access)
-        if _keeps_domains(snapshot) or not _keeps_domains(newer) or newer.domains.get(name) != snapshot.domains.get(name):
-            raise
-    # another commit added the table feature first, which this one was to add
-    return _write_domain(access, newer, domain, "SET DOMAIN", ack=ack, timeout_s=timeout_s)
+    return _domain_change(access, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
 
 
-def remove_domain(access: Access, name: str, *, ack: str = "published", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit | None:
+def remove_domain(access: Access, name: str) -> Change | None:
     """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
     _check_domain(name)
     snapshot = _latest(access)
     current = snapshot.domains.get(name)
-    if current is None:
-        return None
-    return _write_domain(access, snapshot, replace(current, removed=True), "REMOVE DOMAIN", ack=ack, timeout_s=timeout_s)
+    return None if current is None else _domain_change(access, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
 
 
 def _latest(access: Access) -> Snapshot:
@@ -145,11 +120,8 @@ def _change(
     features: Collection[str],
     operation: str,
     parameters: Mapping[str, str],
-    *,
-    ack: str,
-    timeout_s: Timeout,
-) -> Commit | None:
-    """Commit another configuration and what it needs; None if nothing would change. `features` are requested by name."""
+) -> Change | None:
+    """Another configuration and what it needs; None if nothing would change. `features` are requested by name."""
     schema = parse_schema(snapshot.metadata.schema_string)
     check_settings(configuration, schema)
     changed = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
@@ -164,7 +136,7 @@ def _change(
         actions.append(metadata)
     if not actions:
         return None
-    change = Change(
+    return Change(
         access.new_transaction_id(),
         operation,
         snapshot,
@@ -176,7 +148,6 @@ def _change(
         schema=schema,
         kind=Kind.OTHER,
     )
-    return access.ours.commit(change, ack=ack, timeout_s=timeout_s)
 
 
 def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
@@ -202,14 +173,7 @@ def _check_rows(access: Access, snapshot: Snapshot, metadata: Metadata, schema: 
 def _check_constraints(access: Access, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
     """Check the constraints' columns in all rows. Raises ConstraintViolated with the values of a violating row."""
     columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
-    batches = iter_files(
-        access.store,
-        snapshot.files,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
-        columns=columns,
-        version=snapshot.version,
-    )
+    batches = TableScan(access.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns)
     for batch in batches:
         try:
             constraints.check(pa.Table.from_batches([batch]))
@@ -238,13 +202,8 @@ def _check_domain(name: object) -> None:
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
 
 
-def _keeps_domains(snapshot: Snapshot) -> bool:
-    return "domainMetadata" in writer_features(snapshot.protocol)
-
-
-def _write_domain(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str, *, ack: str, timeout_s: Timeout) -> Commit:
+def _domain_change(access: Access, snapshot: Snapshot, domain: DomainMetadata, operation: str) -> Change:
     actions: list[Action] = [domain]
-    if not _keeps_domains(snapshot):
+    if "domainMetadata" not in writer_features(snapshot.protocol):
         actions.insert(0, with_features(snapshot.protocol, {"domainMetadata"}))
-    change = Change(access.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)
-    return access.ours.commit(change, ack=ack, timeout_s=timeout_s)
+    return Change(access.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain}, kind=Kind.OTHER)

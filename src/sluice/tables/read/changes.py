@@ -24,7 +24,7 @@ from ...coordinator.rules.winner import winner_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
-from ...storage.data.scan import read_positions
+from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, InvalidRequest, LogGap, MissingObject, ObjectNotFound, SchemaMismatch
@@ -305,14 +305,8 @@ class _Query:
 
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; omits pieces without rows."""
-        found = read_positions(
-            self.access.store,
-            add_rows([piece.file for piece in pieces]),
-            schema=self._stored,
-            partition_columns=self.partition_columns,
-            columns=columns,
-            predicate=self.inside,
-        )
+        scan = TableScan(self.access.store, self._stored, self.partition_columns)
+        found = scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside)
         for index, rows, positions in found:
             only = pieces[index].only
             rows = rows if only is None else rows.filter(pc.is_in(positions, value_set=positions_of(only)))

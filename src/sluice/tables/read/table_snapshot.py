@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
 from ...storage.actions.filetable import picked
-from ...storage.data.scan import iter_files, read_files
+from ...storage.data.scan import TableScan
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
@@ -77,33 +77,19 @@ class TableSnapshot:
             return files
         return picked(files, predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
 
+    @property
+    def _scan(self) -> TableScan:
+        return TableScan(self._store, self.struct, self.raw.partition_columns, self.version)
+
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject."""
         predicate = self.predicate(where)
-        return read_files(
-            self._store,
-            self.files(predicate),
-            schema=self.struct,
-            partition_columns=self.raw.partition_columns,
-            columns=columns,
-            predicate=predicate,
-            chosen=True,
-            version=self.version,
-        )
+        return self._scan.read(self.files(predicate), columns, predicate, chosen=True)
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """Like `to_arrow`, batch by batch, in bounded memory."""
         predicate = self.predicate(where)
-        return iter_files(
-            self._store,
-            self.files(predicate),
-            schema=self.struct,
-            partition_columns=self.raw.partition_columns,
-            columns=columns,
-            predicate=predicate,
-            chosen=True,
-            version=self.version,
-        )
+        return self._scan.batches(self.files(predicate), columns, predicate, chosen=True)
 
     def __repr__(self) -> str:
         return f"TableSnapshot({self.raw!r})"

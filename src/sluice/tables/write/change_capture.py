@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from ...storage.actions import AddCDCFile
 from ...storage.actions.filetable import add_rows
-from ...storage.data.scan import read_positions
+from ...storage.data.scan import TableScan
 from ...storage.data.vectors import positions_of
 from ..client.property_rules import file_size_of
 from .change_data_files import ChangeDataWriter
@@ -56,15 +56,9 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
 
 def _tell_lost(draft: Draft, writer: ChangeDataWriter, before: list[pa.Table]) -> None:
     """Record the base's lost rows as deleted, except changed ones, which are appended to `before`."""
+    scan = TableScan(draft.store, draft.schema, draft.partition_columns, draft.base.version)
     for add, gone, replaced in draft.lost():
-        read = read_positions(
-            draft.store,
-            add_rows([add]),
-            schema=draft.schema,
-            partition_columns=draft.partition_columns,
-            version=draft.base.version,
-        )
-        for _, rows, positions in read:
+        for _, rows, positions in scan.positions(add_rows([add])):
             became = pc.is_in(positions, value_set=positions_of(replaced))
             is_gone = pa.repeat(pa.scalar(True), len(positions)) if gone is None else pc.is_in(positions, value_set=positions_of(gone))
             writer.delete(rows.filter(pc.and_not(is_gone, became)))

@@ -24,7 +24,7 @@ from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.removals import Actions, Removals, removal
 from ...storage.actions.wide_statistics import record_count, wide
 from ...storage.data.datafiles import write_files
-from ...storage.data.scan import read_files, read_positions
+from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
@@ -131,6 +131,10 @@ class Draft:
         touched = pa.concat_arrays([pa.array([*self._removed, *self._changed], pa.string()), *(_whole(d["path"]) for d in self._dropped)])
         return pc.invert(pc.is_in(self.base.files["path"], value_set=touched)).combine_chunks()
 
+    @property
+    def _scan(self) -> TableScan:
+        return TableScan(self.store, self.schema, self.partition_columns, self.base.version)
+
     def candidates(self, predicate: Predicate | None) -> pa.Table:
         """The files that may have rows satisfying the predicate."""
         files = self.files
@@ -160,17 +164,7 @@ class Draft:
     def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
         """The rows of `files`, from its candidates, that satisfy the predicate (None: all), file by file; omits files without any."""
         adds = list(adds_of(files))
-        found = read_positions(
-            self.store,
-            files,
-            schema=self.schema,
-            partition_columns=self.partition_columns,
-            columns=columns,
-            predicate=predicate,
-            chosen=True,
-            deleted={**self._known_vectors(adds), **self._deleted},
-            version=self.base.version,
-        )
+        found = self._scan.positions(files, columns, predicate, chosen=True, deleted={**self._known_vectors(adds), **self._deleted})
         for number, rows, positions in found:
             if len(positions):
                 yield Found(adds[number], rows, positions)
@@ -186,17 +180,8 @@ class Draft:
     def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
         """The rows of `files`, from its candidates, that satisfy the predicate, as one table."""
         if not self._deleted:
-            return read_files(
-                self.store,
-                files,
-                schema=self.schema,
-                partition_columns=self.partition_columns,
-                columns=columns,
-                predicate=predicate,
-                chosen=True,
-                version=self.base.version,
-            )
-        nothing = read_files(self.store, files.slice(0, 0), schema=self.schema, partition_columns=self.partition_columns, columns=columns)
+            return self._scan.read(files, columns, predicate, chosen=True)
+        nothing = self._scan.read(files.slice(0, 0), columns)
         return pa.concat_tables([nothing, *(found.rows for found in self.find(predicate, files, columns=columns))])
 
     def read_rows(self, columns: Sequence[str] | None, predicate: Predicate, files: pa.Table) -> tuple[pa.Table, dict[str, Rows]]:
@@ -393,6 +378,6 @@ class Draft:
             known = record_count(add.stats)
             if known is None:
                 plain = add_rows([replace(add, deletion_vector=None)])
-                read = read_files(self.store, plain, schema=self.schema, partition_columns=self.partition_columns, columns=[])
+                read = self._scan.read(plain, [])
                 self._physical[add.path] = known = int(read.num_rows)
         return known

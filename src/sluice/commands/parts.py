@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
@@ -11,16 +12,20 @@ import orjson
 from rich.console import Console
 from rich.table import Table as Grid
 
-from .coordinator.facade.values import Deadline, SystemClock, bounding
-from .coordinator.times import text_of as time_text
+from ..coordinator.facade.values import Deadline, SystemClock, bounding
+from ..coordinator.times import text_of as time_text
+from ..storage.dataclass import dataclass
+from ..tables.table import Table
 
 __all__ = [
     "PIPE_WIDTH",
+    "At",
     "all_of",
     "coordinator_option",
     "json_option",
     "on_table",
     "pairs",
+    "print_facts",
     "print_grid",
     "print_json",
     "storage_option",
@@ -71,12 +76,58 @@ storage_option = click.option(
     help="A setting of the S3 store, such as endpoint_url or region; may be repeated. Defaults come from the environment.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-on_table = all_of(click.argument("location"), coordinator_option, storage_option, json_option)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The table that a command is about."""
+
+    location: str
+    coordinator: str | None
+    storage_options: Mapping[str, str]
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """How it is reached, as keywords of `sluice.Table` and the functions beside it."""
+        return {"coordinator": self.coordinator, "storage_options": self.storage_options}
+
+    def open(self) -> Table:
+        """The table, for writing."""
+        return Table.open(self.location, **self.reached)
+
+    def open_to_read(self) -> Table:
+        """The table; without a coordinator it shows what is published, of any Delta table."""
+        return Table.open(self.location, **self.reached, consistency="published" if self.coordinator is None else "latest")
+
+
+def on_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its table `at`, and `as_json`, from the location and the options shared by all."""
+
+    @wraps(command)
+    def located(location: str, coordinator: str | None, storage_options: dict[str, str], **given: Any) -> None:
+        command(At(location, coordinator, storage_options), **given)
+
+    return all_of(click.argument("location"), coordinator_option, storage_option, json_option)(located)
 
 
 def print_json(content: object) -> None:
     """Print a value as indented JSON."""
     click.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+
+
+def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None = None) -> None:
+    """Print facts as JSON, or as `text` (None: a line for each)."""
+    if as_json:
+        print_json(facts)
+    elif text is not None:
+        click.echo(text)
+    else:
+        for name, value in facts.items():
+            if isinstance(value, Mapping):
+                for key, told in value.items():
+                    click.echo(f"{name}: {key} = {told}")
+            else:
+                click.echo(f"{name}: {'unknown' if value is None else value}")
 
 
 def print_grid(columns: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> None:

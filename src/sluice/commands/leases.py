@@ -10,10 +10,10 @@ from typing import Final
 
 import click
 
-from .cli_parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
-from .coordinator.facade.administration import Broken, Place, TableTree, break_lease, connect, list_broken, list_leases
-from .coordinator.facade.values import SystemClock
-from .storage.stores.location import normalise
+from ..coordinator.facade.administration import Broken, Place, TableTree, break_lease, connect, list_broken, list_leases
+from ..coordinator.facade.values import SystemClock
+from ..storage.stores.location import normalise
+from .parts import all_of, coordinator_option, json_option, print_grid, print_json, time_text
 
 __all__ = ["leases"]
 

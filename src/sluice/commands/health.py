@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from .cli_parts import coordinator_option, json_option, print_json
-from .coordinator.health import DEFAULT_BOUND_S, Health, health
+from ..coordinator.health import DEFAULT_BOUND_S, Health, health
+from .parts import coordinator_option, json_option, print_json
 
 __all__ = ["health_command"]
 

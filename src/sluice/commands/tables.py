@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from .cli_parts import on_table, pairs, print_json, timeout_option, within
-from .storage.errors import InvalidRequest
-from .storage.schema.schema import StructType
-from .storage.schema.sqltypes import parse_sql_type
-from .tables.table import Table
+from ..storage.errors import InvalidRequest
+from ..storage.schema.schema import StructType
+from ..storage.schema.sqltypes import parse_sql_type
+from ..tables.table import Table
+from .parts import At, on_table, pairs, print_facts, print_json, timeout_option, within
 
 __all__ = ["compact_command", "create_command", "properties_command"]
 
@@ -35,9 +37,7 @@ def _schema(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 )
 @click.option("--allow-nonempty", is_flag=True, help="Create the table even in a folder with other files.")
 def create_command(
-    location: str,
-    coordinator: str | None,
-    storage_options: dict[str, str],
+    at: At,
     as_json: bool,
     schema: StructType,
     partition_by: tuple[str, ...],
@@ -45,20 +45,10 @@ def create_command(
     allow_nonempty: bool,
 ) -> None:
     """Create an empty table. Refused if a table exists, or if the folder has other files."""
-    with Table.create(
-        location,
-        schema,
-        partition_by=partition_by,
-        properties=properties,
-        allow_nonempty=allow_nonempty,
-        coordinator=coordinator,
-        storage_options=storage_options,
-    ) as table:
+    asked: dict[str, Any] = {"partition_by": partition_by, "properties": properties, "allow_nonempty": allow_nonempty}
+    with Table.create(at.location, schema, **asked, **at.reached) as table:
         facts = {"created": table.location, "version": table.version}
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"created: {facts['created']}")
+    print_facts(facts, as_json=as_json, text=f"created: {facts['created']}")
 
 
 @click.command("properties")
@@ -66,9 +56,7 @@ def create_command(
 @click.option("--set", "to_set", metavar="NAME=VALUE", multiple=True, callback=pairs, help="Set a property; may be repeated.")
 @click.option("--unset", "to_unset", metavar="NAME", multiple=True, help="Remove a property; may be repeated.")
 def properties_command(
-    location: str,
-    coordinator: str | None,
-    storage_options: dict[str, str],
+    at: At,
     as_json: bool,
     to_set: dict[str, str],
     to_unset: tuple[str, ...],
@@ -77,9 +65,7 @@ def properties_command(
     both = sorted({*to_set} & {*to_unset})
     if both:
         raise InvalidRequest(f"{', '.join(both)}: a property is either set or removed; name it in one of --set and --unset")
-    only_reads = not to_set and not to_unset and coordinator is None
-    consistency = "published" if only_reads else "latest"
-    with Table.open(location, coordinator=coordinator, storage_options=storage_options, consistency=consistency) as table:
+    with at.open() if to_set or to_unset else at.open_to_read() as table:
         if to_set:
             table.set_properties(to_set)
         if to_unset:
@@ -106,9 +92,7 @@ def properties_command(
 @click.option("--z-order-by", metavar="COLUMN", multiple=True, help="Order the rows by this column, too; may be repeated, up to 8 times.")
 @timeout_option
 def compact_command(
-    location: str,
-    coordinator: str | None,
-    storage_options: dict[str, str],
+    at: At,
     as_json: bool,
     mode: str,
     where: str | None,
@@ -117,20 +101,18 @@ def compact_command(
     timeout_s: float | None,
 ) -> None:
     """Rewrite a table's files as fewer, larger ones. No row changes, and writers go on meanwhile."""
-    with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+    with within(timeout_s) as limit, at.open() as table:
         commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by or None, timeout_s=limit)
         facts: dict[str, object] = {"compacted": table.location, "version": None if commit is None else commit.version}
         if commit is not None:
             metrics = next((each.metrics for each in table.history() if each.transaction_id == commit.transaction_id), {})
             counts = {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
             facts |= counts if commit.commits == 1 else {"commits": commit.commits}
-    if as_json:
-        print_json(facts)
-    elif commit is None:
-        click.echo(f"nothing to compact: {facts['compacted']}")
+    if commit is None:
+        told = f"nothing to compact: {facts['compacted']}"
     elif commit.commits > 1:
-        click.echo(f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}")
+        told = f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}"
     else:
-        click.echo(
-            f"compacted: {facts['compacted']} in version {commit.version}; {facts['removed files']} files became {facts['added files']}"
-        )
+        files = f"{facts['removed files']} files became {facts['added files']}"
+        told = f"compacted: {facts['compacted']} in version {commit.version}; {files}"
+    print_facts(facts, as_json=as_json, text=told)

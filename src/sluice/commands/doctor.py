@@ -7,20 +7,20 @@ from dataclasses import asdict
 
 import click
 
-from .cli_parts import on_table, print_json
-from .tables.manage.doctor import doctor
+from ..tables.manage.doctor import doctor
+from .parts import At, on_table, print_json
 
 __all__ = ["doctor_command"]
 
 
 @click.command("doctor")
 @on_table
-def doctor_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+def doctor_command(at: At, as_json: bool) -> None:
     """Examine a table completely and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
 
     Reads the whole log, lists the whole table, changes nothing. Exit status 0: no error; 1: an error was found.
     """
-    found = doctor(location, coordinator=coordinator, storage_options=storage_options)
+    found = doctor(at.location, **at.reached)
     if as_json:
         print_json({"ok": found.ok, **asdict(found)})
     else:

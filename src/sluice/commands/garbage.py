@@ -8,10 +8,9 @@ from dataclasses import asdict
 import click
 import orjson
 
-from .cli_parts import on_table, print_grid, print_json, time_text, timeout_option, within
-from .tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
-from .tables.manage.recovery_of_all import recover_all
-from .tables.table import Table
+from ..tables.manage.recovery import LONGEST_PUT_S, LONGEST_SESSION_S, RecoveryReport, recover
+from ..tables.manage.recovery_of_all import recover_all
+from .parts import At, on_table, print_grid, print_json, time_text, timeout_option, within
 
 __all__ = ["recover_command", "vacuum_command"]
 
@@ -24,9 +23,7 @@ __all__ = ["recover_command", "vacuum_command"]
 @click.option("--include-foreign", is_flag=True, help="Also delete old files that nothing accounts for; without it they are listed.")
 @timeout_option
 def vacuum_command(
-    location: str,
-    coordinator: str | None,
-    storage_options: dict[str, str],
+    at: At,
     as_json: bool,
     dry_run: bool,
     retain_hours: float | None,
@@ -38,7 +35,7 @@ def vacuum_command(
 
     Files of live writers stay however old they are; those of dead writers are deleted at once.
     """
-    with within(timeout_s) as limit, Table.open(location, coordinator=coordinator, storage_options=storage_options) as table:
+    with within(timeout_s) as limit, at.open() as table:
         report = table.vacuum(retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=limit)
     garbage, foreign = (
         [{"key": each.key, "size": each.size, "reason": each.reason.value} for each in some] for some in (report.garbage, report.foreign)
@@ -67,9 +64,7 @@ def vacuum_command(
 @click.option("--all", "all_below", is_flag=True, help="LOCATION is a folder: recover all tables below it, sharing one wait.")
 @click.option("--former", metavar="ID", help="The id of the table's coordinator, whose data were lost; the refusal without it shows it.")
 def recover_command(
-    location: str,
-    coordinator: str | None,
-    storage_options: dict[str, str],
+    at: At,
     as_json: bool,
     wait_s: float | None,
     former: str | None,
@@ -81,35 +76,23 @@ def recover_command(
     files are listed.
     """
     if all_below:
-        _recover_all(location, coordinator, storage_options, as_json=as_json, wait_s=wait_s, former=former)
+        _recover_all(at, as_json=as_json, wait_s=wait_s, former=former)
         return
-    report = recover(
-        location,
-        coordinator=coordinator,
-        storage_options=storage_options,
-        former=former,
-        wait_s=wait_s,
-        told=lambda text: click.echo(text, err=True),
-    )
+    report = recover(at.location, **at.reached, former=former, wait_s=wait_s, told=_tell)
     if as_json:
         print_json(asdict(report))
         return
     _print_report(report)
 
 
-def _recover_all(
-    root: str, coordinator: str | None, storage_options: dict[str, str], *, as_json: bool, wait_s: float | None, former: str | None
-) -> None:
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _recover_all(at: At, *, as_json: bool, wait_s: float | None, former: str | None) -> None:
     """Print a line for each table as it is done; exit with 1 if one could not be recovered."""
     failed = False
-    for each in recover_all(
-        root,
-        coordinator=coordinator,
-        storage_options=storage_options,
-        former=former,
-        wait_s=wait_s,
-        told=lambda text: click.echo(text, err=True),
-    ):
+    for each in recover_all(at.location, **at.reached, former=former, wait_s=wait_s, told=_tell):
         failed |= each.error is not None
         why = None if each.error is None else f"{type(each.error).__name__}: {' '.join(str(each.error).split())}"
         if as_json:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from .cli_parts import all_of, coordinator_option, json_option, on_table, print_json, storage_option
-from .tables.client.address import TableAddress
-from .tables.manage.dropping import drop, forget
+from ..tables.client.address import TableAddress
+from ..tables.manage.dropping import drop, forget
+from .parts import At, on_table, print_facts, print_json
 
 __all__ = ["drop_command", "forget_command"]
 
@@ -17,14 +17,12 @@ __all__ = ["drop_command", "forget_command"]
 @on_table
 @click.option("--keep-data", is_flag=True, help="Keep the files as a Delta table that any engine may write.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def drop_command(
-    location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool, keep_data: bool, yes: bool
-) -> None:
+def drop_command(at: At, as_json: bool, keep_data: bool, yes: bool) -> None:
     """Remove a table from the coordinator and delete its files. Finishes an interrupted drop.
 
     Files that nothing attributes to the table stay, and are listed.
     """
-    address = TableAddress.of(location, coordinator, storage_options)
+    address = TableAddress.of(at.location, **at.reached)
     if not yes:
         click.confirm(f"drop {address.location} and {'keep' if keep_data else 'delete'} its files?", abort=True, err=True)
     report = drop(address, keep_data=keep_data)
@@ -37,11 +35,9 @@ def drop_command(
 
 
 @click.command("forget")
-@all_of(click.argument("location"), coordinator_option, storage_option, json_option)
-def forget_command(location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
+@on_table
+def forget_command(at: At, as_json: bool) -> None:
     """Remove the coordinator's nodes of a table whose folder is gone."""
-    version = forget(location, coordinator=coordinator, storage_options=storage_options)
-    if as_json:
-        print_json({"forgotten": location, "version": version})
-    else:
-        click.echo(f"forgotten: {location}, which was at version {version}")
+    version = forget(at.location, **at.reached)
+    told = f"forgotten: {at.location}, which was at version {version}"
+    print_facts({"forgotten": at.location, "version": version}, as_json=as_json, text=told)

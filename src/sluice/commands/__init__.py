@@ -1,0 +1,1 @@
+"""The commands of `sluice`, by what they concern; `cli.py` gathers them."""
