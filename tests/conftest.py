@@ -28,6 +28,7 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
     """Take the user's settings out of the environment that the tests, and whatever they start, will see."""
     for name in [name for name in environment if name.startswith(("AWS_", "SLUICE_", "SPARK_", "PYSPARK_"))]:
         del environment[name]
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the tests start hundreds of processes, and none should compile all of sluice
     environment.update(
         {
             processes.MARK: uuid.uuid4().hex,
@@ -40,6 +41,7 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_CONF_DIR": str(ROOT / "tests" / "fixtures" / "spark"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             # Processes that a test starts find sluice, and the tests' own modules, wherever they run.
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
@@ -48,6 +50,7 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
 
 
 _isolate(os.environ)
+sys.dont_write_bytecode = False  # each worker imports all tests, and to rewrite their assertions takes longer than all else of it
 
 
 STARTS = {"spark": "spark", "zookeeper_hosts": "zookeeper", "s3_server": "s3", "s3_server_ignoring": "s3", "s3_server_refusing": "s3"}

@@ -25,7 +25,7 @@ def error_modules() -> list[ModuleType]:
     defines = [
         (path, node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
         for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
     ]
     names = {"SluiceError"}

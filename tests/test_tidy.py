@@ -66,11 +66,17 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(module))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_tree_is_kept() -> Iterator[None]:
     """They are many, and every later test of this process would be the slower for them."""
     yield
     tree.cache_clear()
+    nodes.cache_clear()
 
 
 def broken(rule: Callable[[Path], object], paths: Iterable[Path]) -> dict[str, object]:
@@ -79,7 +85,7 @@ def broken(rule: Callable[[Path], object], paths: Iterable[Path]) -> dict[str, o
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return (node for node in nodes(tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: Sequence[str]) -> int:
@@ -116,7 +122,7 @@ def swallowed(module: ast.Module) -> list[int]:
     """Lines of `except` clauses that do nothing at all."""
     return [
         node.lineno
-        for node in ast.walk(module)
+        for node in nodes(module)
         if isinstance(node, ast.ExceptHandler)
         and all(isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)) for line in node.body)
     ]
@@ -131,8 +137,8 @@ FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "coordinator", "t
 
 
 def takes_the_standard_decorator(path: Path) -> bool:
-    nodes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"]
-    return any(each.name == "dataclass" for node in nodes for each in node.names)
+    imports = [node for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"]
+    return any(each.name == "dataclass" for node in imports for each in node.names)
 
 
 def test_classes_are_made_by_the_decorator_that_starts_fast() -> None:
@@ -143,7 +149,7 @@ def test_classes_are_made_by_the_decorator_that_starts_fast() -> None:
 def late_imports(module: ast.Module) -> list[tuple[int, str]]:
     """(line, top-level package) of each import inside a function; a module's `__getattr__` exists to import late."""
     found = []
-    for function in ast.walk(module):
+    for function in nodes(module):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and function.name != "__getattr__":
             for node in ast.walk(function):
                 if isinstance(node, ast.Import):
@@ -164,7 +170,7 @@ def imports_of_the_face(path: Path) -> list[int]:
     depth = len(path.relative_to(ROOT / "src/sluice").parts)
     return [
         node.lineno
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if (isinstance(node, ast.Import) and any(alias.name == "sluice" for alias in node.names))
         or (isinstance(node, ast.ImportFrom) and node.module == "sluice")
         or (isinstance(node, ast.ImportFrom) and node.level == depth and node.module is None)
@@ -181,9 +187,9 @@ INSIDE = {"committer", "context", "coordination", "publisher"}
 
 
 def reaches_inside(path: Path) -> list[tuple[int, str]]:
-    found = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute) and node.attr in INSIDE]
-    handed = [id(each) for node in ast.walk(tree(path)) if isinstance(node, ast.Call) for each in node.args]
-    listed = [id(node.elt) for node in ast.walk(tree(path)) if isinstance(node, ast.ListComp)]
+    found = [node for node in nodes(tree(path)) if isinstance(node, ast.Attribute) and node.attr in INSIDE]
+    handed = [id(each) for node in nodes(tree(path)) if isinstance(node, ast.Call) for each in node.args]
+    listed = [id(node.elt) for node in nodes(tree(path)) if isinstance(node, ast.ListComp)]
     return [(node.lineno, node.attr) for node in found if node.attr != "context" or id(node) not in (*handed, *listed)]
 
 
