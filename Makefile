@@ -59,7 +59,7 @@ test: java $(READY)
 	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-fast: $(READY)
-	@$(PYTEST) -n 2 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
+	@$(PYTEST) -n 3 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
 test-long: java $(READY)
 	@$(PYTEST) -n $(WORKERS) -m long $(ARGS)

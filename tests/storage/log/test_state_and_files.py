@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from typing import Any, BinaryIO, cast
 
@@ -23,7 +25,7 @@ from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores import s3
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from tests.storage.logs import METADATA, PROTOCOL, START, add, paths, put_commit, remove, store_of
+from tests.storage.logs import METADATA, PROTOCOL, START, add, new_store, paths, put_commit, remove, store_of
 
 FILES = 20_000
 
@@ -67,11 +69,20 @@ def stats(n: int) -> str:
     return f'{{"numRecords":{n},"minValues":{{"id":"{sha256(str(n).encode()).hexdigest()}"}}}}'
 
 
-def big(*, versions: int = 1) -> tuple[Counting, int]:
-    """A table of many files with a checkpoint of version 0, more commits after it, and the checkpoint's size."""
+@cache
+def beginning() -> Mapping[str, bytes]:
+    """The log of a table of many files with a checkpoint of version 0: made once, since that takes longer than most tests of it."""
     files = [add(f"f{n}", stats=stats(n)) for n in range(FILES)]
     store = store_of([[*START, Txn("a", 5), DomainMetadata("d", "1", False), *files]])
     write_checkpoint(store, Snapshot.load(store))
+    return {each.key: store.get(each.key) for each in store.list_from("", recursive=True)}
+
+
+def big(*, versions: int = 1) -> tuple[Counting, int]:
+    """A table of many files with a checkpoint of version 0, more commits after it, and the checkpoint's size."""
+    store = new_store()
+    for key, data in beginning().items():
+        store.put(key, data)
     for version in range(1, versions):
         put_commit(store, version, add(f"new{version}"), remove(f"f{version}"), Txn("b", version))
     return Counting.over(store), store.head(checkpoint_path(0)).size

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -370,8 +371,14 @@ def test_an_input_is_of_one_version_of_the_object(store: ObjectStore, change: st
     assert set(found) == set(b"1")
 
 
+@cache
+def long_table() -> pa.Table:
+    """A table that does not compress well."""
+    return pa.table({"n": pa.array(range(200_000)), "text": pa.array([uuid.uuid4().hex for _ in range(200_000)])})
+
+
 def test_parquet_goes_through_the_streams(store: ObjectStore) -> None:
-    table = pa.table({"n": pa.array(range(200_000)), "text": pa.array([uuid.uuid4().hex for _ in range(200_000)])})
+    table = long_table()
     with store.upload("part.parquet") as sink:
         pq.write_table(table, sink, row_group_size=50_000)
     with store.open_input("part.parquet") as source:
