@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .coordinator.facade.values import Commit, Deadline, Outcome
     from .coordinator.health import Health, health
     from .joining import transact, transaction
-    from .spark_integration import configure, read, use_session
+    from .spark_integration import configure, read, unroute, use_session
     from .storage.errors import (
         AccessDenied,
         BadChecksum,
@@ -163,6 +163,7 @@ __all__ = [
     "recover_all",
     "transact",
     "transaction",
+    "unroute",
     "use_session",
 ]
 
@@ -183,7 +184,7 @@ _HOMES: Final = {
     "tables.maintain.vacuum": ("VacuumReport",),
     "tables.read.table_snapshot": ("TableSnapshot",),
     "tables.write.data_writing": ("WritePlan",),
-    "spark_integration": ("configure", "read", "use_session"),
+    "spark_integration": ("configure", "read", "unroute", "use_session"),
 }
 """The modules that define the public names, other than errors."""
 _ERRORS: Final = ("coordinator.errors", "storage.errors")

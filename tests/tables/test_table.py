@@ -355,7 +355,7 @@ def test_check_constraints_hold(place: Place) -> None:
 def test_public_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert all(hasattr(sluice, name) for name in sluice.__all__ if name not in {"configure", "read", "use_session"})
+        assert all(hasattr(sluice, name) for name in sluice.__all__ if name not in {"configure", "read", "unroute", "use_session"})
 
 
 def test_a_plan_is_committed_once(place: Place) -> None:

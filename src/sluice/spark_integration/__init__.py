@@ -9,13 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .active_session import use_session
     from .errors import original
     from .scan.read import read
-    from .session.configuration import configure, use_session
+    from .session.configuration import configure
+    from .session.routing import unroute
 
-__all__ = ["configure", "original", "read", "use_session"]
+__all__ = ["configure", "original", "read", "unroute", "use_session"]
 
-_HOMES: Final = {"configure": "session.configuration", "original": "errors", "read": "scan.read", "use_session": "session.configuration"}
+_HOMES: Final = {
+    "configure": "session.configuration",
+    "original": "errors",
+    "read": "scan.read",
+    "unroute": "session.routing",
+    "use_session": "active_session",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ reading
 ``where``                       a condition in SQL; unlike filters of the DataFrame it may contain OR and still skip files
 writing
 ``partitionBy``                 columns of a new table: `a,b`, or a JSON list; an existing table must have the same
+``maxRecordsPerFile``           the maximum rows of one file; no limit by default
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
@@ -73,6 +74,7 @@ _WRITING: Final = (
     "properties",
     "allowNonEmpty",
     "mergeSchema",
+    "maxRecordsPerFile",
     "replaceWhere",
     "partitionOverwriteMode",
     "readVersion",
@@ -157,7 +159,7 @@ class ChangesOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write. `partition_by` and `properties` are None if they were not given."""
+    """The options of a write. `partition_by` is None if it was not given. `only_new` is no option: the table must not exist yet."""
 
     address: TableAddress
     partition_by: tuple[str, ...] | None = None
@@ -173,6 +175,8 @@ class WriteOptions:
     transaction: tuple[str, int] | None = None
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
+    max_records_per_file: int | None = None
+    only_new: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -205,6 +209,7 @@ class WriteOptions:
             transaction=texts.transaction(),
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
+            max_records_per_file=texts.number("maxRecordsPerFile") or None,
         )
 
 

@@ -114,11 +114,13 @@ def plan_creation(
     return WritePlan(address, plans.open_plan(table.context), metadata, transaction=transaction, planned_ms=table.now_ms())
 
 
-def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit | None]:
+def commit_creation(
+    plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, only_new: bool = False
+) -> tuple[Access, Commit | None]:
     """Create the table with its first rows, in version 0.
 
     If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
-    written to that table, by the plan's mode.
+    written to that table, by the plan's mode; or, with `only_new`, this raises TableExists.
     """
     try:
         access = access_for_creation(plan.address, allow_nonempty=True)  # checked when the write was planned
@@ -139,11 +141,15 @@ def commit_creation(plan: WritePlan, files: Sequence[AddFile], *, ack: str, time
         plans.close_plan(access.ours.context, plan.transaction_id)
         return access, commit
     except (TableExists, ProtocolChangedException):
-        _log.info("%s was created by somebody else first: the rows are written to it", plan.address.location)
+        _log.info("%s was created by somebody else first", plan.address.location)
     existing = Access.coordinated(plan.address)
     mine = existing.ours.outcome(plan.transaction_id, timeout_s)
     if mine.commit is not None:
         return existing, replace(mine.commit, repeated=True)
+    if only_new:
+        raise TableExists(
+            f"{plan.address.location} was created by somebody else meanwhile; append to it, or overwrite it", location=plan.address.location
+        )
     snapshot = existing.latest()
     if _rules(snapshot.metadata) != _rules(plan.metadata):
         raise SchemaMismatch(

@@ -155,6 +155,19 @@ def test_open_partitions_are_bounded(store: MemoryStore) -> None:
     assert sorted(read.column("x").to_pylist()) == list(range(700))
 
 
+@pytest.mark.parametrize("target", [64 * 1024, 128 * 1024 * 1024])
+def test_a_file_ends_when_it_has_as_many_rows_as_are_allowed(store: MemoryStore, target: int) -> None:
+    data = rows(p=[str(number % 3) for number in range(70_000)], x=list(range(70_000)))
+    adds = write(store, data.to_batches(max_chunksize=999), max_file_rows=7_000, target_file_bytes=target)
+    counts = [json.loads(add.stats or "{}")["numRecords"] for add in adds]
+    assert max(counts) == 7_000
+    if target > 10**6:
+        assert sorted(counts) == [2_333, 2_333, 2_334, *[7_000] * 9]
+    read = read_files(store, add_rows(adds), schema=SCHEMA, partition_columns=["p"])
+    assert sorted(read.column("x").to_pylist()) == list(range(70_000))
+    assert len(write(store, rows(p=["a"] * 5, x=[1, 2, 3, 4, 5]), max_file_rows=1)) == 5
+
+
 def test_many_partition_columns_of_many_values_stay_apart(store: MemoryStore) -> None:
     count = 300
     data = pa.table({f"p{index}": [f"{index}-{row}" for row in range(count)] for index in range(5)} | {"x": list(range(count))})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -60,15 +59,15 @@ class Waited:
     losses: int = 0
 
 
-def turn_after_loss(table: Table, options: WriteOptions) -> Waited:
+def turn_after_loss(table: Table, options: WriteOptions, until_gone: int) -> Waited:
     """Wait for the turn of a write that lost before; no turn if it did not lose, or does not get one in time."""
     if options.mode == "append" and options.read_version is None:
         return Waited()
     ticket = ticket_for(table.access.ours, work_of(options.mode, options.where, options.read_where))
     if ticket is None:
         return Waited()
-    name, parent = named_after(ticket.losses), os.getppid()
-    asked = Asked(options.address, ticket.where, name, options.timeout_s, lasting_s(ticket.took_s), parent, options.leases)
+    name = named_after(ticket.losses)
+    asked = Asked(options.address, ticket.where, name, options.timeout_s, lasting_s(ticket.took_s), until_gone, options.leases)
     turns = kept(asked)
     if not turns:
         _log.info("a write to %s goes on without its turn %s", table.location, name)

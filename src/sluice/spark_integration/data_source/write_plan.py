@@ -20,12 +20,13 @@ from ..schemas import for_new_table, from_spark
 from .turns import turn_after_loss
 from .write_commit import open_table
 
-__all__ = ["plan_for"]
+__all__ = ["is_repeated", "plan_for"]
 
 
-def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, bool]:
+def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> tuple[WritePlan, bool]:
     """The plan of a write, or of creating the table if it does not exist; and whether its application has written it before.
 
+    If it lost before, its turn is held at most until the process `until_gone` (an id) is gone.
     Raises SchemaMismatch if the columns do not fit, InvalidRequest if the table differs from the options, and the conflict
     if rows to replace have changed since the version that the write is based on.
     """
@@ -35,7 +36,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, boo
     except TableNotFound:
         return _creation(options, for_new_table(data)), False
     _check_as_told(table, options)
-    waiting = turn_after_loss(table, options)
+    waiting = turn_after_loss(table, options, until_gone)
     try:
         plan = table.plan_write(
             to_arrow(data),
@@ -50,13 +51,20 @@ def plan_for(options: WriteOptions, schema: SparkStruct) -> tuple[WritePlan, boo
     except SchemaMismatch as refused:
         raise in_options(refused) from refused
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
-    plan = replace(plan, isolation=options.isolation, leases=(*plan.leases, *options.leases), turns=waiting.turns, losses=waiting.losses)
+    plan = replace(
+        plan,
+        isolation=options.isolation,
+        leases=(*plan.leases, *options.leases),
+        turns=waiting.turns,
+        losses=waiting.losses,
+        max_records_per_file=options.max_records_per_file,
+    )
     try:
         table.check_write(plan)
     except ConcurrentModification as lost:
         note_loss(table.access, plan, lost)
         raise
-    return plan, _is_repeated(table, options)
+    return plan, is_repeated(table, options)
 
 
 def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
@@ -69,10 +77,18 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     plan = plan_creation(options.address, schema, columns, properties, options.transaction, allow_nonempty=allowed)
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
     # If another client creates it first, this applies to that table.
-    return replace(plan, mode=options.mode, where=options.where, isolation=options.isolation, leases=options.leases)
+    return replace(
+        plan,
+        mode=options.mode,
+        where=options.where,
+        isolation=options.isolation,
+        leases=options.leases,
+        max_records_per_file=options.max_records_per_file,
+    )
 
 
-def _is_repeated(table: Table, options: WriteOptions) -> bool:
+def is_repeated(table: Table, options: WriteOptions) -> bool:
+    """Whether the write's application has written it before."""
     if options.transaction is None:
         return False
     app, number = options.transaction

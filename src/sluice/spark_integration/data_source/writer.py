@@ -8,6 +8,7 @@ Tasks load this module, so it imports only what they need; other processes impor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ class SluiceWriter(DataSourceArrowWriter):
         from .write_plan import plan_for
 
         self._options = options
-        self._plan, self._is_repeated = plan_for(options, schema)
+        self._plan, self._is_repeated = plan_for(options, schema, until_gone=os.getppid())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""

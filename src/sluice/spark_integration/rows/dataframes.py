@@ -62,6 +62,7 @@ def _options(plan: WritePlan, label: str) -> dict[str, str]:
         "mode": plan.mode,
         "where": plan.where,
         "label": label,
+        "max_records_per_file": plan.max_records_per_file,
     }
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
 
@@ -72,7 +73,8 @@ def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
     [metadata] = [each for each in decode_commit(told["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
     address = TableAddress.of(options["path"], None, storage)
-    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"])
+    limit = told["max_records_per_file"]
+    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], max_records_per_file=limit)
     return plan, told["label"]
 
 

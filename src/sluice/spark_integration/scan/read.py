@@ -30,9 +30,9 @@ from ...storage.stores.location import open_store
 from ...storage.stores.s3_options import S3Options
 from ...tables.read.table_snapshot import TableSnapshot
 from ...tables.table import Table
+from ..active_session import use_session
 from ..options import default_storage_options, parse_timestamp
 from ..schemas import to_spark
-from ..session.configuration import use_session
 from .deletions import deleted_rows, without_deleted
 from .folders import spelled_paths
 

@@ -1,4 +1,4 @@
-"""The settings and the sessions that sluice needs in Spark.
+"""Sessions made for sluice: their settings, and their `read`, `table`, `write` and `writeTo`.
 
-It imports the options beside it. Begin with `configuration`.
+It imports every other room. Begin with `configuration`, then `routing`.
 """

@@ -1,4 +1,4 @@
-"""The settings Spark needs for `format("sluice")`, and sessions in threads.
+"""The settings that Spark needs for `format("sluice")`.
 
 Spark runs the phases of a job in Python processes that the JVM starts with the JVM's own environment. So `configure` writes
 environment variables, and must be called before the JVM starts. Under `spark-submit` the JVM is already running: export
@@ -23,8 +23,9 @@ from ...storage.errors import InvalidRequest
 from ...storage.stores.redacting import redact_logs
 from ...storage.stores.s3_options import S3Options
 from ..options import STORAGE_OPTIONS_VARIABLE
+from .routing import Builder
 
-__all__ = ["configure", "use_session"]
+__all__ = ["configure"]
 
 _CONFIGURATION: Final = {
     # Larger batches from the JVM to Python (the default is 10,000 rows); Spark itself limits their bytes.
@@ -38,12 +39,15 @@ def configure(
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     application: str | None = None,
+    routing: bool = True,
 ) -> SparkSession.Builder:
     """Prepare a session for sluice: `sluice.configure(SparkSession.builder, coordinator="zk://...").getOrCreate()`.
 
     `coordinator` and `storage_options` become the defaults of reads and writes, in Spark and in this process; `application`
     is the job's name in the table's history (the script's name by default). An embedded coordinator starts in the
-    background, beside Spark, and runs as long as this program. Raises InvalidRequest if the JVM is already running with
+    background, beside Spark, and runs as long as this program. `routing`: the session of the returned builder sends
+    `format("sluice")` of its `read` and of its DataFrames' `write` to sluice's own code (see `routing`), which knows all save
+    modes and reads with Spark's own scan; `unroute` takes that back. Raises InvalidRequest if the JVM is already running with
     other settings, which it would keep.
     """
     environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
@@ -63,7 +67,7 @@ def configure(
         builder = builder.config(key, value)
     start_embedded(coordinator)
     redact_logs()  # options of reads and writes may be secrets, and py4j logs them
-    return builder
+    return Builder(builder) if routing else builder
 
 
 def _python_path() -> str:
@@ -87,14 +91,3 @@ def _check_jvm(environment: Mapping[str, str], told: list[str]) -> None:
                 "or give options to each read and write",
                 variable=name,
             )
-
-
-def use_session(spark: SparkSession) -> None:
-    """Make this the calling thread's session. Call it before the first use in any thread other than the one that made the session.
-
-    Otherwise Spark reports DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
-    nothing for Spark Connect, which has no such threads.
-    """
-    jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
-    if jvm is not None:
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

@@ -50,6 +50,7 @@ def write_files(
     transaction_id: str,
     label: str = "",
     target_file_bytes: int = TARGET_FILE_BYTES,
+    max_file_rows: int | None = None,
     compression: str = "zstd",
     check: Check | None = None,
     max_open_partitions: int = MAX_OPEN_PARTITIONS,
@@ -59,14 +60,14 @@ def write_files(
     """Write rows as data files and return their add actions; no rows make no files.
 
     Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends
-    once it has reached `target_file_bytes`. Memory is bounded for any number of rows and partitions: beyond
+    once it has reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond
     `max_open_partitions`, the least recently used partition's file is finished. `label` distinguishes calls under one
     transaction (tasks, attempts). `root` is the folder in the table that contains the partitions' folders, "" or ending in
     "/". If this raises, it has removed the files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
-    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root)
+    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root, max_file_rows)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
     try:
         for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):
@@ -124,6 +125,18 @@ class _Files:
         self._pending_bytes = 0
 
     def add(self, partition: PartitionKey, rows: pa.Table, nbytes: int) -> None:
+        """Add rows of about `nbytes` to the partition's file, or to as many files as the limit of rows asks for."""
+        limit, done = self._format.max_file_rows, 0
+        while done < rows.num_rows:
+            file = self._open.get(partition)
+            part = rows if limit is None else rows.slice(done, limit - (0 if file is None else file.rows))
+            self._add(partition, part, nbytes * part.num_rows // rows.num_rows)
+            done += part.num_rows
+            file = self._open.get(partition)
+            if file is not None and file.rows == limit:
+                self._close(partition)
+
+    def _add(self, partition: PartitionKey, rows: pa.Table, nbytes: int) -> None:
         file = self._open.pop(partition, None)
         if file is None:
             while len(self._open) >= self._max_open:

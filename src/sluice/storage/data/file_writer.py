@@ -49,12 +49,15 @@ class FileFormat:
     indexed_columns: int
     target_file_bytes: int
     root: str = ""
+    max_file_rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.compression not in _SUFFIXES:
             raise InvalidRequest(f"compression {self.compression!r} is unknown; use one of {', '.join(_SUFFIXES)}")
         if self.target_file_bytes <= 0:
             raise InvalidRequest(f"target_file_bytes is {self.target_file_bytes}; give a positive number of bytes")
+        if self.max_file_rows is not None and self.max_file_rows <= 0:
+            raise InvalidRequest(f"max_file_rows is {self.max_file_rows}; give a positive number of rows, or None for no limit")
         _ = self.stored  # raises if a column has no place
 
     @property
@@ -109,7 +112,7 @@ def _leaves(fields: Iterable[pa.Field], path: str) -> Iterator[str]:
 class OpenFile:
     """A file of one partition; `add` rows, then `close` it into an AddFile, or `discard` it."""
 
-    __slots__ = ("_format", "_partition", "_pending", "_rows", "_stats", "_store", "_stream", "key", "pending_bytes")
+    __slots__ = ("_format", "_partition", "_pending", "_stats", "_store", "_stream", "key", "pending_bytes", "rows")
 
     def __init__(self, store: ObjectStore, layout: FileFormat, partition: PartitionKey, name: str) -> None:
         self._store = store
@@ -119,7 +122,7 @@ class OpenFile:
         self.key = layout.root + (f"{below}/{name}" if below else name)
         self.pending_bytes = 0
         self._pending: list[pa.Table] = []
-        self._rows = 0
+        self.rows = 0
         self._stats = StatsCollector(layout.stored, (), layout.indexed_columns)
         self._stream: _Stream | None = None
 
@@ -133,6 +136,7 @@ class OpenFile:
         stored = self._format.stored
         self._pending.append(without_hidden_nulls(adapt(rows, stored), stored))
         self.pending_bytes += nbytes
+        self.rows += rows.num_rows
 
     def flush(self) -> int:
         """Write pending rows as a row group; returns the file's size so far."""

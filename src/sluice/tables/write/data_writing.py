@@ -171,7 +171,7 @@ class WritePlan:
     application's own (id, number), `isolation` a level stricter than the table's. `depends`: an append depends on the
     contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
     it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
-    attempts in a row, `planned_ms` is the planner's wall clock.
+    attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
     """
 
     address: TableAddress
@@ -189,6 +189,7 @@ class WritePlan:
     turns: tuple[str, ...] = ()
     planned_ms: int = 0
     losses: int = 0
+    max_records_per_file: int | None = None
 
     @property
     def work(self) -> str:
@@ -213,6 +214,7 @@ class WritePlan:
             partition_columns=self.metadata.partition_columns,
             transaction_id=self.transaction_id,
             target_file_bytes=file_size_of(configuration),
+            max_file_rows=self.max_records_per_file,
             indexed_columns=indexed_columns_of(configuration),
             check=self._checks(),
             label=label,

@@ -1,0 +1,20 @@
+"""Spark's active session, which each thread has for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+__all__ = ["use_session"]
+
+
+def use_session(spark: SparkSession) -> None:
+    """Make this the calling thread's session. Call it before the first use in any thread other than the one that made the session.
+
+    Otherwise Spark reports DATA_SOURCE_NOT_FOUND there: it looks for Python data sources in the thread's session. Does
+    nothing for Spark Connect, which has no such threads.
+    """
+    jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

@@ -1,0 +1,80 @@
+"""Sends `read`, `table`, `write` and `writeTo` of sluice's sessions to sluice, for tables of sluice; all else stays PySpark's.
+
+PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
+pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's own
+class: so the first such session puts a property of its own in the place of `DataFrame.write`, and a function in that of
+`DataFrame.writeTo`. They ask whether the DataFrame's session has `spark.sluice.routing`, and are PySpark's own otherwise. The setting
+goes with `newSession()` and with the sessions that Spark clones for streams; setting it to false switches routing off for one
+session, and `unroute` takes everything back. Sessions of Spark Connect have other classes, which stay as they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+
+from .reader import Reader
+from .writer import Writer
+
+__all__ = ["ROUTING", "Builder", "Session", "is_routed", "unroute"]
+
+ROUTING: Final = "spark.sluice.routing"
+
+_lock: Final = threading.Lock()
+# PySpark's own, for whom sluice did not make the session.
+_write: Final[Any] = DataFrame.__dict__["write"]
+
+
+def is_routed(spark: SparkSession) -> bool:
+    """Whether a session's reads and writes of sluice's tables go to sluice."""
+    return spark.conf.get(ROUTING, "false") == "true"
+
+
+class Session(SparkSession):
+    """A session whose reads of sluice's tables go to sluice."""
+
+    @property
+    def read(self) -> DataFrameReader:
+        """Like `SparkSession.read`; `format("sluice")` reads with Spark's own scan."""
+        return Reader(self) if is_routed(self) else super().read
+
+
+class Builder(SparkSession.Builder):
+    """A builder whose session is routed."""
+
+    def __init__(self, builder: SparkSession.Builder) -> None:
+        super().__init__()
+        self._options = builder._options
+        self.config(ROUTING, "true")
+
+    def getOrCreate(self) -> SparkSession:  # noqa: N802 - PySpark's name
+        """The session there is, or a new one; from now on routed. A session of Spark Connect is returned as it is."""
+        session = super().getOrCreate()
+        return _routed(session) if type(session) is SparkSession else session
+
+
+def _routed(session: SparkSession) -> SparkSession:
+    with _lock:
+        session.__class__ = Session
+        setattr(DataFrame, "write", property(_writer_of, doc=_write.__doc__))  # noqa: B010 - a property of a class
+    return session
+
+
+def unroute(session: SparkSession | None = None) -> None:
+    """Give PySpark's `DataFrame` back its own `write` and `writeTo`, and `session` (if given) its class: sluice routes nothing any more.
+
+    The next session that `sluice.configure` makes routes again. `format("sluice")` works as before, by the data source alone.
+    """
+    with _lock:
+        setattr(DataFrame, "write", _write)  # noqa: B010
+        if isinstance(session, Session):
+            session.__class__ = SparkSession  # type: ignore[assignment]
+            session.conf.set(ROUTING, "false")
+
+
+def _writer_of(frame: DataFrame) -> DataFrameWriter:
+    return Writer(frame) if is_routed(frame.sparkSession) else _write.__get__(frame)

@@ -1,0 +1,145 @@
+"""Saves a DataFrame in a table: planned and committed in the user's own process, files written by Spark's tasks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
+from ...tables.planned_writes import abandon_plan
+from ...tables.table import Table
+from ..active_session import use_session
+from ..data_source.write_commit import commit, open_table
+from ..data_source.write_plan import is_repeated, plan_for
+from ..options import WriteOptions
+from ..rows.dataframes import written_by_executors
+from .told import Options
+
+__all__ = ["Write", "save"]
+
+_log = logging.getLogger(__name__)
+
+# Spark's names of modes, and how this module calls them.
+_MODES: Final = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "error": "error",
+    "errorifexists": "error",
+    "default": "error",
+    "ignore": "ignore",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a writer was told: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any."""
+
+    mode: str
+    options: Options
+    partition_by: tuple[str, ...] | None = None
+
+    @staticmethod
+    def told(mode: str | None, options: Options, partition_by: tuple[str, ...] | None) -> Write:
+        """From Spark's words. Raises InvalidRequest for a mode that Spark lacks, too."""
+        known = _MODES.get((mode or "error").lower())
+        if known is None:
+            raise InvalidRequest(f"the save mode is {mode!r}; use append, overwrite, error, errorifexists or ignore", mode=mode)
+        return Write(known, options, partition_by)
+
+    def parsed(self, location: str, frame: DataFrame) -> WriteOptions:
+        """The options of the data source for this write, with what the session's own settings add. Raises InvalidRequest."""
+        options = {**self.options.besides("path"), "path": location}
+        if self.partition_by is not None:
+            told = self.options.get("partitionBy")
+            if told is not None:
+                raise InvalidRequest(f"partitionBy was called, and is also an option, {told!r}: give one of them", option="partitionBy")
+            options["partitionBy"] = json.dumps(self.partition_by)
+        parsed = WriteOptions.parse(options, overwrite=self.mode == "overwrite")
+        if parsed.max_records_per_file is None:
+            setting = int(_setting(frame.sparkSession, "spark.sql.files.maxRecordsPerFile"))
+            parsed = replace(parsed, max_records_per_file=setting if setting > 0 else None)
+        if parsed.partition_by is not None:
+            parsed = replace(parsed, partition_by=tuple(_column(name, frame.columns) for name in parsed.partition_by))
+        return parsed
+
+
+def save(frame: DataFrame, location: str, write: Write) -> None:
+    """Save the rows at a location. Raises the errors of `Table.create`, `append` and `overwrite`, and those of its tasks.
+
+    What the schema and the table tell is checked before a task runs.
+    """
+    options = write.parsed(location, frame)
+    use_session(frame.sparkSession)  # the rows are written by a data source, which Spark looks for in the thread's session
+    table = _existing(options)
+    if table is not None:
+        if write.mode in ("error", "ignore"):
+            if write.mode == "error" and not is_repeated(table, options):
+                raise TableExists(
+                    f"there is a table at {options.address.location} already, and the save mode is error, which creates one: "
+                    "use mode('append'), mode('overwrite') or mode('ignore')",
+                    location=options.address.location,
+                )
+            return
+        options = _dynamic_by_setting(frame.sparkSession, write, options, table)
+    try:
+        _save(frame, replace(options, only_new=write.mode in ("error", "ignore")))
+    except TableExists:
+        if write.mode == "error":
+            raise
+        _log.info("%s was created by somebody else meanwhile: nothing is written, the save mode is ignore", options.address.location)
+
+
+def _save(frame: DataFrame, options: WriteOptions) -> None:
+    plan, repeated = plan_for(options, frame.schema, until_gone=os.getpid())
+    if repeated:
+        abandon_plan(plan)
+        return
+    rows = written_by_executors(frame)
+    assert rows is not None
+    _, write_rows = rows
+    try:
+        commit(plan, options, write_rows(plan, ""))
+    except BaseException:
+        abandon_plan(plan)
+        raise
+
+
+def _existing(options: WriteOptions) -> Table | None:
+    try:
+        return open_table(options)
+    except TableNotFound:
+        return None
+
+
+def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions, table: Table) -> WriteOptions:
+    """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows."""
+    told = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
+    if options.mode != "overwrite" or told or not table.partition_columns:
+        return options
+    setting = _setting(spark, "spark.sql.sources.partitionOverwriteMode")
+    return replace(options, mode="dynamic") if setting.lower() == "dynamic" else options
+
+
+def _setting(spark: SparkSession, name: str) -> str:
+    return str(spark.conf.get(name))
+
+
+def _column(name: str, columns: Sequence[str]) -> str:
+    """The column of this name, as the data spell it. Raises SchemaMismatch."""
+    if name in columns:
+        return name
+    found = [each for each in columns if each.lower() == name.lower()]
+    if not found:
+        raise SchemaMismatch(
+            f"partitionBy names {name!r}, which the data lack; their columns are {', '.join(columns)}",
+            column=name,
+            condition="PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA",
+        )
+    return found[0]

@@ -1,0 +1,114 @@
+"""The writer of a routed session's DataFrames: tables of sluice in all save modes, everything else by PySpark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.readwriter import DataFrameWriter
+
+from ...storage.errors import InvalidRequest
+from ..spark_errors import as_spark_users_know
+from .saving import Write, save
+from .told import Options, default_format, is_sluice
+
+__all__ = ["Writer"]
+
+
+class Writer(DataFrameWriter):
+    """PySpark's writer, which also remembers what it was told, and saves `format("sluice")` itself."""
+
+    def __init__(self, df: DataFrame) -> None:
+        super().__init__(df)
+        self._format: str | None = None
+        self._mode: str | None = None
+        self._told = Options()
+        self._partition_by: tuple[str, ...] | None = None
+        self._unfit: list[str] = []
+
+    def mode(self, saveMode: str | None) -> DataFrameWriter:  # noqa: N803 - PySpark's name
+        """Like PySpark's."""
+        super().mode(saveMode)
+        if saveMode:
+            self._mode = saveMode
+        return self
+
+    def format(self, source: str) -> DataFrameWriter:
+        """Like PySpark's."""
+        super().format(source)
+        self._format = source
+        return self
+
+    def option(self, key: str, value: Any) -> DataFrameWriter:
+        """Like PySpark's."""
+        super().option(key, value)
+        self._told.tell(key, value)
+        return self
+
+    def options(self, **options: Any) -> DataFrameWriter:
+        """Like PySpark's."""
+        for key, value in options.items():
+            if value is not None:
+                self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        super().partitionBy(*cols)
+        self._partition_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
+        return self
+
+    def bucketBy(self, numBuckets: int, col: Any, *cols: Any) -> DataFrameWriter:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's; tables of sluice have no buckets."""
+        super().bucketBy(numBuckets, col, *cols)
+        self._unfit.append("bucketBy")
+        return self
+
+    def sortBy(self, col: Any, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice have no buckets to sort."""
+        super().sortBy(col, *cols)
+        self._unfit.append("sortBy")
+        return self
+
+    def clusterBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice have no clustering columns."""
+        super().clusterBy(*cols)
+        self._unfit.append("clusterBy")
+        return self
+
+    def save(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        mode: str | None = None,
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> None:
+        """Like PySpark's. A table of sluice is written in any mode, "error" by default, and committed in this process.
+
+        Raises sluice's errors, which are also AnalysisException or another of PySpark's.
+        """
+        self.mode(mode).options(**options)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if format is not None:
+            self.format(format)
+        if not self._is_sluice():
+            super().save(path)
+            return
+        with as_spark_users_know():
+            location = path if path is not None else self._told.get("path")
+            if location is None:
+                raise InvalidRequest("no path was given: name the table's location in save(...)", option="path")
+            save(self._df, location, self._write())
+
+    def _is_sluice(self) -> bool:
+        return is_sluice(self._format or default_format(self._spark))
+
+    def _write(self) -> Write:
+        if self._unfit:
+            raise InvalidRequest(
+                f"{self._unfit[0]} was called, but sluice's tables have no buckets and no clustering: use partitionBy, "
+                "or compact with z_order_by",
+            )
+        return Write.told(self._mode, self._told, self._partition_by)

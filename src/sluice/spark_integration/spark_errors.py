@@ -1,0 +1,82 @@
+"""sluice's errors as errors that Spark users catch: each is also an AnalysisException, or another of PySpark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
+
+from ..storage.errors import ConstraintViolated, InvalidRequest, SluiceError, TableExists, TableNotFound
+from .errors import original
+
+__all__ = ["as_spark_users_know", "known_to_spark"]
+
+# The first that fits; the others are PySparkExceptions.
+_KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
+    (ConstraintViolated, SparkRuntimeException),
+    (InvalidRequest, AnalysisException),
+    (SluiceError, PySparkException),
+)
+# Spark's error conditions, for tables by path; an error may name another in its detail `condition`.
+_CONDITIONS: Final[tuple[tuple[type[SluiceError], str], ...]] = ((TableExists, "PATH_ALREADY_EXISTS"), (TableNotFound, "PATH_NOT_FOUND"))
+
+
+@contextmanager
+def as_spark_users_know(invalid: type[PySparkException] = AnalysisException) -> Iterator[None]:
+    """Raise a sluice error of the block, also one that failed a Spark job, as a class that is PySpark's, too.
+
+    `invalid` is what an InvalidRequest becomes, apart from ConstraintViolated: IllegalArgumentException for a value that Spark
+    calls illegal. An error keeps its class, message, details and cause: `except sluice.PredicateError` catches it as before.
+    """
+    try:
+        yield
+    except (SluiceError, PySparkException) as error:
+        found = original(error)
+        if found is None or isinstance(found, PySparkException):
+            raise
+        known = known_to_spark(found, invalid).with_traceback(error.__traceback__)
+        raise known from (error.__cause__ if found is error else error)
+
+
+def known_to_spark(error: SluiceError, invalid: type[PySparkException] = AnalysisException) -> SluiceError:
+    """The same error, of a class that derives from its own and from one of PySpark's."""
+    kind = next(kind for ours, kind in _KINDS if isinstance(error, ours))
+    return _both(type(error), invalid if kind is AnalysisException else kind)(error.message, **error.details)
+
+
+class _Known:
+    """What both parents have, from sluice's; it is pickled by its parents, since its class is made here."""
+
+    message: str
+    details: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.message
+
+    def getMessage(self) -> str:  # noqa: N802 - PySpark's name
+        """The message."""
+        return self.message
+
+    def getCondition(self) -> str | None:  # noqa: N802 - PySpark's name
+        """Spark's name for such an error, if it has one."""
+        usual = next((name for ours, name in _CONDITIONS if isinstance(self, ours)), None)
+        return self.details.get("condition", usual)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _, ours, kind = type(self).__bases__
+        return _again, (ours, kind, self.message, self.details)
+
+
+_made: Final[dict[tuple[type, type], type[SluiceError]]] = {}
+
+
+def _both(ours: type[SluiceError], kind: type[PySparkException]) -> type[SluiceError]:
+    if (ours, kind) not in _made:
+        _made[ours, kind] = type(ours.__name__, (_Known, ours, kind), {"__doc__": ours.__doc__, "__module__": ours.__module__})
+    return _made[ours, kind]
+
+
+def _again(ours: type[SluiceError], kind: type[PySparkException], message: str, details: dict[str, Any]) -> SluiceError:
+    return _both(ours, kind)(message, **details)
