@@ -22,9 +22,13 @@ if TYPE_CHECKING:
         CoordinatorUnavailable,
         DeadlockDetected,
         HalfCommitted,
+        InvalidName,
         LeaseHeld,
         LeaseLost,
         MetadataChangedException,
+        NamespaceExists,
+        NamespaceNotEmpty,
+        NamespaceNotFound,
         NotCommitted,
         OutcomeUnknown,
         PolicyConflictException,
@@ -69,6 +73,8 @@ if TYPE_CHECKING:
         UnsupportedFeature,
         VersionNotFound,
     )
+    from .tables.catalog.catalog import Catalog
+    from .tables.catalog.entries import DroppedTable, NamedTable, Namespace
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
     from .tables.manage.doctor import Diagnosis, doctor
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDenied",
     "BadChecksum",
+    "Catalog",
     "Commit",
     "CommitInfo",
     "ConcurrentAppendException",
@@ -100,10 +107,12 @@ __all__ = [
     "DeadlockDetected",
     "Diagnosis",
     "DropReport",
+    "DroppedTable",
     "ForeignCommit",
     "HalfCommitted",
     "Health",
     "HistoryEntry",
+    "InvalidName",
     "InvalidRequest",
     "InvariantBroken",
     "JointTransaction",
@@ -114,6 +123,11 @@ __all__ = [
     "LogGap",
     "MetadataChangedException",
     "MissingObject",
+    "NamedTable",
+    "Namespace",
+    "NamespaceExists",
+    "NamespaceNotEmpty",
+    "NamespaceNotFound",
     "NoSuchBucket",
     "NotATable",
     "NotCommitted",
@@ -173,6 +187,8 @@ _HOMES: Final = {
     "coordinator.health": ("Health", "health"),
     "joining": ("transact", "transaction"),
     "tables.outcome": ("outcome",),
+    "tables.catalog.catalog": ("Catalog",),
+    "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),

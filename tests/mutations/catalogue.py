@@ -38,6 +38,7 @@ HELD: Final[Mapping[str, str]] = {
     "lease": "leases are granted in order, and never two that clash",
     "order": "the queue is fair, and time goes on",
     "liveness": "everything that can go on goes on",
+    "names": "a name means one table, for everybody",
     "work": "one client does what one client can do for all",
 }
 """What checks hold: the invariants, and what else is promised."""
@@ -327,6 +328,20 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "turns-end": "a turn lasts as long as its attempt, which may never end",
         "lost-data-are-noticed": "a client keeps asking for its former session after the ensemble has lost its data",
         "a-loss-is-told-by-most-hosts": "one server with old data passes for an ensemble that has lost its data",
+    },
+    "names": {
+        "names-are-looked-up-now": "a name is looked up at a server that is behind: a name that was given is not found",
+        "names-mean-their-own-table": "a name means the table that was made in the place of its own",
+        "names-begin-with-their-own-table": "a name that is taken back takes a table with it that another client creates there",
+        "names-go-with-their-tables": "a table that is dropped by its location leaves its name",
+        "lost-changes-of-names-are-looked-for": "a change of names whose reply was lost is made again, and refused",
+        "creators-are-left-alone": "a client takes the name of a table that another one is creating",
+        "begun-tables-go-with-their-names": "a table is created although its name was taken back meanwhile",
+        "namespaces-are-compared": "of two changes of a namespace at once, one is forgotten",
+        "a-drop-takes-in-every-commit": "a table is dropped by its name at an earlier version than its last",
+        "a-named-drop-closes-the-table": "a table that was dropped by its name is written by clients that have it open",
+        "closed-tables-are-not-read": "a table that was dropped by its name is read by clients that have it open",
+        "what-is-brought-back-is-not-deleted": "a dropped table is brought back while its data are deleted",
     },
     "work": {
         "one-writes-a-checkpoint": "every client that sees a checkpoint due writes it",

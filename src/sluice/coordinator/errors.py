@@ -21,6 +21,8 @@
       InvalidRequest
         ProtocolMismatch                    the tree in ZooKeeper was made for another protocol number
           UnknownFormat                     a record of it was written by a newer release
+        InvalidName                         a name that no table or namespace can have
+        NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
         NotATable
           WrongCoordinator                  the table belongs to another coordinator: use that one
       Corrupt
@@ -48,9 +50,13 @@ __all__ = [
     "CoordinatorUnavailable",
     "DeadlockDetected",
     "HalfCommitted",
+    "InvalidName",
     "LeaseHeld",
     "LeaseLost",
     "MetadataChangedException",
+    "NamespaceExists",
+    "NamespaceNotEmpty",
+    "NamespaceNotFound",
     "NotCommitted",
     "OutcomeUnknown",
     "PolicyConflictException",
@@ -195,6 +201,22 @@ class WrongCoordinator(NotATable):
 
     `owner` is the id of the table's coordinator, `found` that of this one (None if it has coordinated no table yet).
     """
+
+
+class InvalidName(InvalidRequest):
+    """Raised when a text cannot be the name of a table or of a namespace; says which part, and the rule."""
+
+
+class NamespaceExists(InvalidRequest):
+    """Raised when a namespace is to be created that exists."""
+
+
+class NamespaceNotFound(InvalidRequest):
+    """Raised when the coordinator knows no namespace of that name."""
+
+
+class NamespaceNotEmpty(InvalidRequest):
+    """Raised when a namespace is to be dropped that has tables."""
 
 
 class HalfCommitted(Corrupt):

@@ -16,6 +16,7 @@ from .fields import MalformedRecord, decoded, load, typed
 
 __all__ = [
     "BATCH_FORMAT",
+    "CATALOG_FORMAT",
     "HEAD_FORMAT",
     "INTENT_FORMAT",
     "NODE_PROTOCOL",
@@ -36,6 +37,8 @@ INTENT_FORMAT: Final = 1
 """Likewise for `records.Intent`, including its footprint."""
 BATCH_FORMAT: Final = 1
 """Likewise for `records.BatchRecord` and its contents, except the intent of a transaction without a slot."""
+CATALOG_FORMAT: Final = 1
+"""Likewise for the records of names: the catalog's, its namespaces', names and dropped tables."""
 RENDERING: Final = 1
 """The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes."""
 

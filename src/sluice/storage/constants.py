@@ -20,6 +20,9 @@ __all__ = [
     "LOG_FOLDER",
     "LONG_MAX",
     "LONG_MIN",
+    "MANAGED_KEY",
+    "NAMED_MS_KEY",
+    "NAME_KEY",
     "PROBE_PREFIX",
     "SIDECAR_FOLDER",
     "STAGED_FOLDER",
@@ -65,3 +68,8 @@ DELETION_VECTORS_KEY: Final = "delta.enableDeletionVectors"
 # The table's coordinator, and its address when it took the table on.
 COORDINATOR_KEY: Final = "sluice.coordinator"
 ADDRESS_KEY: Final = "sluice.coordinatorAddress"
+
+# The table's name at its coordinator, "" if it was taken away; when it got it; whether the catalog chose its location.
+NAME_KEY: Final = "sluice.name"
+NAMED_MS_KEY: Final = "sluice.namedMs"
+MANAGED_KEY: Final = "sluice.managed"

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from ..coordinator.facade.leasing import Lease, LeaseOn, lease_on_table, leases
+from ..coordinator.facade.names import TableName, find, home_of
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Outcome, SystemClock, Timeout, bounding
 from ..coordinator.limits import Limits
 from ..storage.log.snapshot import Snapshot
@@ -95,6 +96,28 @@ class Table(TableManagement):
         ForeignCommit, CoordinatorUnavailable.
         """
         address = TableAddress.of(location, coordinator, storage_options, application)
+        return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
+
+    @classmethod
+    def named(
+        cls,
+        name: str,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        consistency: str = "latest",
+        application: str | None = None,
+        ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        limits: Limits | None = None,
+    ) -> Table:
+        """Open the table of a name that the coordinator keeps, such as "sales.orders" (`sluice.Catalog`); otherwise like `open`.
+
+        Raises TableNotFound, NamespaceNotFound, InvalidName; TableDropped for a dropped table that can be brought back.
+        """
+        record = find(home_of(coordinator), TableName.parse(name)).record
+        assert record is not None
+        address = TableAddress.of(record.location, coordinator, storage_options, application)
         return cls(Access.opened(address, limits, consistency), ack=ack, timeout_s=timeout_s)
 
     @classmethod

@@ -131,10 +131,11 @@ def _filed(filings: Sequence[Filing], heads: Sequence[Head]) -> list[Claim | Non
 def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: ApplyRefused) -> list[Head | None]:
     """The heads after a multi was refused. Raises NotATable if none of them moved: then nodes of a table are missing."""
     newer: list[Head | None] = []
+    brought_back = False
     for filing in filings:
-        filing.table.context.recognise_again(getattr(refused.cause, "path", ""))
+        brought_back |= filing.table.context.recognise_again(getattr(refused.cause, "path", ""))
         newer.append(_head_of(filing.table.context))
-    if newer == list(heads):
+    if newer == list(heads) and not brought_back:
         location = next((each.table.location for each in filings if _concerns(each, refused)), filings[0].table.location)
         raise NotATable(f"the coordinator's tree of {location} is gone or incomplete", location=location)
     return newer

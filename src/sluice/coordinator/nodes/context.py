@@ -171,7 +171,8 @@ class TableContext:
         return ops if owner is None else [*ops, owner.check]
 
     def after_refusal(self, refused: ApplyRefused, transaction_id: str) -> bool:
-        """Whether a multi was refused because the transaction's owner node was missing, and the node exists again now.
+        """Whether a multi was refused for what is settled now: the transaction's owner node was missing and exists again, or the
+        table was dropped and brought back.
 
         Raises TransactionExpired if the owner is gone for good, TreeReplaced if the tree is another one.
         """
@@ -186,14 +187,18 @@ class TableContext:
                 transaction_id=transaction_id,
                 owner=owner.path,
             )
-        self.recognise_again(path)
-        return False
+        return self.recognise_again(path)
 
-    def recognise_again(self, path: str) -> None:
-        """Raise TreeReplaced or ProtocolMismatch if a check of this node failed because the tree or its node protocol is another one."""
+    def recognise_again(self, path: str) -> bool:
+        """Whether a check of this node failed although the tree is the same: the table was dropped and brought back meanwhile.
+
+        Raises TreeReplaced, TableDropped or ProtocolMismatch if the tree or its node protocol is another one.
+        """
+        known = self._known.version
         if path == self.tree.root or (self._known.incarnation and path == self.tree.incarnation(self._known.incarnation)):
             self._known.session = None
             _ = self.coordination
+        return self._known.version != known
 
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
         """The decided state with its node, or None if the table has no tree."""

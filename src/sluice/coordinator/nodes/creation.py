@@ -12,12 +12,22 @@ from ...storage.errors import InvalidRequest, NotATable, Unavailable
 from ..formats import NODE_PROTOCOL
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
 from .context import TableContext, is_closed
-from .layout import CLIENTS, GRAVES, OPEN, TABLES
+from .layout import CLIENTS, GRAVES, OPEN, TABLES, TableTree
 from .lease_records import Place
 from .protocol import require_protocol
 from .records import Head, Published
 
-__all__ = ["check_tree", "make_tree", "only_begun", "remove_new_tree", "reopen_tree", "require_head", "require_history"]
+__all__ = [
+    "begun_tree_removal",
+    "check_tree",
+    "make_tree",
+    "only_begun",
+    "remove_new_tree",
+    "reopen_tree",
+    "require_head",
+    "require_history",
+    "tree_ops",
+]
 
 _REMOVALS_MAX = 20
 
@@ -32,23 +42,8 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
     `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its timestamp)
     of an existing log that is attached. Raises ProtocolMismatch if a tree of another node protocol exists.
     """
-    tree, coordination = context.tree, context.coordination
-    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
-        coordination.ensure_path(parent)
-    incarnation = uuid.uuid4().hex
-    published = Published(head.version, head.generation, head.slot)
-    ops: list[Op] = [
-        *while_standing,
-        Create(tree.root, _root_data(context, incarnation)),
-        Create(tree.incarnation(incarnation)),
-        Create(tree.head, head.encode()),
-        Create(tree.generations),
-        Create(tree.slots(head.generation)),
-        Create(tree.verdicts),
-        Create(tree.refused),
-        Create(Place.of_table(tree).leases),
-        Create(tree.published, published.encode()),
-    ]
+    coordination = context.coordination
+    ops = [*while_standing, *tree_ops(context, head)]
     while True:
         try:
             coordination.apply(ops)
@@ -61,6 +56,26 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
             continue
         break
     check_tree(context)
+
+
+def tree_ops(context: TableContext, head: Head) -> list[Op]:
+    """What makes a table's nodes, for one multi; makes the parents that all tables share."""
+    tree, coordination = context.tree, context.coordination
+    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
+        coordination.ensure_path(parent)
+    incarnation = uuid.uuid4().hex
+    published = Published(head.version, head.generation, head.slot)
+    return [
+        Create(tree.root, _root_data(context, incarnation)),
+        Create(tree.incarnation(incarnation)),
+        Create(tree.head, head.encode()),
+        Create(tree.generations),
+        Create(tree.slots(head.generation)),
+        Create(tree.verdicts),
+        Create(tree.refused),
+        Create(Place.of_table(tree).leases),
+        Create(tree.published, published.encode()),
+    ]
 
 
 def check_tree(context: TableContext) -> bool:
@@ -89,23 +104,29 @@ def remove_new_tree(context: TableContext) -> None:
     Only for a caller that saw a log before (see `only_begun`). The head is compared, so a client that ratifies at the same
     moment is either first, and the tree stays, or is refused. Raises Unavailable if others keep filing.
     """
-    tree = context.tree
     for _ in range(_REMOVALS_MAX):
         context.forget_tree()
-        root, node = context.up_to_date(context.read_root_and_head)
-        if root is None or node is None or Head.decode(node.data).version >= 0:
+        ops = context.in_session(lambda session: begun_tree_removal(session, context.tree))
+        if not ops:
             return
-        same = Check(
-            tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION
-        )  # a rebuilt tree starts with equal data versions
-        gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(context.coordination, tree.root)]
         try:
-            context.coordination.apply([same, *gone, Delete(tree.root)])
+            context.coordination.apply(ops)
         except (ApplyRefused, ReplyLost):
             context.coordination.barrier()  # another client removed it, too, or filed or ratified something: look again
-    raise Unavailable(
-        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: try again", location=tree.location
-    )
+    location = context.tree.location
+    raise Unavailable(f"the nodes of {location}, in which nothing was ratified, could not be removed: try again", location=location)
+
+
+def begun_tree_removal(session: CoordinationStore, tree: TableTree) -> list[Op]:
+    """What removes a tree in which nothing was ratified yet, for one multi; empty if there is no such tree."""
+    session.barrier()
+    root, node = session.read_many([tree.root, tree.head])
+    if root is None or node is None or Head.decode(node.data).version >= 0:
+        return []
+    # a rebuilt tree starts with equal data versions
+    same = Check(tree.incarnation(orjson.loads(root.data)["incarnation"]), ANY_VERSION)
+    gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(session, tree.root)]
+    return [same, *gone, Delete(tree.root)]
 
 
 def _below(session: CoordinationStore, path: str) -> list[str]:
@@ -155,7 +176,8 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
             location=context.tree.location,
         )
     require_protocol(root, context.tree.location)
-    if head is None and is_closed(root):
+    # check: closed-tables-are-not-read
+    if is_closed(root):
         raise context.dropped()
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)

@@ -18,6 +18,12 @@
     /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
         deleter, left             the client that deletes its data: ephemeral, and persistent until done (deletion_claim.py)
     /identity                     the coordinator's id, which its tables name in their properties (coordinator_id.py)
+    /tables/<key>/name            the node of the table's name, if it has one (catalog_records.py)
+    /catalog                      data: the root of managed tables
+    /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
+        <name>                    a name in it: the table's location and id
+    /catalog/dropped/<id>         a table that was dropped by its name and can be brought back
+    /catalog/changes/<id>         a change whose client has not had its answer yet (once.py)
 """
 
 from __future__ import annotations
@@ -30,10 +36,14 @@ from urllib.parse import quote
 from ...storage.dataclass import dataclass
 
 __all__ = [
+    "CATALOG",
+    "CATALOG_CHANGES",
+    "CATALOG_DROPPED",
     "CLIENTS",
     "DROPPED",
     "GRAVES",
     "IDENTITY",
+    "NAMESPACES",
     "OPEN",
     "RECOVERING",
     "TABLES",
@@ -50,6 +60,10 @@ OPEN = "/open"
 RECOVERING = "/recovering"
 IDENTITY = "/identity"
 DROPPED = "/dropped"
+CATALOG = "/catalog"
+NAMESPACES = f"{CATALOG}/namespaces"
+CATALOG_DROPPED = f"{CATALOG}/dropped"
+CATALOG_CHANGES = f"{CATALOG}/changes"
 
 _SLOT_PREFIX = "i-"
 _REFUSAL_PREFIX = "t-"  # a GUID may be "..", which cannot be a node's name
@@ -143,6 +157,11 @@ class TableTree:
     def deleter_left(self) -> str:
         """The node left by a client that deleted a dropped table's data and did not say that it was done."""
         return f"{self.tombstone}/left"
+
+    @property
+    def name(self) -> str:
+        """The node that holds the path of the table's name; tables without a name have none."""
+        return f"{self.root}/name"
 
     @property
     def head(self) -> str:

@@ -16,11 +16,12 @@ import orjson
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, ReplyLost, Write
+from .catalog_records import NameRecord
 from .context import TableContext
-from .layout import DROPPED
+from .layout import DROPPED, TableTree
 from .records import Head
 
-__all__ = ["Tombstone", "bury_tree", "read_tombstone", "remove_closed_tree"]
+__all__ = ["Tombstone", "bury_tree", "name_removal", "read_tombstone", "remove_closed_tree"]
 
 _ATTEMPTS: Final = 20
 _REMOVALS_AT_ONCE: Final = 100
@@ -52,7 +53,7 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
     for _ in range(_ATTEMPTS):
         session = context.connect()
         session.barrier()
-        root, node, mark, former = session.read_many([tree.root, tree.head, tree.closed, tree.tombstone])
+        root, node, mark, former, name = session.read_many([tree.root, tree.head, tree.closed, tree.tombstone, tree.name])
         if root is None or mark is not None:  # done, by this call or another one
             remove_closed_tree(context)
             return
@@ -66,6 +67,8 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
             Create(tree.closed),
             # check: a-dropped-tree-is-closed-at-once
             Write(tree.root, orjson.dumps({**told, "closed": True}), root.version),
+            # check: names-go-with-their-tables
+            *name_removal(session, tree, name),
         ]
         if forgotten:
             session.ensure_path(DROPPED)
@@ -75,6 +78,15 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
         except (ApplyRefused, ReplyLost):
             continue
     raise Unavailable(f"somebody changes {tree.location} while it is dropped: try again", location=tree.location)
+
+
+def name_removal(session: CoordinationStore, tree: TableTree, back: Node | None) -> list[Op]:
+    """What takes a table's name away, for one multi; `back` is the table's node that leads to it. Empty if it has no name."""
+    if back is None:
+        return []
+    node = session.read(back.data.decode())
+    ours = node is not None and NameRecord.decode(node.data).location == tree.location
+    return [Check(back.path, back.version), *([Delete(node.path, node.version)] if ours and node is not None else [])]
 
 
 def _tombstone(path: str, data: bytes, former: Node | None) -> Op:

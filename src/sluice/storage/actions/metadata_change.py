@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from ..constants import ADDRESS_KEY, COORDINATOR_KEY, ICT_ENABLED_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, ICT_ENABLEMENT_VERSION_KEY
+from ..constants import (
+    ADDRESS_KEY,
+    COORDINATOR_KEY,
+    ICT_ENABLED_KEY,
+    ICT_ENABLEMENT_TIMESTAMP_KEY,
+    ICT_ENABLEMENT_VERSION_KEY,
+    MANAGED_KEY,
+    NAME_KEY,
+    NAMED_MS_KEY,
+)
 from ..errors import Corrupt
 from ..schema.datatypes import StructField, parse_schema
 from .features import reader_features, writer_features
@@ -124,6 +133,9 @@ _ALLOWED: Final[Mapping[str, _Judge]] = {
     ICT_ENABLEMENT_TIMESTAMP_KEY: _when_new,
     COORDINATOR_KEY: lambda *_: True,  # who coordinates does not affect the data
     ADDRESS_KEY: lambda *_: True,
+    NAME_KEY: lambda *_: True,  # neither does the name
+    NAMED_MS_KEY: lambda *_: True,
+    MANAGED_KEY: lambda *_: True,
     "io.unitycatalog.tableId": _when_new,
     "ucTableId": _when_new,
 }

@@ -30,6 +30,9 @@ from ...storage.constants import (
     ICT_ENABLED_KEY,
     ICT_ENABLEMENT_TIMESTAMP_KEY,
     ICT_ENABLEMENT_VERSION_KEY,
+    MANAGED_KEY,
+    NAME_KEY,
+    NAMED_MS_KEY,
 )
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
@@ -227,6 +230,7 @@ _COLUMN_MAPPING: Final = "column mapping is not supported; leave the property ou
 _ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
 _TIMESTAMPS: Final = "sluice sets it, for commits carry their time as long as sluice manages the table; leave it out"
 _COORDINATOR: Final = "it says which coordinator the table belongs to: create, attach and recover set it; leave it out"
+_NAMED: Final = "it repeats the name that the coordinator keeps: sluice.Catalog gives and changes names; leave it out"
 _PROTOCOL: Final = "sluice sets the protocol by the features in use; ask for one by delta.feature.<name>"
 # Names, or their beginnings, that only sluice sets; and why.
 _PROTECTED: Final[Mapping[str, str]] = {
@@ -238,6 +242,9 @@ _PROTECTED: Final[Mapping[str, str]] = {
     "delta.columnMapping.": _COLUMN_MAPPING,
     COORDINATOR_KEY: _COORDINATOR,
     ADDRESS_KEY: _COORDINATOR,
+    NAME_KEY: _NAMED,
+    NAMED_MS_KEY: _NAMED,
+    MANAGED_KEY: _NAMED,
     "delta.minReaderVersion": _PROTOCOL,
     "delta.minWriterVersion": _PROTOCOL,
 }

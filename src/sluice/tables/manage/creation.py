@@ -12,8 +12,9 @@ import pyarrow as pa
 from ...coordinator.errors import ProtocolChangedException
 from ...coordinator.facade import registry
 from ...coordinator.facade.administration import list_clients
+from ...coordinator.facade.names import NewName, TableName, make_with_name, taken_back_on_failure
 from ...coordinator.facade.table import CoordinatedTable
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Head, Reads, Timeout
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Head, Reads, SystemClock, Timeout
 from ...storage.actions import Action, Metadata
 from ...storage.actions.features import (
     FEATURE_PREFIX,
@@ -31,6 +32,9 @@ from ...storage.constants import (
     ICT_ENABLED_KEY,
     ICT_ENABLEMENT_TIMESTAMP_KEY,
     ICT_ENABLEMENT_VERSION_KEY,
+    MANAGED_KEY,
+    NAME_KEY,
+    NAMED_MS_KEY,
     PROBE_PREFIX,
 )
 from ...storage.data.constraints import Constraints
@@ -45,7 +49,7 @@ from ..client.property_rules import check_asked, check_settings, is_on, with_def
 from ..client.unpublished_versions import all_published
 from ..maintain.garbage import first_stranger
 
-__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table", "require_empty"]
+__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table", "properties_of_name", "require_empty"]
 
 _log = logging.getLogger(__name__)
 
@@ -105,10 +109,11 @@ def require_empty(store: ObjectStore) -> None:
         )
 
 
-def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Access:
+def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> Access:
     """Access for committing the first version at a location without a table or, unless allowed, other files.
 
-    Raises TableExists; InvalidRequest if there are files, or if the coordinator remembers a former table there that may have
+    The table's nodes are made together with its name, if it gets one. Raises TableExists, also for a taken name;
+    InvalidRequest if there are files, or if the coordinator remembers a former table there that may have
     live clients.
     """
     if type(allow_nonempty) is not bool:
@@ -124,13 +129,16 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool) -> Acces
     if known:
         _require_no_former_table(address, table)
     _require_writable(store)
-    if not known:  # nodes that were lost meanwhile must not be replaced
+    if name is not None:
+        make_with_name(table, name)
+    elif not known:  # nodes that were lost meanwhile must not be replaced
         registry.make_tree(table.context, Head())
-    try:
-        _require_no_log(address, store)
-    except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-        registry.remove_new_tree(table.context)
-        raise
+    with taken_back_on_failure(table, name):
+        try:
+            _require_no_log(address, store)
+        except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
+            registry.remove_new_tree(table.context)
+            raise
     return Access(address, store, table)
 
 
@@ -161,12 +169,29 @@ def create(
     properties: Mapping[str, str],
     *,
     allow_nonempty: bool = False,
+    name: TableName | None = None,
+    managed: bool = False,
+    comment: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> tuple[Access, Commit]:
-    """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists."""
-    metadata = new_table(schema, partition_by, properties)
-    access = access_for_creation(address, allow_nonempty=allow_nonempty)
+    """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists.
+
+    With a `name` the table has it from version 0 on; `managed` says that the catalog chose the location.
+    """
+    metadata = replace(new_table(schema, partition_by, properties), description=comment)
+    new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
+    access = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
+    with taken_back_on_failure(access.ours, new):
+        return access, _first_commit(address, access, metadata, partition_by, new, timeout_s=timeout_s)
+
+
+def _first_commit(
+    address: TableAddress, access: Access, metadata: Metadata, partition_by: Sequence[str], new: NewName | None, *, timeout_s: Timeout
+) -> Commit:
     metadata = registry.named_after_coordinator(access.ours, metadata)
+    if new is not None:
+        told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
+        metadata = replace(metadata, configuration={**metadata.configuration, **told})
     change = Change(
         access.new_transaction_id(),
         "CREATE TABLE",
@@ -178,9 +203,14 @@ def create(
         table_id=metadata.id,
     )
     try:
-        return access, access.ours.commit(change, timeout_s=timeout_s)
+        return access.ours.commit(change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
         raise _created_meanwhile(address) from lost
+
+
+def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:
+    """The properties that repeat a table's name in its log, so that the names can be recovered; "" for a name taken away."""
+    return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
 
 
 def _created_meanwhile(address: TableAddress) -> TableExists:

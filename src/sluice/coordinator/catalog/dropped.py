@@ -1,0 +1,199 @@
+"""Tables that were dropped by their names, and can be brought back until their data are deleted.
+
+A drop is one multi: it closes the table to every client, as the removal of its nodes does, takes its name away, and records
+what is needed to undo it. The table's other nodes stay as they are. To bring it back is one multi, too. When its data are to
+be deleted, the closed nodes are handed to the ordinary removal.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import uuid
+from dataclasses import asdict, replace
+from typing import Final
+
+import orjson
+
+from ...storage.errors import InvalidRequest, TableDropped, TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceNotFound
+from ..nodes.catalog_records import DEFAULT, DroppedRecord, NameRecord, ensure_catalog, key_of
+from ..nodes.context import TableContext
+from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
+from ..nodes.once import apply_once
+from ..nodes.records import Head, Published
+from ..nodes.removal import Tombstone
+from ..service.store import ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
+from .names import TableName
+from .naming import Named, remove_remains, require_table
+from .standing import Home, Meaning, incarnation_of, look_at, spelled_in
+
+__all__ = ["close_named", "dropped_as", "dropped_tables", "hand_to_removal", "reopen", "require_not_dropped", "strike_out"]
+
+_ATTEMPTS: Final = 20
+_MARK: Final = "dropped"
+"""In the data of a closed table's node: the id of the drop that can be undone."""
+
+
+def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
+    """Close the table of this name and take the name away; returns the drop's id and record.
+
+    None if versions are not published yet, or a commit came between: publish and call again. Raises TableNotFound.
+    """
+    home = Home.of(context)
+    home.fresh(ensure_catalog)
+    [found], published = home.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
+    record, node, root = require_table(found)
+    if record.location != context.tree.location:
+        raise TableNotFound(f"{name} is another table now, at {record.location}", name=str(name))
+    if found.head is None or published is None or Head.decode(found.head.data).version != Published.decode(published.data).version:
+        return None
+    spelled, identity = found.spelled, uuid.uuid4().hex
+    dropped = DroppedRecord(
+        spelled.namespace,
+        spelled.name,
+        record.location,
+        record.table_id,
+        record.managed,
+        home.clock.now_ms(),
+        f"{_user()}@{socket.gethostname()}",
+    )
+    told = {**orjson.loads(root.data), "closed": True, _MARK: identity}
+    ops: list[Op] = [
+        # check: a-drop-takes-in-every-commit
+        Check(found.head.path, found.head.version),
+        # check: a-named-drop-closes-the-table
+        Delete(found.tree.incarnation(incarnation_of(root))),
+        # check: a-named-drop-closes-the-table
+        Write(root.path, orjson.dumps(told), root.version),
+        Delete(node.path, node.version),
+        Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()),
+    ]
+    try:
+        apply_once(home.connect, ops, home.clock)
+    except ApplyRefused:
+        return None
+    return identity, dropped
+
+
+def reopen(home: Home, identity: str, name: TableName) -> Named:
+    """Bring a dropped table back under a name. Raises TableNotFound, NamespaceNotFound; TableExists if the name is taken."""
+    for _ in range(_ATTEMPTS):
+        node = home.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
+        dropped = _record(node)
+        if node is None or dropped is None or dropped.purging:
+            raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
+        tree = TableTree(dropped.location)
+        [found] = home.fresh(lambda session: look_at(session, name))
+        root, back = home.nodes(tree.root, tree.name)
+        if found.namespace is None and key_of(name.namespace) != DEFAULT:
+            raise NamespaceNotFound(
+                f"there is no namespace {name.namespace}: create it first, or give another name", namespace=name.namespace
+            )
+        if found.record is not None and (found.meaning is Meaning.TABLE or found.creator is not None):
+            raise TableExists(f"the name {found.spelled} is taken by {found.record.location}: give another name", name=str(name))
+        if found.record is not None:
+            remove_remains(home, found)
+            continue
+        if root is None or orjson.loads(root.data).get(_MARK) != identity:
+            raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
+        told = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
+        record = NameRecord(name.name, dropped.location, dropped.table_id, dropped.managed, home.clock.now_ms())
+        path = name.path.encode()
+        ops: list[Op] = [
+            Write(root.path, orjson.dumps(told), root.version),
+            Create(tree.incarnation(incarnation_of(root))),
+            Create(name.path, record.encode()),
+            Create(tree.name, path) if back is None else Write(tree.name, path, back.version),
+            # check: what-is-brought-back-is-not-deleted (node.version -> -1)
+            Delete(node.path, node.version),
+        ]
+        try:
+            apply_once(home.connect, ops, home.clock)
+        except ApplyRefused:
+            continue
+        return spelled_in(found.namespace, name), record
+    raise Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))
+
+
+def dropped_tables(home: Home) -> list[tuple[str, DroppedRecord]]:
+    """The dropped tables that still have data, with the ids of their drops, latest first."""
+
+    def look(session: CoordinationStore) -> list[tuple[str, DroppedRecord | None]]:
+        names = session.children(CATALOG_DROPPED) or []
+        return list(zip(names, map(_record, session.read_many([f"{CATALOG_DROPPED}/{name}" for name in names])), strict=True))
+
+    found = [(name, record) for name, record in home.fresh(look) if record is not None]
+    return sorted(found, key=lambda each: (-each[1].dropped_ms, each[0]))
+
+
+def dropped_as(home: Home, name: TableName) -> list[tuple[str, DroppedRecord]]:
+    """The tables dropped under this name whose data are not being deleted, latest first."""
+    return [(each, record) for each, record in dropped_tables(home) if _name_of(record).key == name.key and not record.purging]
+
+
+def require_not_dropped(home: Home, name: TableName) -> None:
+    """Raise TableDropped if a table of this name was dropped and can be brought back."""
+    for _, record in dropped_as(home, name):
+        raise TableDropped(
+            f"the table {name} was dropped by {record.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
+            name=str(name),
+            location=record.location,
+        )
+
+
+def hand_to_removal(home: Home, identity: str) -> DroppedRecord:
+    """Give a dropped table up: its closed nodes and its data are to be deleted as those of any drop. Raises TableNotFound."""
+    path = f"{CATALOG_DROPPED}/{identity}"
+    for _ in range(_ATTEMPTS):
+        node = home.fresh(lambda session: session.read(path))
+        dropped = _record(node)
+        if node is None or dropped is None:
+            raise TableNotFound(f"the table dropped as {identity} is not there any more: somebody brought it back, or deleted it")
+        if dropped.purging:
+            return dropped
+        tree = TableTree(dropped.location)
+        root, head, tomb = home.nodes(tree.root, tree.head, tree.tombstone)
+        gone = replace(dropped, purging=True)
+        ops: list[Op] = [Write(path, gone.encode(), node.version)]
+        if root is not None and head is not None and orjson.loads(root.data).get(_MARK) == identity:
+            home.fresh(lambda session: session.ensure_path(DROPPED))
+            grave = orjson.dumps(asdict(Tombstone(Head.decode(head.data).version, home.clock.now_ms(), deleting=True)))
+            ops += [
+                Check(root.path, root.version),
+                Create(tree.closed),
+                Create(tree.tombstone, grave) if tomb is None else Write(tree.tombstone, grave, tomb.version),
+            ]
+        try:
+            apply_once(home.connect, ops, home.clock)
+        except ApplyRefused:
+            continue
+        return gone
+    raise Unavailable(f"other clients keep changing the dropped table {identity}: try again")
+
+
+def strike_out(home: Home, identity: str) -> None:
+    """Forget a dropped table whose data are deleted."""
+    node = home.fresh(lambda session: session.read(f"{CATALOG_DROPPED}/{identity}"))
+    if node is None:
+        return
+    try:
+        apply_once(home.connect, [Delete(node.path, node.version)], home.clock)
+    except ApplyRefused as refused:
+        if home.fresh(lambda session: session.read(node.path)) is not None:
+            raise InvalidRequest(f"the dropped table {identity} was changed by another client meanwhile") from refused
+
+
+def _record(node: Node | None) -> DroppedRecord | None:
+    return None if node is None else DroppedRecord.decode(node.data)
+
+
+def _name_of(record: DroppedRecord) -> TableName:
+    return TableName(record.namespace, record.name)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"

@@ -1,0 +1,161 @@
+"""Namespaces, the root of managed tables, and lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ...storage.errors import InvalidRequest, Unavailable
+from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
+from ..nodes.catalog_records import DEFAULT, CatalogRecord, NamespaceRecord, ensure_catalog, key_of, namespace_path
+from ..nodes.layout import CATALOG, NAMESPACES
+from ..nodes.once import apply_once
+from ..service.store import ApplyRefused, CoordinationStore, Create, Delete, Node, Write
+from .names import TableName, check_namespace
+from .naming import remove_remains
+from .standing import Found, Home, Meaning, look_at
+
+__all__ = ["alter_namespace", "create_namespace", "drop_namespace", "names_in", "namespace", "namespaces", "root_of", "set_root"]
+
+_ATTEMPTS: Final = 20
+
+
+# -- the root ------------------------------------------------------------------------------------------------------------
+
+
+def root_of(home: Home) -> str:
+    """The location below which managed tables are made; "" if none is set."""
+    return home.fresh(_root)[0].root
+
+
+def set_root(home: Home, root: str, *, replacing: bool) -> None:
+    """Set the location below which managed tables are made. Raises InvalidRequest if another one is set, unless it is replaced."""
+    for _ in range(_ATTEMPTS):
+        home.fresh(ensure_catalog)
+        known, version = home.fresh(_root)
+        if known.root == root:
+            return
+        if known.root and not replacing:
+            raise InvalidRequest(
+                f"the catalog's root is {known.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
+                root=known.root,
+            )
+        try:
+            apply_once(home.connect, [Write(CATALOG, replace(known, root=root).encode(), version)], home.clock)
+        except ApplyRefused:
+            continue
+        return
+    raise Unavailable("other clients keep changing the catalog's root: try again")
+
+
+def _root(session: CoordinationStore) -> tuple[CatalogRecord, int]:
+    node = session.read(CATALOG)
+    return CatalogRecord.of(node), -1 if node is None else node.version
+
+
+# -- namespaces ----------------------------------------------------------------------------------------------------------
+
+
+def namespaces(home: Home) -> list[NamespaceRecord]:
+    """All namespaces, by name; `default` always exists."""
+    found = home.fresh(_namespaces)
+    if not any(key_of(each.name) == DEFAULT for each in found):
+        found.append(NamespaceRecord())
+    return sorted(found, key=lambda each: key_of(each.name))
+
+
+def _namespaces(session: CoordinationStore) -> list[NamespaceRecord]:
+    nodes = session.read_many([f"{NAMESPACES}/{name}" for name in session.children(NAMESPACES) or ()])
+    return [NamespaceRecord.of(node) for node in nodes if node is not None]
+
+
+def namespace(home: Home, name: str) -> NamespaceRecord:
+    """One namespace. Raises InvalidName, NamespaceNotFound."""
+    return _required(home, check_namespace(name))[0]
+
+
+def create_namespace(home: Home, record: NamespaceRecord) -> None:
+    """Make a namespace. Raises NamespaceExists, also for the slower of two clients that create it at once."""
+    name = check_namespace(record.name)
+    for _ in range(_ATTEMPTS):
+        home.fresh(ensure_catalog)
+        if home.fresh(lambda session: session.read(namespace_path(name))) is not None:
+            raise NamespaceExists(f"there is a namespace {name} already", namespace=name)
+        try:
+            apply_once(home.connect, [Create(namespace_path(name), replace(record, name=name).encode())], home.clock)
+        except ApplyRefused:
+            continue
+        return
+    raise _busy(name)
+
+
+def alter_namespace(home: Home, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
+    """Change a namespace's comment, properties or location; returns what it is then. Raises NamespaceNotFound."""
+    checked = check_namespace(name)
+    for _ in range(_ATTEMPTS):
+        home.fresh(ensure_catalog)
+        known, node = _required(home, checked)
+        changed = change(known)
+        if changed == known or node is None:
+            return changed
+        try:
+            # check: namespaces-are-compared (node.version -> -1)
+            apply_once(home.connect, [Write(node.path, changed.encode(), node.version)], home.clock)
+        except ApplyRefused:
+            continue
+        return changed
+    raise _busy(checked)
+
+
+def drop_namespace(home: Home, name: str) -> None:
+    """Remove a namespace without tables. Raises NamespaceNotFound, NamespaceNotEmpty; InvalidRequest for `default`."""
+    checked = check_namespace(name)
+    if key_of(checked) == DEFAULT:
+        raise InvalidRequest(f"the namespace {DEFAULT} cannot be dropped: names with one part are in it", namespace=checked)
+    for _ in range(_ATTEMPTS):
+        _, node = _required(home, checked)
+        assert node is not None
+        named = names_in(home, checked, every=True)
+        tables = [each for each in named if each.meaning is Meaning.TABLE or (each.creator is not None and each.meaning is Meaning.BEGUN)]
+        if tables:
+            shown = ", ".join(str(each.spelled) for each in tables[:5]) + (", ..." if len(tables) > 5 else "")
+            raise NamespaceNotEmpty(f"the namespace {checked} has tables ({shown}): drop or rename them first", namespace=checked)
+        for remains in named:
+            remove_remains(home, remains)
+        try:
+            apply_once(home.connect, [Delete(node.path, node.version)], home.clock)
+        except ApplyRefused:  # a table was named, or another client dropped it
+            continue
+        return
+    raise _busy(checked)
+
+
+def _required(home: Home, name: str) -> tuple[NamespaceRecord, Node | None]:
+    node = home.fresh(lambda session: session.read(namespace_path(name)))
+    if node is None and key_of(name) != DEFAULT:
+        raise NamespaceNotFound(f"there is no namespace {name}; create it first", namespace=name)
+    return NamespaceRecord.of(node), node
+
+
+# -- names ---------------------------------------------------------------------------------------------------------------
+
+
+def names_in(home: Home, name: str, *, every: bool = False) -> list[Found]:
+    """The names in a namespace that mean tables, in order; with `every` also those of tables that are being created, or are gone.
+
+    Raises NamespaceNotFound.
+    """
+    checked = check_namespace(name)
+    _required(home, checked)
+
+    def look(session: CoordinationStore) -> list[Found]:
+        names = sorted(session.children(namespace_path(checked)) or ())
+        return look_at(session, *(TableName(checked, each) for each in names))
+
+    found = [each for each in home.fresh(look) if each.node is not None]
+    return found if every else [each for each in found if each.meaning is Meaning.TABLE]
+
+
+def _busy(name: str) -> Unavailable:
+    return Unavailable(f"other clients keep changing the namespace {name}: try again", namespace=name)

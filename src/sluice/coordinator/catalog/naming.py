@@ -1,0 +1,274 @@
+"""Names given to tables and taken away: with a new table, to an existing one, from one name to another.
+
+Each change is one multi over the name's node, the table's node that leads back to it and, if a table begins or ends with the
+change, the table's nodes. So no client sees a name without its table, and of two clients that change the same name one is
+refused and looks again.
+
+A new table's name and nodes are made together, before its first version is committed. Until then nobody finds the name. If
+the creator fails, it takes both back; if it dies, the next client that wants the name does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, TableExists, TableNotFound, Unavailable
+from ..errors import NamespaceNotFound
+from ..nodes.catalog_records import DEFAULT, NameRecord, ensure_catalog, key_of
+from ..nodes.context import TableContext, is_closed
+from ..nodes.creation import begun_tree_removal, check_tree, tree_ops
+from ..nodes.layout import TableTree
+from ..nodes.once import apply_once
+from ..nodes.records import Head
+from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, Op, Write
+from .names import TableName
+from .standing import Found, Home, Meaning, incarnation_of, look_at, spelled_in
+
+__all__ = ["Named", "NewName", "make_named", "register", "remove_remains", "rename", "require_table", "take_back", "unname"]
+
+_ATTEMPTS: Final = 20
+
+Named: TypeAlias = "tuple[TableName, NameRecord]"
+"""A name as it is spelled now, and its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewName:
+    """A name for a new table, which gets this id; `named_ms` is when, by the creator's clock. `managed`: the catalog chose the location."""
+
+    name: TableName
+    table_id: str
+    managed: bool
+    named_ms: int
+
+    def record(self, location: str, creator: str = "") -> NameRecord:
+        """The record of this name."""
+        return NameRecord(self.name.name, location, self.table_id, self.managed, self.named_ms, creator)
+
+
+# -- with a new table ----------------------------------------------------------------------------------------------------
+
+
+def make_named(context: TableContext, new: NewName, *, creator: str) -> None:
+    """Make a table's nodes together with its name; `creator` is the node that exists while this client is present.
+
+    Raises NamespaceNotFound; TableExists if the name is taken, or another client creates a table under it at this moment.
+    """
+    home, tree = Home.of(context), context.tree
+    record = new.record(tree.location, creator)
+    for _ in range(_ATTEMPTS):
+        home.fresh(ensure_catalog)
+        [found] = home.fresh(lambda session: look_at(session, new.name))
+        _require_namespace(found)
+        if found.record is not None:
+            _clear(home, found)
+            continue
+        nodes = _nodes_for(context, home, new)
+        if nodes is None:
+            continue
+        ops = [Create(new.name.path, record.encode()), *nodes]
+        try:
+            apply_once(home.connect, ops, home.clock)
+        except ApplyRefused:
+            continue  # somebody was faster: look again
+        check_tree(context)
+        return
+    raise _busy(new.name)
+
+
+def take_back(context: TableContext, new: NewName) -> None:
+    """Take back a name, and its table's nodes, if no version of the table was ratified under it."""
+    home = Home.of(context)
+    for _ in range(_ATTEMPTS):
+        [found] = home.fresh(lambda session: look_at(session, new.name))
+        if found.record is None or found.record.table_id != new.table_id or found.meaning is Meaning.TABLE:
+            return
+        if remove_remains(home, found):
+            context.forget_tree()
+            return
+    raise _busy(new.name)
+
+
+def _nodes_for(context: TableContext, home: Home, new: NewName) -> list[Op] | None:
+    """What makes the nodes of a new table, with the one that leads to its name; None: look again.
+
+    Nodes that a client made without a name, and in which nothing is ratified, serve as well: the first version decides whose
+    they are.
+    """
+    tree, path = context.tree, new.name.path.encode()
+    root, head, back = home.nodes(tree.root, tree.head, tree.name)
+    if root is None:
+        return [*tree_ops(context, Head()), Create(tree.name, path)]
+    if head is None or Head.decode(head.data).version >= 0:
+        raise TableExists(
+            f"the coordinator knows a table at {tree.location} already: open it, or register it under a name", location=tree.location
+        )
+    begun: list[Op] = [Check(tree.incarnation(incarnation_of(root)), ANY_VERSION), Check(tree.head, head.version)]
+    if back is None:
+        return [*begun, Create(tree.name, path)]
+    other = TableName(*back.data.decode().split("/")[-2:])
+    [found] = home.fresh(lambda session: look_at(session, other))
+    if found.record is None or found.record.location != tree.location:
+        return [*begun, Write(tree.name, path, back.version)]
+    _clear(home, found)
+    return None
+
+
+def _clear(home: Home, found: Found) -> None:
+    """Remove what is left of a name whose table is gone, or whose creator died. Raises TableExists if the name is taken."""
+    name, record = found.spelled, found.record
+    if record is None:
+        return
+    if found.meaning is Meaning.TABLE:
+        raise TableExists(f"there is a table {name} already, at {record.location}", name=str(name), location=record.location)
+    # check: creators-are-left-alone
+    if found.meaning is Meaning.BEGUN and found.creator is not None:
+        raise TableExists(
+            f"another client is creating a table {name} at this moment, at {record.location}: open it when it is there",
+            name=str(name),
+            location=record.location,
+        )
+    remove_remains(home, found)
+
+
+def remove_remains(home: Home, found: Found) -> bool:
+    """Remove a name that means no table, with the begun nodes of one; False if something changed: look again."""
+    if found.node is None:
+        return True
+    ops: list[Op] = [Delete(found.node.path, found.node.version)]
+    if found.meaning is Meaning.BEGUN:
+        begun = home.fresh(lambda session: begun_tree_removal(session, found.tree))
+        if not begun:
+            return False
+        # check: begun-tables-go-with-their-names
+        ops = [*begun, *ops]
+    elif found.back is not None and found.back.data.decode() == found.name.path:
+        ops.append(Delete(found.back.path, found.back.version))
+    try:
+        apply_once(home.connect, ops, home.clock)
+    except ApplyRefused:
+        return False
+    return True
+
+
+# -- of a table that exists ----------------------------------------------------------------------------------------------
+
+
+def register(home: Home, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None) -> Named:
+    """Give a name to the table at this location; the same name again changes nothing.
+
+    Raises NamespaceNotFound; TableExists if the name is taken; TableNotFound if the coordinator knows no table there;
+    InvalidRequest if the table has another name.
+    """
+    tree = TableTree(location)
+    for _ in range(_ATTEMPTS):
+        home.fresh(ensure_catalog)
+        root, head, back = home.nodes(tree.root, tree.head, tree.name)
+        state = None if root is None or head is None or is_closed(root) else Head.decode(head.data)
+        if root is None or state is None or state.version < 0:
+            raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
+        [found] = home.fresh(lambda session: look_at(session, name))
+        _require_namespace(found)
+        if found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location:
+            return found.spelled, found.record
+        if found.record is not None:
+            _clear(home, found)
+            continue
+        former = None if back is None else _holder(home, back, location)
+        if former is not None:
+            raise InvalidRequest(
+                f"the table at {location} has the name {former} already: rename it (a table has one name)",
+                location=location,
+                name=str(former),
+            )
+        record = NameRecord(name.name, location, state.table_id, managed, home.clock.now_ms() if named_ms is None else named_ms)
+        ops: list[Op] = [
+            Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
+            Create(name.path, record.encode()),
+            Create(tree.name, name.path.encode()) if back is None else Write(tree.name, name.path.encode(), back.version),
+        ]
+        try:
+            apply_once(home.connect, ops, home.clock)
+        except ApplyRefused:
+            continue
+        return spelled_in(found.namespace, name), record
+    raise _busy(name)
+
+
+def rename(home: Home, old: TableName, new: TableName) -> Named:
+    """Give a table another name, possibly in another namespace, or in another spelling.
+
+    Raises TableNotFound for a name that means no table, also if another client renamed or dropped it at this moment;
+    NamespaceNotFound; TableExists if the new name is taken.
+    """
+    for _ in range(_ATTEMPTS):
+        found, target = home.fresh(lambda session: look_at(session, old, new))
+        record, node, root = require_table(found)
+        _require_namespace(target)
+        fresh = replace(record, name=new.name, named_ms=max(home.clock.now_ms(), record.named_ms + 1), creator="")
+        # the incarnation keeps a rename from meeting a drop by a client that knows no names
+        ops: list[Op] = [Check(found.tree.incarnation(incarnation_of(root)), ANY_VERSION)]
+        if new.path == old.path:
+            ops.append(Write(node.path, fresh.encode(), node.version))
+        else:
+            if target.record is not None:
+                _clear(home, target)
+                continue
+            ops += [Delete(node.path, node.version), Create(new.path, fresh.encode()), _leading_to(found, new)]
+        try:
+            apply_once(home.connect, ops, home.clock)
+        except ApplyRefused:
+            continue  # somebody changed one of the two names: look again
+        return spelled_in(target.namespace, new), fresh
+    raise _busy(old)
+
+
+def unname(home: Home, name: TableName) -> NameRecord:
+    """Take a table's name away; the table stays, at its location. Returns what the record was. Raises TableNotFound."""
+    for _ in range(_ATTEMPTS):
+        [found] = home.fresh(lambda session: look_at(session, name))
+        if found.meaning is Meaning.BEGUN and found.record is not None:
+            if remove_remains(home, found):
+                return found.record
+            continue
+        record, node, _ = require_table(found)
+        gone: list[Op] = [] if found.back is None else [Delete(found.back.path, found.back.version)]
+        try:
+            apply_once(home.connect, [Delete(node.path, node.version), *gone], home.clock)
+        except ApplyRefused:
+            continue
+        return record
+    raise _busy(name)
+
+
+def require_table(found: Found) -> tuple[NameRecord, Node, Node]:
+    """The record of a name that means a table, its node and the table's. Raises NamespaceNotFound, TableNotFound."""
+    _require_namespace(found)
+    if found.meaning is not Meaning.TABLE or found.record is None or found.node is None or found.root is None:
+        why = ": it is being created, or its creator died" if found.meaning is Meaning.BEGUN else ""
+        raise TableNotFound(f"there is no table {found.name}{why}", name=str(found.name))
+    return found.record, found.node, found.root
+
+
+def _require_namespace(found: Found) -> None:
+    if found.namespace is None and key_of(found.name.namespace) != DEFAULT:
+        raise NamespaceNotFound(f"there is no namespace {found.name.namespace}: create it first", namespace=found.name.namespace)
+
+
+def _holder(home: Home, back: Node, location: str) -> TableName | None:
+    """The name to which a table's node leads, if that name means this table."""
+    [found] = home.fresh(lambda session: look_at(session, TableName(*back.data.decode().split("/")[-2:])))
+    same = found.meaning is Meaning.TABLE and found.record is not None and found.record.location == location
+    return found.spelled if same else None
+
+
+def _leading_to(found: Found, name: TableName) -> Op:
+    """Let the table's node lead to another name."""
+    path, back = name.path.encode(), found.back
+    return Create(found.tree.name, path) if back is None else Write(back.path, path, back.version)
+
+
+def _busy(name: TableName) -> Unavailable:
+    return Unavailable(f"other clients keep changing the name {name}: try again", name=str(name))

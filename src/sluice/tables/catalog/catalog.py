@@ -1,0 +1,348 @@
+"""`sluice.Catalog`: names of tables, kept by the coordinator and shared by all that use it."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from ...coordinator.errors import NamespaceNotFound
+from ...coordinator.facade import names
+from ...coordinator.facade.names import TableName
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline, SystemClock, Timeout, bounding
+from ...storage.errors import InvalidRequest, TableNotFound
+from ...storage.schema.schema import StructType
+from ...storage.stores.location import normalise
+from ..client.access import Access
+from ..client.address import TableAddress
+from ..manage import creation
+from ..manage.dropping import DropReport, drop
+from ..table import Table
+from .changes import close_by_name, note_name
+from .entries import DroppedTable, NamedTable, Namespace
+
+__all__ = ["Catalog"]
+
+_UNSAFE: Final = re.compile(r"[^a-z0-9_-]")
+_KEPT_HOURS: Final = 168.0
+_HOUR_MS: Final = 3600 * 1000
+
+
+class Catalog:
+    """The names of a coordinator's tables: namespaces, and tables in them, the same for every client of the coordinator.
+
+    A name is like "sales.orders", or "orders" in the namespace `default`; case does not matter, and the spelling is kept. Each
+    change is atomic: of two clients that create, rename or drop one name at once, one succeeds and the other gets an error that
+    says so. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        application: str | None = None,
+    ) -> None:
+        """`root` is the location below which managed tables are made; the coordinator keeps the one that was given first.
+
+        `coordinator`, `storage_options` and `application` mean the same as for `Table.open`. Raises InvalidRequest for another root
+        than the coordinator's, CoordinatorUnavailable.
+        """
+        self._coordinator = coordinator
+        self._storage_options = dict(storage_options or {})
+        self._application = application
+        self._home = names.home_of(coordinator)
+        if root is not None:
+            names.set_root(self._home, normalise(root), replacing=False)
+
+    # -- namespaces --------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str | None:
+        """The location below which managed tables are made; None if none is set."""
+        return names.root_of(self._home) or None
+
+    def set_root(self, root: str | os.PathLike[str]) -> None:
+        """Let managed tables be made below another location, for all clients; tables that exist stay where they are."""
+        names.set_root(self._home, normalise(root), replacing=True)
+
+    def namespaces(self) -> list[Namespace]:
+        """All namespaces, by name."""
+        root = names.root_of(self._home)
+        return [_namespace(each, root) for each in names.namespaces(self._home)]
+
+    def namespace(self, name: str) -> Namespace:
+        """One namespace. Raises NamespaceNotFound, InvalidName."""
+        return _namespace(names.namespace(self._home, name), names.root_of(self._home))
+
+    def create_namespace(
+        self,
+        name: str,
+        *,
+        comment: str = "",
+        properties: Mapping[str, str] | None = None,
+        location: str | os.PathLike[str] | None = None,
+        if_not_exists: bool = False,
+    ) -> bool:
+        """Create a namespace; returns whether it did. Raises NamespaceExists, unless `if_not_exists`; InvalidName.
+
+        Its managed tables are made below `location`, by default in a folder of its name below the root.
+        """
+        record = names.NamespaceRecord(
+            name,
+            "" if location is None else normalise(location),
+            _text("comment", comment),
+            _texts(properties or {}),
+            SystemClock().now_ms(),
+        )
+        if if_not_exists and any(each.name.lower() == name.lower() for each in names.namespaces(self._home)):
+            return False
+        names.create_namespace(self._home, record)
+        return True
+
+    def alter_namespace(
+        self, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> Namespace:
+        """Change a namespace's comment, set some of its properties, remove others; returns it as it is then."""
+        changed, removed = _texts(properties or {}), frozenset(unset)
+
+        def change(known: names.NamespaceRecord) -> names.NamespaceRecord:
+            kept = {key: value for key, value in {**known.properties, **changed}.items() if key not in removed}
+            return replace(known, comment=known.comment if comment is None else _text("comment", comment), properties=kept)
+
+        return _namespace(names.alter_namespace(self._home, name, change), names.root_of(self._home))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables."""
+        names.drop_namespace(self._home, name)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def tables(self, namespace: str = "default") -> list[NamedTable]:
+        """The tables of a namespace, by name. Raises NamespaceNotFound."""
+        return [_table(each) for each in names.names_in(self._home, namespace)]
+
+    def describe(self, name: str) -> NamedTable:
+        """The table of a name. Raises TableNotFound, NamespaceNotFound; TableDropped for one that can be brought back."""
+        return _table(names.find(self._home, TableName.parse(name)))
+
+    def locate(self, name: str) -> str:
+        """The location of the table of a name, normalised. Raises what `describe` does."""
+        return self.describe(name).location
+
+    def exists(self, name: str) -> bool:
+        """Whether a name means a table. Raises InvalidName."""
+        try:
+            self.describe(name)
+        except InvalidRequest as missing:
+            if isinstance(missing, (TableNotFound, NamespaceNotFound)):
+                return False
+            raise
+        return True
+
+    def open(self, name: str, *, consistency: str = "latest", ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Table:
+        """Open the table of a name; the arguments are those of `Table.open`. Raises what `describe` and `Table.open` do."""
+        return Table.open(
+            self.locate(name),
+            coordinator=self._coordinator,
+            storage_options=self._storage_options,
+            application=self._application,
+            consistency=consistency,
+            ack=ack,
+            timeout_s=timeout_s,
+        )
+
+    # -- tables come -------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        schema: pa.Schema | StructType,
+        *,
+        location: str | os.PathLike[str] | None = None,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        allow_nonempty: bool = False,
+        ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> Table:
+        """Create a table under a name: at `location`, or else in a new folder below its namespace's location (a managed table).
+
+        `comment` is the table's description. The other arguments are those of `Table.create`. Raises TableExists if the name or the
+        location is taken, also for the slower of two clients; NamespaceNotFound; InvalidName; InvalidRequest if no root is set.
+        """
+        wanted = TableName.parse(name)
+        place = self.new_location(name) if location is None else location
+        address = self._address(place)
+        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        with bounding(timeout_s, SystemClock()) as limit:
+            access, _ = creation.create(
+                address,
+                schema,
+                columns,
+                properties or {},
+                allow_nonempty=allow_nonempty,
+                name=wanted,
+                managed=location is None,
+                comment=comment,
+                timeout_s=limit,
+            )
+        return Table(access, ack=ack, timeout_s=timeout_s)
+
+    def new_location(self, name: str) -> str:
+        """A location for a new managed table of this name: no other table, past or present, has it.
+
+        Names come and go, and data stay where they are: so the folder has a part of its own. Raises InvalidRequest if neither the
+        namespace nor the catalog says where.
+        """
+        wanted = TableName.parse(name)
+        home = self.namespace(wanted.namespace)
+        if home.location is None:
+            raise InvalidRequest(
+                f"the managed table {wanted} has no place: set the catalog's root (sluice.Catalog(root=...)), or give a location",
+                name=name,
+            )
+        return f"{home.location}/{_folder(wanted.name)}-{uuid.uuid4().hex[:8]}"
+
+    def register(self, name: str, location: str | os.PathLike[str], *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> NamedTable:
+        """Give a name to the table at a location; a Delta table that sluice does not manage yet is attached first.
+
+        Raises TableExists if the name is taken; InvalidRequest if the table has another name; what `Table.attach` raises.
+        """
+        wanted, address = TableName.parse(name), self._address(location)
+        with bounding(timeout_s, SystemClock()) as limit:
+            creation.attach(address, timeout_s=limit)
+            return self._noted(names.register(self._home, wanted, address.location), limit)
+
+    # -- names change, tables go -------------------------------------------------------------------------------------
+
+    def rename(self, name: str, new_name: str, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> NamedTable:
+        """Give a table another name, in the same or another namespace; its data stay where they are.
+
+        Readers and writers that have the table open notice nothing. Raises TableNotFound, also if another client renamed or dropped
+        the table first; TableExists if the new name is taken; NamespaceNotFound.
+        """
+        old, new = TableName.parse(name), TableName.parse(new_name)
+        names.find(self._home, old)  # says more of a table that was dropped
+        with bounding(timeout_s, SystemClock()) as limit:
+            return self._noted(names.rename(self._home, old, new), limit)
+
+    def drop(self, name: str, *, keep_data: bool | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> DroppedTable | None:
+        """Drop a table; `undrop` brings it back until `vacuum` deletes its data. Everything filed before is decided first.
+
+        All clients that have it open get TableDropped. With `keep_data` only the name goes, and the table stays under sluice at its
+        location (then returns None): the default for a table at a location of its own, as in Spark. Raises TableNotFound, also if
+        another client dropped or renamed it first; LeaseHeld while somebody holds a lease on it.
+        """
+        if keep_data is not None and type(keep_data) is not bool:
+            raise InvalidRequest(f"keep_data is {keep_data!r}; give True, False, or None for the default", keep_data=keep_data)
+        wanted = TableName.parse(name)
+        record = names.find(self._home, wanted).record
+        assert record is not None
+        with bounding(timeout_s, SystemClock()) as limit:
+            if keep_data or (keep_data is None and not record.managed):
+                gone = names.unname(self._home, wanted)
+                note_name(self._address(gone.location), "", max(gone.named_ms + 1, SystemClock().now_ms()), managed=False, limit=limit)
+                return None
+            identity, dropped = close_by_name(Access.coordinated(self._address(record.location)), wanted, limit)
+        return _dropped(identity, dropped)
+
+    def dropped(self) -> list[DroppedTable]:
+        """The dropped tables whose data are still there, latest first."""
+        return [_dropped(identity, record) for identity, record in names.dropped_tables(self._home)]
+
+    def undrop(
+        self, name: str, *, new_name: str | None = None, drop_id: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+    ) -> NamedTable:
+        """Bring a dropped table back: the one dropped last under this name, or the drop of this id (`dropped` lists them).
+
+        It gets its former name, or `new_name`. Clients that have it open go on. Raises TableNotFound if there is none, TableExists if
+        the name is taken, NamespaceNotFound.
+        """
+        old, new = TableName.parse(name), TableName.parse(new_name or name)
+        found = [(each, record) for each, record in names.dropped_as(self._home, old) if drop_id in (None, each)]
+        if not found:
+            raise TableNotFound(f"no table dropped as {old} can be brought back: its data were deleted, or it was never dropped", name=name)
+        identity, dropped = found[0]
+        if new_name is None:
+            new = TableName(dropped.namespace, dropped.name)
+        with bounding(timeout_s, SystemClock()) as limit:
+            return self._noted(names.reopen(self._home, identity, new), limit)
+
+    def vacuum(
+        self, retain_hours: float = _KEPT_HOURS, *, name: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+    ) -> list[DropReport]:
+        """Delete the data of tables dropped longer than `retain_hours` ago (of this `name` only, if given): they cannot be brought back.
+
+        Finishes interrupted deletions. `timeout_s` bounds each table's requests to the coordinator.
+        """
+        if type(retain_hours) not in (int, float) or not 0 <= retain_hours < float("inf"):
+            raise InvalidRequest(f"retain_hours is {retain_hours!r}; give hours, 0 or more", retain_hours=retain_hours)
+        before_ms = SystemClock().now_ms() - int(retain_hours * _HOUR_MS)
+        key = None if name is None else TableName.parse(name).key
+        reports = []
+        for identity, record in names.dropped_tables(self._home):
+            ours = key is None or TableName(record.namespace, record.name).key == key
+            if ours and (record.purging or record.dropped_ms <= before_ms):
+                reports.append(self._delete(identity, timeout_s))
+        return reports
+
+    def _delete(self, identity: str, timeout_s: Timeout) -> DropReport:
+        gone = names.hand_to_removal(self._home, identity)
+        report = drop(self._address(gone.location), timeout_s=timeout_s)
+        names.strike_out(self._home, identity)
+        return report
+
+    def _address(self, location: str | os.PathLike[str]) -> TableAddress:
+        return TableAddress.of(location, self._coordinator, self._storage_options, self._application)
+
+    def _noted(self, named: tuple[TableName, names.NameRecord], limit: Deadline) -> NamedTable:
+        """A name that was given, after the table's log repeats it."""
+        name, record = named
+        note_name(self._address(record.location), str(name), record.named_ms, managed=record.managed, limit=limit)
+        return NamedTable(name.namespace, name.name, record.location, record.managed, record.named_ms)
+
+    def __repr__(self) -> str:
+        return f"Catalog({self._coordinator!r})"
+
+
+def _namespace(record: names.NamespaceRecord, root: str) -> Namespace:
+    location = record.location or (f"{root}/{_folder(record.name)}" if root else None)
+    return Namespace(record.name, location, record.comment, dict(record.properties), record.created_ms)
+
+
+def _table(found: names.Found) -> NamedTable:
+    assert found.record is not None
+    spelled = found.spelled
+    return NamedTable(spelled.namespace, spelled.name, found.record.location, found.record.managed, found.record.named_ms)
+
+
+def _dropped(identity: str, record: names.DroppedRecord) -> DroppedTable:
+    return DroppedTable(
+        identity, record.namespace, record.name, record.location, record.managed, record.dropped_ms, record.by, record.purging
+    )
+
+
+def _folder(name: str) -> str:
+    """The part of a folder's name that people recognise: any store takes it."""
+    return _UNSAFE.sub("_", name.lower())
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"the {what} is of type {type(value).__name__}; give a text")
+    return value
+
+
+def _texts(properties: Mapping[str, str]) -> dict[str, str]:
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidRequest(f"property {key!r} has the value {value!r}; properties are text, write {str(value)!r}", property=key)
+    return dict(properties)

@@ -1,0 +1,75 @@
+"""Steps of a catalog's operations that concern tables: what repeats a name in a table's log, and dropping by name.
+
+The coordinator's nodes say what a table's name is; the properties `sluice.name`, `sluice.namedMs` and `sluice.managed` in
+its log repeat it, for `sluice.recover`. A table that is created gets them in its first version. Any other change of a name
+is one multi over the nodes, and a commit to the log follows. If the client dies between the two the log lags, which matters
+only if the coordinator's data are lost before the next change of that name; recovery prefers the name given last.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from ...coordinator.errors import ConcurrentModification
+from ...coordinator.facade import names
+from ...coordinator.facade.leasing import lease_on_table, leases
+from ...coordinator.facade.values import Change, Deadline
+from ...storage.constants import NAMED_MS_KEY
+from ...storage.errors import SluiceError, Unavailable
+from ..client.access import Access
+from ..client.address import TableAddress
+from ..manage.creation import properties_of_name
+
+__all__ = ["close_by_name", "note_name"]
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS: Final = 20
+
+
+def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool, limit: Deadline) -> bool:
+    """Repeat a name in the table's log; "" for one taken away. Returns whether it was; a failure is logged, for the name holds."""
+    try:
+        access = Access.coordinated(address)
+        for _ in range(_ATTEMPTS):
+            snapshot = access.latest()
+            told = {**snapshot.configuration, **properties_of_name(name, named_ms, managed=managed)}
+            newer = snapshot.configuration.get(NAMED_MS_KEY, "0")
+            if told == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
+                return True
+            change = Change(
+                access.new_transaction_id(),
+                "RENAME TABLE",
+                snapshot,
+                (replace(snapshot.metadata, configuration=told),),
+                parameters={"name": name},
+            )
+            try:
+                access.ours.commit(change, timeout_s=limit)
+            except ConcurrentModification:
+                continue
+            return True
+    except SluiceError as trouble:
+        _log.warning("the log of %s does not repeat the name %r yet: %s", address.location, name, trouble)
+    return False
+
+
+def close_by_name(access: Access, name: names.TableName, limit: Deadline) -> tuple[str, names.DroppedRecord]:
+    """Drop the table by its name, so that it can be brought back, after everything that was filed before.
+
+    Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. A
+    client that dies on the way has changed nothing. Raises LeaseHeld, TableNotFound, Unavailable.
+    """
+    table = access.ours
+    lease = leases([lease_on_table(table.leases, access.current(), "exclusive", None, "drop")], wait_s=limit)
+    try:
+        for _ in range(_ATTEMPTS):
+            table.settle(limit)
+            table.publish(up_to_date=True)
+            closed = names.close_named(table.context, name)
+            if closed is not None:
+                return closed
+    finally:  # not by `with`: a lease that was lost is no harm, since the head is compared
+        lease.release()
+    raise Unavailable(f"other clients keep committing to {access.address.location}: repeat the drop", location=access.address.location)

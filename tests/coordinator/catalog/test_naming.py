@@ -1,0 +1,340 @@
+"""Names change in one multi: races of two clients, lost replies, clients that die on the way."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sluice
+from sluice.coordinator.catalog import dropped, namespaces, naming
+from sluice.coordinator.catalog.names import TableName
+from sluice.coordinator.catalog.naming import NewName, make_named
+from sluice.coordinator.catalog.standing import Home, Meaning, look_at
+from sluice.coordinator.nodes.catalog_records import NamespaceRecord
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
+from sluice.coordinator.nodes.layout import CATALOG_CHANGES, CLIENTS, TableTree
+from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.storage.stores.memory import MemoryStore
+from tests.tables.conftest import FLIGHTS, flights
+
+ORDERS = TableName("sales", "orders")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> sluice.Catalog:
+    catalog = sluice.Catalog(f"memory://{uuid.uuid4().hex}", root=tmp_path / "tables")
+    catalog.create_namespace("sales")
+    return catalog
+
+
+def service_of(catalog: sluice.Catalog) -> MemoryCoordination:
+    assert catalog._coordinator is not None
+    return MemoryCoordination.named(catalog._coordinator.removeprefix("memory://"))
+
+
+def elsewhere(catalog: sluice.Catalog) -> Home:
+    """Another client's way to the same names."""
+    return Home(service_of(catalog).connect)
+
+
+def context_at(catalog: sluice.Catalog, location: str) -> TableContext:
+    service = service_of(catalog)
+    session = service.connect()
+    return TableContext(MemoryStore.open("unused"), TableTree(location), lambda: session)
+
+
+def at_first(catalog: sluice.Catalog, verb: str, path: str, act: Callable[[], object]) -> list[object]:
+    """Act as another client, right before the first call that concerns a path; returns what came of it."""
+    service, came = service_of(catalog), list[object]()
+
+    def before(call: Call) -> None:
+        paths = (call.path, *(op.path for op in call.ops))
+        if call.verb == verb and any(each.startswith(path) for each in paths):
+            service.before = None
+            try:
+                came.append(act())
+            except sluice.SluiceError as error:
+                came.append(error)
+
+    service.before = before
+    return came
+
+
+# -- two at once -----------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_who_create_a_name_one_has_it(catalog: sluice.Catalog) -> None:
+    came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
+    with pytest.raises(sluice.TableExists, match=r"there is a table sales.orders already"):
+        catalog.create("sales.orders", FLIGHTS)
+    assert [each.location for each in catalog.tables("sales")] == came
+
+
+def test_of_two_who_create_a_table_at_one_place_one_has_it_and_its_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
+    place = tmp_path / "one"
+    came = at_first(catalog, "apply", ORDERS.path, lambda: sluice.Table.create(place, FLIGHTS, coordinator=catalog._coordinator).location)
+    with pytest.raises(sluice.TableExists):
+        catalog.create("sales.orders", FLIGHTS, location=place)
+    assert came == [f"file://{place}"]
+    assert catalog.tables("sales") == []
+    assert catalog.register("sales.orders", place).name == "orders"
+
+
+@pytest.mark.parametrize("rival", ["rename", "drop"])
+def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, rival: str) -> None:
+    catalog.create("sales.orders", FLIGHTS)
+    act = {"rename": lambda: catalog.rename("sales.orders", "sales.theirs"), "drop": lambda: catalog.drop("sales.orders")}[rival]
+    came = at_first(catalog, "apply", "/catalog/namespaces/sales/mine", act)
+    with pytest.raises(sluice.TableNotFound, match=r"there is no table sales.orders"):
+        catalog.rename("sales.orders", "sales.mine")
+    assert not isinstance(came[0], Exception)
+    assert [each.name for each in catalog.tables("sales")] == (["theirs"] if rival == "rename" else [])
+    assert len(catalog.dropped()) == (rival == "drop")
+
+
+def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None:
+    places = {name: catalog.create(f"sales.{name}", FLIGHTS).location for name in ("a", "b")}
+    at_first(catalog, "apply", ORDERS.path, lambda: catalog.rename("sales.b", "sales.orders"))
+    with pytest.raises(sluice.TableExists, match=r"there is a table sales.orders already"):
+        catalog.rename("sales.a", "sales.orders")
+    assert {each.name: each.location for each in catalog.tables("sales")} == {"a": places["a"], "orders": places["b"]}
+
+
+def test_of_two_who_drop_a_table_one_does(catalog: sluice.Catalog) -> None:
+    catalog.create("sales.orders", FLIGHTS)
+    came = at_first(catalog, "apply", ORDERS.path, lambda: naming.rename(elsewhere(catalog), ORDERS, TableName("sales", "b")))
+    with pytest.raises(sluice.TableNotFound):
+        catalog.drop("sales.orders")
+    assert not isinstance(came[0], Exception)
+    assert [each.name for each in catalog.tables("sales")] == ["b"]
+    assert catalog.dropped() == []
+
+
+def test_a_name_is_given_in_no_namespace_that_is_dropped(catalog: sluice.Catalog) -> None:
+    at_first(catalog, "apply", ORDERS.path, lambda: catalog.drop_namespace("sales"))
+    with pytest.raises(sluice.NamespaceNotFound):
+        catalog.create("sales.orders", FLIGHTS)
+    at_first(catalog, "apply", "/catalog/namespaces/raw", lambda: catalog.create_namespace("Raw"))
+    with pytest.raises(sluice.NamespaceExists):
+        catalog.create_namespace("raw")
+
+
+def test_no_namespace_is_dropped_in_which_a_name_is_given(catalog: sluice.Catalog) -> None:
+    at_first(catalog, "apply", "/catalog/namespaces/sales", lambda: catalog.create("sales.orders", FLIGHTS))
+    with pytest.raises(sluice.NamespaceNotEmpty):
+        catalog.drop_namespace("sales")
+    assert catalog.exists("sales.orders")
+
+
+@pytest.mark.notices("namespaces-are-compared")
+def test_of_two_changes_of_a_namespace_both_count(catalog: sluice.Catalog) -> None:
+    at_first(catalog, "apply", "/catalog/namespaces/sales", lambda: catalog.alter_namespace("sales", comment="theirs"))
+    catalog.alter_namespace("sales", properties={"mine": "1"})
+    sales = catalog.namespace("sales")
+    assert (sales.comment, sales.properties) == ("theirs", {"mine": "1"})
+
+
+@pytest.mark.notices("a-drop-takes-in-every-commit")
+def test_a_drop_that_meets_a_commit_is_not_done(catalog: sluice.Catalog) -> None:
+    table = catalog.create("sales.orders", FLIGHTS)
+    context = context_at(catalog, table.location)
+    at_first(catalog, "apply", ORDERS.path, lambda: table.append(flights(("JFK", 1, 2))))
+    assert dropped.close_named(context, ORDERS) is None
+    assert table.refresh().version == 1
+    assert dropped.close_named(context, ORDERS) is not None
+
+
+@pytest.mark.notices("what-is-brought-back-is-not-deleted")
+def test_of_bringing_back_and_deleting_one_is_done(catalog: sluice.Catalog) -> None:
+    catalog.create("sales.orders", FLIGHTS)
+    gone = catalog.drop("sales.orders")
+    assert gone is not None
+    at_first(catalog, "apply", ORDERS.path, lambda: dropped.hand_to_removal(elsewhere(catalog), gone.id))
+    with pytest.raises(sluice.TableNotFound, match="data are being deleted"):
+        catalog.undrop("sales.orders")
+    assert [each.deleting for each in catalog.dropped()] == [True]
+    assert [each.location for each in catalog.vacuum(1000)] == [gone.location], "a deletion that began is finished"
+
+    catalog.create("sales.orders", FLIGHTS)
+    again = catalog.drop("sales.orders")
+    assert again is not None
+    at_first(catalog, "apply", f"/catalog/dropped/{again.id}", lambda: catalog.undrop("sales.orders"))
+    with pytest.raises(sluice.TableNotFound, match="somebody brought it back"):
+        catalog.vacuum(0)
+    catalog.open("sales.orders").append(flights(("JFK", 1, 2)))
+
+
+# -- what is begun -----------------------------------------------------------------------------------------------------------
+
+
+def begun(catalog: sluice.Catalog, location: str, *, alive: bool) -> tuple[TableContext, NewName]:
+    """A client that made a table's nodes with its name, and no version yet."""
+    context = context_at(catalog, location)
+    creator = f"{CLIENTS}/{uuid.uuid4().hex[:12]}"
+    context.connect().ensure_path(CLIENTS)
+    if alive:
+        context.connect().create(creator)
+    new = NewName(ORDERS, uuid.uuid4().hex, managed=True, named_ms=1)
+    make_named(context, new, creator=creator)
+    return context, new
+
+
+@pytest.mark.notices("creators-are-left-alone")
+def test_who_creates_a_table_is_left_alone(catalog: sluice.Catalog) -> None:
+    context, _ = begun(catalog, "memory://begun", alive=True)
+    with pytest.raises(sluice.TableExists, match=r"another client is creating a table sales.orders at this moment"):
+        catalog.create("sales.orders", FLIGHTS)
+    with pytest.raises(sluice.TableNotFound, match="it is being created"):
+        catalog.locate("sales.orders")
+    with pytest.raises(sluice.NamespaceNotEmpty):
+        catalog.drop_namespace("sales")
+    assert catalog.tables("sales") == []
+    assert check_tree(context)
+
+
+@pytest.mark.notices("begun-tables-go-with-their-names")
+def test_what_a_dead_client_began_makes_way(catalog: sluice.Catalog) -> None:
+    context, _ = begun(catalog, "memory://begun", alive=False)
+    table = catalog.create("sales.orders", FLIGHTS)
+    assert catalog.locate("sales.orders") == table.location
+    assert context.connect().read(context.tree.root) is None, "or it would make a version of a table without a name"
+
+
+def test_a_namespace_in_which_a_dead_client_began_can_be_dropped(catalog: sluice.Catalog) -> None:
+    context, _ = begun(catalog, "memory://begun", alive=False)
+    catalog.drop_namespace("sales")
+    assert context.connect().read(context.tree.root) is None
+
+
+@pytest.mark.notices("names-begin-with-their-own-table")
+def test_a_table_that_another_client_begins_in_the_place_is_not_the_names(catalog: sluice.Catalog) -> None:
+    context, new = begun(catalog, "memory://begun", alive=False)
+    remove_new_tree(context)
+    make_tree(context, Head())
+    naming.take_back(context, new)
+    assert check_tree(context)
+    assert context.connect().read(ORDERS.path) is None
+
+
+@pytest.mark.notices("names-mean-their-own-table")
+def test_a_table_made_in_the_place_of_a_former_one_does_not_inherit_its_name(catalog: sluice.Catalog, tmp_path: Path) -> None:
+    """As it is when a client of a release that knows no names drops the former one."""
+    first = catalog.create("sales.orders", FLIGHTS, location=tmp_path / "one")
+    session = service_of(catalog).connect()
+    node = session.read(ORDERS.path)
+    assert node is not None
+    first.drop()
+    session.create(ORDERS.path, node.data)
+    assert catalog.tables("sales") == []
+    second = sluice.Table.create(tmp_path / "one", FLIGHTS, coordinator=catalog._coordinator)
+    with pytest.raises(sluice.TableNotFound):
+        catalog.locate("sales.orders")
+    assert catalog.register("sales.orders", tmp_path / "one").location == second.location
+
+
+# -- replies that are lost -----------------------------------------------------------------------------------------------------
+
+CHANGES: dict[str, tuple[str, Callable[[sluice.Catalog], object]]] = {
+    "create": ("/catalog/namespaces/sales/new", lambda c: c.create("sales.new", FLIGHTS)),
+    "rename": ("/catalog/namespaces/sales/new", lambda c: c.rename("sales.orders", "sales.new")),
+    "drop": (ORDERS.path, lambda c: c.drop("sales.orders")),
+    "unname": (ORDERS.path, lambda c: c.drop("sales.orders", keep_data=True)),
+    "undrop": ("/catalog/namespaces/sales/gone", lambda c: c.undrop("sales.gone")),
+    "create namespace": ("/catalog/namespaces/raw", lambda c: c.create_namespace("raw")),
+    "drop namespace": ("/catalog/namespaces/empty", lambda c: c.drop_namespace("empty")),
+    "alter namespace": ("/catalog/namespaces/sales", lambda c: c.alter_namespace("sales", comment="x")),
+    "set root": ("/catalog/changes", lambda c: c.set_root("/elsewhere")),
+    "vacuum": ("/catalog/dropped", lambda c: c.vacuum(0)),
+}
+
+
+def all_names(catalog: sluice.Catalog) -> object:
+    tables = [(each.full_name, each.managed) for space in catalog.namespaces() for each in catalog.tables(space.name)]
+    spaces = [(each.name, each.comment) for each in catalog.namespaces()]
+    return tables, spaces, [(each.full_name, each.deleting) for each in catalog.dropped()], catalog.root
+
+
+def prepared(folder: Path) -> sluice.Catalog:
+    catalog = sluice.Catalog(f"memory://{uuid.uuid4().hex}", root=folder)
+    for name in ("sales", "empty"):
+        catalog.create_namespace(name)
+    for name in ("sales.orders", "sales.gone"):
+        catalog.create(name, FLIGHTS)
+    catalog.drop("sales.gone")
+    return catalog
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What each change comes to where nothing is lost."""
+    found = {}
+    for name, (_, change) in CHANGES.items():
+        catalog = prepared(tmp_path_factory.getbasetemp() / "tables")
+        change(catalog)
+        found[name] = all_names(catalog)
+    return found
+
+
+@pytest.mark.notices("lost-changes-of-names-are-looked-for")
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_happens_once_whatever_is_lost(
+    change: str, fault: Fault, results: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    catalog = prepared(tmp_path_factory.getbasetemp() / "tables")
+    path, act = CHANGES[change]
+    service_of(catalog).inject(fault, verb="apply", path=path)
+    act(catalog)
+    assert all_names(catalog) == results[change]
+    assert service_of(catalog).connect().children(CATALOG_CHANGES) == []
+
+
+def test_what_others_did_after_a_lost_reply_is_no_doubt_about_it(catalog: sluice.Catalog) -> None:
+    """The name has moved on by the time its client looks: still it knows that its own change was made."""
+    catalog.create("sales.orders", FLIGHTS)
+    home = elsewhere(catalog)
+    service_of(catalog).inject(Fault.REPLY_LOST, verb="apply", path="/catalog/namespaces/sales/b")
+    at_first(catalog, "barrier", "/", lambda: None)
+    service = service_of(catalog)
+
+    def before(call: Call) -> None:
+        if (
+            call.verb == "barrier"
+            and home_session() == call.session_id
+            and service.connect().read("/catalog/namespaces/sales/b") is not None
+        ):
+            service.before = None
+            naming.rename(elsewhere(catalog), TableName("sales", "b"), TableName("sales", "c"))
+
+    sessions = [home.connect()]
+    home = Home(lambda: sessions[0])
+
+    def home_session() -> int:
+        return sessions[0].session_id
+
+    service.before = before
+    naming.rename(home, ORDERS, TableName("sales", "b"))
+    assert [each.name for each in catalog.tables("sales")] == ["c"]
+
+
+@pytest.mark.notices("names-are-looked-up-now")
+def test_a_name_that_was_given_is_found_although_the_server_is_behind(catalog: sluice.Catalog) -> None:
+    session = service_of(catalog).connect()
+    session.lag = 50
+    catalog.create("sales.orders", FLIGHTS)
+    home = Home(lambda: session)
+    [found] = home.fresh(lambda session: look_at(session, ORDERS))
+    assert found.meaning is Meaning.TABLE
+    assert [str(each.spelled) for each in namespaces.names_in(home, "sales")] == ["sales.orders"]
+
+
+def test_marks_of_dead_clients_go(catalog: sluice.Catalog) -> None:
+    session = service_of(catalog).connect()
+    session.create(f"{CATALOG_CHANGES}/old", b"1")
+    namespaces.create_namespace(Home(lambda: session), NamespaceRecord("raw"))
+    assert session.children(CATALOG_CHANGES) == []
