@@ -19,7 +19,7 @@ from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
 from .client.asked_version import asked_version
-from .maintain.compaction import compact
+from .maintain.compaction import Asked, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
 from .manage.dropping import DropReport, drop
@@ -224,17 +224,8 @@ class Table(TableManagement):
         complete in itself; the call returns the last of them (`Commit.commits`). With `timeout_s` the call ends in that time, with
         OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
         """
-        commit = compact(
-            self._access,
-            mode,
-            where,
-            target_file_size=target_file_size,
-            z_order_by=z_order_by,
-            ack=self._ack,
-            timeout_s=timeout_s,
-            commit_timeout_s=self._timeout_s,
-        )
-        return self._note(commit)
+        asked = Asked(mode, where, target_file_size, z_order_by)
+        return self._note(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
     def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Set properties, and add the table features they need. Returns None if they have these values already.

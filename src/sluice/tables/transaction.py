@@ -21,7 +21,7 @@ from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from .client.access import Access
-from .maintain.compaction import stage_compaction
+from .maintain.compaction import Asked, stage_compaction
 from .write.change_capture import capture_changes
 from .write.data_writing import Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
@@ -211,10 +211,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._require_policy_of_rows("compact() beside other operations", needed=bool(self._steps))
             staged = stage_compaction(
                 self._access,
-                mode,
-                where,
-                target_file_size=target_file_size,
-                z_order_by=z_order_by,
+                Asked(mode, where, target_file_size, z_order_by),
                 snapshot=self._draft.base,
                 untouched=self._draft.untouched,
                 transaction_id=self._draft.transaction_id,

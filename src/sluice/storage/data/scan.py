@@ -187,11 +187,4 @@ def _decode(texts: pa.Array, field: StructField) -> pa.Array:
 def _resolved(columns: Sequence[str], schema: StructType) -> list[str]:
     if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
         raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
-    return [_resolve(name, schema).name for name in columns]
-
-
-def _resolve(name: str, schema: StructType) -> StructField:
-    found = schema.get(name) if isinstance(name, str) else None
-    if found is None:
-        raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
-    return found
+    return [schema.named(name).name for name in columns]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from ..dataclass import dataclass
-from ..errors import Corrupt, NotATable
+from ..errors import Corrupt, InvalidRequest, NotATable
 from ..jsontext import dumps, loads
 
 __all__ = [
@@ -142,6 +142,13 @@ class StructType:
                 return each
             if found is None and each.name.lower() == lowered:
                 found = each
+        return found
+
+    def named(self, name: object) -> StructField:
+        """The column of that name. Raises InvalidRequest if there is none."""
+        found = self.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(self.names)}", column=name)
         return found
 
     def without(self, names: Iterable[str]) -> StructType:

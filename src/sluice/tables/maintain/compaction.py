@@ -43,7 +43,7 @@ from .bins import Bin, plan_bins
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
 
-__all__ = ["StagedCompaction", "compact", "stage_compaction"]
+__all__ = ["Asked", "StagedCompaction", "compact", "stage_compaction"]
 
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major")
@@ -57,6 +57,16 @@ _PART_OF_TIME: Final = 20
 """The checks whether it can still commit take at most one part in so many of a compaction's time."""
 # The assumed number of rows of a file whose statistics do not say it.
 _ROWS_ASSUMED: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants of a compaction; see `Table.compact`."""
+
+    mode: str = "minor"
+    where: str | None = None
+    target_file_size: int | str | None = None
+    z_order_by: str | Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +113,15 @@ class StagedCompaction:
             raise
 
 
-def compact(
-    access: Access,
-    mode: str,
-    where: str | None,
-    *,
-    target_file_size: int | str | None,
-    z_order_by: str | Sequence[str] | None,
-    ack: str,
-    timeout_s: Timeout | None,
-    commit_timeout_s: Timeout,
-) -> Commit | None:
+def compact(access: Access, asked: Asked, *, ack: str, timeout_s: Timeout | None, commit_timeout_s: Timeout) -> Commit | None:
     """Compact the latest version (see `Table.compact`); None if there is nothing to do.
 
     `timeout_s` limits the whole call (None: no limit), `commit_timeout_s` each commit. Raises the errors of staging and
     committing.
     """
 
-    def checked(snapshot: Snapshot) -> _Plan:
-        return _checked(snapshot, mode, where, target_file_size, z_order_by)
-
     clock = access.ours.clock  # raises for a table that was opened to read
-    run = _Run(access, checked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
+    run = _Run(access, asked, ack, None if timeout_s is None else Deadline.of(timeout_s, clock))
     if run.limit is None:
         return run.work(commit_timeout_s)
     return in_time(run.limit, partial(run.work, run.limit), run.give_up)
@@ -133,9 +130,9 @@ def compact(
 class _Run:
     """A compaction in progress: several commits, each complete in itself, so that none has more than `_FILES_PER_COMMIT` files."""
 
-    def __init__(self, access: Access, checked: Callable[[Snapshot], _Plan], ack: str, limit: Deadline | None) -> None:
+    def __init__(self, access: Access, asked: Asked, ack: str, limit: Deadline | None) -> None:
         self.limit = limit
-        self._access, self._checked, self._ack = access, checked, ack
+        self._access, self._asked, self._ack = access, asked, ack
         self._lock = threading.Lock()
         self._last: Commit | None = None
         self._commits = 0
@@ -146,14 +143,14 @@ class _Run:
     def work(self, commit_timeout_s: Timeout) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            plan = _with_bins(self._checked(self._access.latest()), None)
+            plan = _with_bins(_checked(self._access.latest(), self._asked), None)
             paths, shares = plan.snapshot.files.column("path"), _shares(plan.bins)
             if not shares:
                 _log.info("%s has nothing to compact (%s): no version was made", self._access.address.location, plan.asked.mode)
             for bins in shares:
                 if self._commits:  # the previous commit, and others', made versions since
                     self._filing = None
-                    plan = self._checked(self._access.latest())
+                    plan = _checked(self._access.latest(), self._asked)
                     bins = _still_there(bins, paths, plan)
                 if bins:
                     self._commit(_staged(self._access, replace(plan, bins=bins), check=self._require_time), commit_timeout_s)
@@ -236,11 +233,8 @@ def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> li
 
 def stage_compaction(
     access: Access,
-    mode: str = "minor",
-    where: str | None = None,
+    asked: Asked,
     *,
-    target_file_size: int | str | None = None,
-    z_order_by: str | Sequence[str] | None = None,
     snapshot: Snapshot | None = None,
     untouched: pa.BooleanArray | None = None,
     transaction_id: str | None = None,
@@ -253,19 +247,17 @@ def stage_compaction(
     longer be committed.
     """
     snapshot = access.latest() if snapshot is None else snapshot
-    plan = _with_bins(_checked(snapshot, mode, where, target_file_size, z_order_by), untouched)
+    plan = _with_bins(_checked(snapshot, asked), untouched)
     if not plan.bins:
         _log.info("%s has nothing to compact (%s): no version was made", access.address.location, plan.asked.mode)
         return None
     return _staged(access, plan, transaction_id=transaction_id, label=label)
 
 
-def _checked(
-    snapshot: Snapshot, mode: str, where: str | None, target_file_size: int | str | None, z_order_by: str | Sequence[str] | None
-) -> _Plan:
+def _checked(snapshot: Snapshot, asked: Asked) -> _Plan:
     check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
     schema = parse_schema(snapshot.metadata.schema_string)
-    return _Plan(snapshot, schema, _request(snapshot, schema, mode, where, target_file_size, z_order_by))
+    return _Plan(snapshot, schema, _request(snapshot, schema, asked))
 
 
 def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
@@ -311,16 +303,10 @@ def _sources(files: pa.Table, bins: Sequence[Bin]) -> list[pa.Table]:
     return [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
 
 
-def _request(
-    snapshot: Snapshot,
-    schema: StructType,
-    mode: str,
-    where: str | None,
-    target_file_size: int | str | None,
-    z_order_by: str | Sequence[str] | None,
-) -> _Request:
-    if mode not in _MODES:
-        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(_MODES)}")
+def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
+    where = asked.where
+    if asked.mode not in _MODES:
+        raise InvalidRequest(f"mode is {asked.mode!r}; use one of {', '.join(_MODES)}")
     predicate = None
     if where is not None:
         predicate = Predicate.parse(where, schema)
@@ -331,8 +317,9 @@ def _request(
             raise InvalidRequest(
                 f"where={where!r}: a compaction takes whole files, but {rest.to_sql()} depends on their rows; {remedy}", where=where
             )
-    z_order = () if z_order_by is None else z_columns(z_order_by, schema, snapshot.partition_columns)
-    return _Request("major" if z_order else mode, where, predicate, _target(target_file_size, snapshot.configuration), z_order)
+    z_order = () if asked.z_order_by is None else z_columns(asked.z_order_by, schema, snapshot.partition_columns)
+    target_bytes = _target(asked.target_file_size, snapshot.configuration)
+    return _Request("major" if z_order else asked.mode, where, predicate, target_bytes, z_order)
 
 
 def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:

@@ -251,7 +251,7 @@ class _Query:
         full = changes_schema(struct)
         predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)
-        names = [_name(full, name) for name in (struct.names if columns is None else columns)]
+        names = [full.named(name).name for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
         output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
         return _Query(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
@@ -380,10 +380,3 @@ def _keys(file: AddFile, location: str) -> Iterator[str]:
 
 def _names() -> Iterator[str]:
     return (each.name for each in CHANGE_COLUMNS)
-
-
-def _name(struct: StructType, name: str) -> str:
-    found = struct.get(name)
-    if found is None:
-        raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(struct.names)}", column=name)
-    return found.name
