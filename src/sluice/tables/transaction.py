@@ -251,6 +251,20 @@ class Transaction(OpenTransaction["Commit | None"]):
             step = add_files(self._draft, plan, write(plan, label))
             self._did(step.reads, step)
 
+    def change_elsewhere(
+        self,
+        operation: str,
+        change: Callable[[Draft, WritePlan, str], tuple[Reads | None, Step | None]],
+        *,
+        replaces: bool = True,
+    ) -> None:
+        """Run `change(draft, plan, label)`, in which others such as Spark's tasks change rows, as an operation of this transaction.
+
+        `operation` is its name in the history; unless it `replaces` rows, append-only tables allow it.
+        """
+        with self._operation(replaces=replaces) as label:
+            self._did(*change(self._draft, self._plan(None), label), operation)
+
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def finish(self) -> Change | None:

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import sluice
 from sluice.coordinator.facade.values import Change, Reads
 from sluice.spark_integration.scan import deletions
+from sluice.spark_integration.scan.native import Layout, file_key
 from sluice.storage.actions import Action, AddFile
-from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.removals import removal
 from sluice.storage.data.vectors import Rows, plan_vector, vector_key
-from sluice.storage.schema.schema import from_arrow
-from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.schema.partitions import path_to_uri
+from sluice.storage.schema.schema import StructType, from_arrow
 from sluice.tables.client.access import Access
 from tests.storage.strategies import rows_of
 
@@ -152,18 +154,12 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
         mended.scan()
 
 
-@pytest.mark.parametrize(
-    ("paths", "reason"),
-    [
-        (["n=0/part-0.parquet", "n=1/part-0.parquet"], "the same name"),
-        (["n=0/a%2520b.parquet"], "may spell the name"),
-        (["é.parquet"], "may spell the name"),
-    ],
-)
-def test_names_that_do_not_tell_files_apart_are_not_relied_on(paths: list[str], reason: str) -> None:
-    vector, _ = plan_vector(Rows([1]), owner="t")
-    files = add_rows([AddFile(path, {}, 1, 0, data_change=True, deletion_vector=vector) for path in paths])
-    told = deletions.deleted_rows(MemoryStore("memory://names"), files)
-    assert isinstance(told, str)
-    assert reason in told
-    assert not isinstance(deletions.deleted_rows(MemoryStore("memory://names"), files.slice(0, 0)), str)
+def test_files_are_named_as_spark_names_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Folders with characters that Java's URIs escape, and such that they do not."""
+    for folder in ("a b%25+=,;", "é~", "#^&!"):
+        root = tmp_path / folder
+        root.mkdir()
+        pq.write_table(pa.table({"n": [1]}), root / "part%20-0.parquet")
+        [row] = spark.read.parquet(str(root)).select("_metadata.file_path").collect()
+        layout = Layout(f"file://{root}", {}, StructType([]), (), 0)
+        assert file_key(layout, path_to_uri("part%20-0.parquet")) == row["file_path"]

@@ -15,7 +15,7 @@ import sluice
 from sluice.coordinator import errors as committing
 from sluice.dev.moto_server import S3DevServer
 from sluice.spark_integration import original
-from sluice.spark_integration.scan.read import _hadoop_options
+from sluice.spark_integration.scan.native import hadoop_options
 from sluice.storage import errors as storing
 
 from ..conftest import Place, is_native
@@ -74,14 +74,14 @@ def test_every_error_is_found_behind_sparks_text(text: str) -> None:
 
 def test_the_stores_options_in_the_words_of_hadoop() -> None:
     given = {"endpoint_url": "http://h:1", "access_key_id": "a", "secret_access_key": "b", "region": "r"}
-    assert _hadoop_options("s3://b/t", given) == {
+    assert hadoop_options("s3://b/t", given) == {
         "fs.s3a.endpoint": "http://h:1",
         "fs.s3a.endpoint.region": "r",
         "fs.s3a.path.style.access": "true",
         "fs.s3a.access.key": "a",
         "fs.s3a.secret.key": "b",
     }
-    assert _hadoop_options("s3://b/t", {}) == _hadoop_options("file:///t", given) == {}
+    assert hadoop_options("s3://b/t", {}) == hadoop_options("file:///t", given) == {}
 
 
 @pytest.mark.spark

@@ -25,7 +25,7 @@ from ...tables.write.data_writing import WritePlan
 from ..data_source.writer import FilesWritten
 from ..schemas import from_spark
 
-__all__ = ["FilesSource", "written_by_executors"]
+__all__ = ["FilesSource", "attempt", "plan_of", "plan_options", "written_by_executors"]
 
 _NAME: Final = "sluice_files"
 _STORAGE_PREFIX: Final = "s3."
@@ -40,11 +40,11 @@ def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str
     def write(plan: WritePlan, label: str) -> list[AddFile]:
         conform(schema.empty_table(), plan.schema)  # before any task runs
         rows.sparkSession.dataSource.register(FilesSource)
-        rows.write.format(_NAME).mode("append").options(**_options(plan, label)).save(plan.address.location)
+        rows.write.format(_NAME).mode("append").options(**plan_options(plan, label)).save(plan.address.location)
         store, key = plan.address.store(), _key(plan, label)
         listed = store.get(key)
         store.delete(key)
-        return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)]
+        return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)] if listed else []
 
     return schema, write
 
@@ -54,7 +54,7 @@ def _key(plan: WritePlan, label: str) -> str:
     return staged_path(f"{plan.transaction_id}-files{label}")
 
 
-def _options(plan: WritePlan, label: str) -> dict[str, str]:
+def plan_options(plan: WritePlan, label: str) -> dict[str, str]:
     """A plan as texts; storage options get names under which Spark hides secrets."""
     told = {
         "transaction_id": plan.transaction_id,
@@ -67,7 +67,7 @@ def _options(plan: WritePlan, label: str) -> dict[str, str]:
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
 
 
-def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
+def plan_of(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     """The plan and its label, from these texts."""
     told = json.loads(options["plan"])
     storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
@@ -76,6 +76,13 @@ def _plan(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     limit = told["max_records_per_file"]
     plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], max_records_per_file=limit)
     return plan, told["label"]
+
+
+def attempt(label: str) -> str:
+    """A label for the files of this attempt at this task, so that attempts do not collide."""
+    context = TaskContext.get()
+    name = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+    return f"{label}-{name}" if label else name
 
 
 class FilesSource(DataSource):
@@ -99,14 +106,12 @@ class FilesWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
-        plan, label = _plan(self._options)
-        context = TaskContext.get()
-        attempt = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        return FilesWritten(plan.write(iterator, label=f"{label}-{attempt}" if label else attempt))
+        plan, label = plan_of(self._options)
+        return FilesWritten(plan.write(iterator, label=attempt(label)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the list of the tasks' files for the driver."""
-        plan, label = _plan(self._options)
+        plan, label = plan_of(self._options)
         files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
         plan.address.store().put(_key(plan, label), encode_all(files))
 

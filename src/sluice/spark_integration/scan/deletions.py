@@ -6,7 +6,6 @@ with one bit per row of a file, are broadcast: the cost per row does not depend 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,44 +19,43 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
-from ...storage.schema.partitions import uri_to_path
 from ...storage.stores.objects import ObjectStore
 
-__all__ = ["BITMAPS_BYTES_MAX", "deleted_rows", "without_deleted"]
+__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "without_deleted"]
 
 BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
 """Larger bitmaps are not broadcast; enough for a thousand million rows in files with vectors."""
 
 _THREADS: Final = 16
-# File names without escapes in Spark's column of file names.
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
+_TOO_LARGE: Final = "its deletion vectors are too large to be broadcast"
 _WORD_BITS: Final = 64
 _WORD_SHIFT: Final = 6
 
 
-def deleted_rows(store: ObjectStore, files: pa.Table) -> pa.Table | str:
-    """For the files with a deletion vector: `file`, and the deleted rows in `words` of 64 rows each.
+def deleted_rows(store: ObjectStore, files: pa.Table) -> dict[str, Rows] | str:
+    """The deleted rows of the files with a deletion vector, by path.
 
     A text is the reason why Spark's scan cannot omit the rows. Raises the errors of `read_vector`.
     """
     files = files.select(["path", "deletion_vector"]).filter(pc.is_valid(files["deletion_vector"]))
-    names = [uri_to_path(uri).rpartition("/")[2] for uri in files["path"].to_pylist()]
-    for name in names:
-        if not _PLAIN_NAME.fullmatch(name):
-            return f"Spark may spell the name of {name}, which has a deletion vector, in another way"
-    if len(set(names)) < len(names):
-        return "files with deletion vectors have the same name in several partitions"
     vectors = [DeletionVector(**each) for each in files["deletion_vector"].to_pylist()]
     if sum(each.size_in_bytes for each in vectors) > BITMAPS_BYTES_MAX:
-        return "its deletion vectors are too large to be broadcast"
+        return _TOO_LARGE
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-vectors") as pool:
-        deleted = list(pool.map(partial(read_vector, store), vectors))
-    if sum(rows.max() // 8 for rows in deleted if rows) > BITMAPS_BYTES_MAX:
-        return "its deletion vectors are too large to be broadcast"
-    bitmaps = [_words(rows) for rows in deleted]
+        return dict(zip(files["path"].to_pylist(), pool.map(partial(read_vector, store), vectors), strict=True))
+
+
+def bitmaps_of(deleted: Mapping[str, Rows]) -> pa.Table | str:
+    """For these files by the key that Spark's scan has for them: `file`, and the deleted rows in `words` of 64 rows each.
+
+    A text is the reason why Spark's scan cannot omit the rows.
+    """
+    if sum(rows.max() // 8 for rows in deleted.values() if rows) > BITMAPS_BYTES_MAX:
+        return _TOO_LARGE
+    bitmaps = [_words(rows) for rows in deleted.values()]
     offsets = pa.array([0, *accumulate(map(len, bitmaps))], pa.int32())
     words = pa.ListArray.from_arrays(offsets, pa.concat_arrays([pa.array([], pa.int64()), *bitmaps]))
-    return pa.table({"file": pa.array(names, pa.string()), "words": words})
+    return pa.table({"file": pa.array(list(deleted), pa.string()), "words": words})
 
 
 def _words(rows: Rows) -> pa.Array:
@@ -77,7 +75,7 @@ def without_deleted(spark: SparkSession, frame: DataFrame, deleted: pa.Table, co
         prefix += "_"
     file, words, row, name = (prefix + each for each in ("file", "words", "row", "name"))
     hidden = frame.metadataColumn("_metadata")
-    located = frame.select(*columns.values(), hidden["row_index"].alias(row), hidden["file_name"].alias(name))
+    located = frame.select(*columns.values(), hidden["row_index"].alias(row), hidden["file_path"].alias(name))
     bitmaps = spark.createDataFrame(deleted.rename_columns([file, words]))
     joined = located.join(F.broadcast(bitmaps), F.col(name) == F.col(file), "left")
     word = F.get(F.col(words), F.shiftright(F.col(row), _WORD_SHIFT).cast("int"))

@@ -22,6 +22,8 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
     Intermediate states of a row are not recorded. A changed row is an update if every changed row still has a successor;
     otherwise (a later operation deleted one, or one replaced several) it is a deletion and an insertion.
     """
+    if draft.recorded is not None:
+        return draft.recorded
     if not draft.changes_rows:
         return ()
     writer = ChangeDataWriter(

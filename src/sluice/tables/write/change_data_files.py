@@ -48,7 +48,9 @@ class ChangeDataWriter:
         partition_columns: Sequence[str],
         transaction_id: str,
         target_file_bytes: int = TARGET_FILE_BYTES,
+        label: str = "",
     ) -> None:
+        """`label` distinguishes the writers of one transaction."""
         if schema.get(CHANGE_TYPE) is not None:
             raise InvalidRequest(
                 f"the table has a column {CHANGE_TYPE!r}, a name reserved for change data files; rename it, or switch "
@@ -61,6 +63,7 @@ class ChangeDataWriter:
         self._partition_columns = tuple(partition_columns)
         self._transaction_id = transaction_id
         self._target_file_bytes = target_file_bytes
+        self._label = f"{label}-cdc" if label else "cdc"
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._parts = 0
@@ -112,7 +115,7 @@ class ChangeDataWriter:
             schema=self._schema,
             partition_columns=self._partition_columns,
             transaction_id=self._transaction_id,
-            label=f"cdc{self._parts}",
+            label=f"{self._label}{self._parts}",
             target_file_bytes=self._target_file_bytes,
             indexed_columns=0,
             root=CHANGE_DATA_FOLDER,

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions import Action, AddFile, Metadata
+from ...storage.actions import Action, AddCDCFile, AddFile, Metadata
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.removals import Actions, Removals, removal
@@ -107,6 +107,10 @@ class Draft:
         self._successors: set[str] = set()
         self._physical: dict[str, int] = {}
         self._vectors: dict[str, Rows] = {}
+        # Copies of the remaining rows of some files, made ahead: they are good as long as those files lost no more rows.
+        self._copies: list[tuple[dict[str, Rows], tuple[AddFile, ...]]] = []
+        # The change data of everything so far, if somebody recorded them; any further change makes them incomplete.
+        self._recorded: tuple[AddCDCFile, ...] | None = None
 
     # -- what is there -----------------------------------------------------------------------------------------------
 
@@ -169,6 +173,12 @@ class Draft:
             if len(positions):
                 yield Found(adds[number], rows, positions)
 
+    def deleted_in(self, files: pa.Table) -> dict[str, Rows]:
+        """The rows that files, from its candidates, have lost, by path; those that lost none are left out."""
+        paths = frozenset(files["path"].to_pylist())
+        with_vector = picked(files, pc.is_valid(files["deletion_vector"]).combine_chunks())
+        return {**self._known_vectors(list(adds_of(with_vector))), **{path: rows for path, rows in self._deleted.items() if path in paths}}
+
     def _known_vectors(self, adds: Sequence[AddFile]) -> dict[str, Rows]:
         """The rows that files of the base had already lost, by path; each vector is read once."""
         with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
@@ -201,6 +211,7 @@ class Draft:
         metadata, schema, successors = self.metadata, self.schema, set(self._successors)
         files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
+        copies, recorded = list(self._copies), self._recorded
         try:
             yield
         except BaseException:
@@ -208,16 +219,19 @@ class Draft:
             self._added, self._removed, self._changed = files
             self._dropped = dropped
             self._deleted, self._replaced = rows
+            self._copies, self._recorded = copies, recorded
             raise
 
     # -- changing it -------------------------------------------------------------------------------------------------
 
     def add(self, files: Sequence[AddFile]) -> None:
         """Add files that this transaction wrote."""
+        self._recorded = None
         self._added.update((add.path, add) for add in files)
 
     def drop(self, add: AddFile) -> None:
         """Remove a file with all its rows."""
+        self._recorded = None
         self._deleted.pop(add.path, None)
         if self._added.pop(add.path, None) is None:
             self._changed.pop(add.path, None)
@@ -225,6 +239,7 @@ class Draft:
 
     def drop_all(self, files: pa.Table) -> None:
         """Remove files, from its candidates, with all their rows."""
+        self._recorded = None
         known = pa.array([*self._added, *self._changed], pa.string())
         mine = pc.is_in(files["path"], value_set=known).combine_chunks()
         for add in adds_of(picked(files, mine)):
@@ -233,12 +248,14 @@ class Draft:
         if others.num_rows:
             self._dropped.append(others)
 
-    def delete(self, add: AddFile, positions: pa.Array) -> None:
+    def delete(self, add: AddFile, positions: pa.Array | Rows) -> None:
         """Delete rows of a file by position; the whole file if none is left."""
+        self._recorded = None
+        gone = positions if isinstance(positions, Rows) else rows_at(positions)
         rows = self._deleted.get(add.path)
         if rows is None:
             rows = self._known_vectors([add]).get(add.path, Rows())
-        rows = rows | rows_at(positions)
+        rows = rows | gone
         self._deleted[add.path] = rows
         if add.path not in self._added:
             self._changed[add.path] = add
@@ -250,11 +267,12 @@ class Draft:
         changed = {add.path: add for add in (*files, *self._removed.values(), *self._changed.values()) if add.path not in self._added}
         self.require_room(Removals.least_bytes_of(changed.values()) + sum(map(Removals.least_bytes, self._dropped)))
 
-    def replace(self, gone: Sequence[tuple[AddFile, pa.Array]], successors: Sequence[AddFile]) -> None:
+    def replace(self, gone: Sequence[tuple[AddFile, pa.Array | Rows]], successors: Sequence[AddFile]) -> None:
         """Record that rows of some files, by position, became the rows of others."""
         for add, positions in gone:
             if add.path not in self._added:
-                self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows_at(positions)
+                rows = positions if isinstance(positions, Rows) else rows_at(positions)
+                self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows
             self.delete(add, positions)
         self.add(successors)
         self._successors.update(add.path for add in successors)
@@ -280,11 +298,29 @@ class Draft:
             label=label,
         )
 
+    def record(self, changes: Sequence[AddCDCFile]) -> None:
+        """Take these files as the change data of everything so far; they are forgotten when anything else is changed."""
+        self._recorded = tuple(changes)
+
+    def copy_of(self, files: Sequence[AddFile], copies: Sequence[AddFile]) -> None:
+        """Take `copies` as the remaining rows of these changed files, so that `finish` need not copy them."""
+        self._copies.append(({add.path: self._deleted[add.path] for add in files}, tuple(copies)))
+
     # -- what became of rows -----------------------------------------------------------------------------------------
 
     def is_new(self, path: str) -> bool:
         """Whether the rows of a file are new to the table, rather than changed rows of the base."""
         return path in self._added and path not in self._successors
+
+    @property
+    def is_pristine(self) -> bool:
+        """Whether no file was added, removed or changed yet."""
+        return not (self._added or self._removed or self._dropped or self._changed)
+
+    @property
+    def recorded(self) -> tuple[AddCDCFile, ...] | None:
+        """The change data that were recorded for everything; None if they have to be written yet."""
+        return self._recorded
 
     @property
     def changes_rows(self) -> bool:
@@ -308,7 +344,18 @@ class Draft:
     @property
     def must_copy(self) -> bool:
         """Whether `finish` will write data files."""
-        return not self.uses_vectors and bool(self._deleted)
+        return bool(self.uncopied)
+
+    @property
+    def uncopied(self) -> list[AddFile]:
+        """The files whose remaining rows have to be copied and are not yet: none with deletion vectors."""
+        if self.uses_vectors:
+            return []
+        copied = {path for originals, _ in self._good_copies() for path in originals}
+        return [add for path in self._deleted if path not in copied for add in (self._changed.get(path) or self._added[path],)]
+
+    def _good_copies(self) -> list[tuple[dict[str, Rows], tuple[AddFile, ...]]]:
+        return [each for each in self._copies if all(self._deleted.get(path) == rows for path, rows in each[0].items())]
 
     def outline(self, now_ms: int) -> Collection[Action]:
         """What the commit will do as far as others are concerned; copies no rows."""
@@ -348,9 +395,10 @@ class Draft:
     def _with_copies(self, now_ms: int) -> Finished:
         removed = [*self._removed.values(), *self._changed.values()]
         kept = [add for add in self._added.values() if add.path not in self._deleted]
-        copied: list[AddFile] = []
-        rows = 0
-        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
+        good = self._good_copies()
+        copied = [add for _, copies in good for add in copies]
+        rows = sum(record_count(add.stats) or 0 for add in copied)
+        changed = self.uncopied
         for number, found in enumerate(self.find(None, add_rows(changed)) if changed else ()):
             copied += self.write([found.rows], label=f"d{number}")
             rows += found.rows.num_rows

@@ -30,6 +30,7 @@ __all__ = [
     "reads_in",
     "replaced_by",
     "replaced_whole",
+    "require_no_keys",
     "require_room_for",
     "truncate_rows",
     "update_rows",
@@ -101,7 +102,7 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
     """
-    _require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
+    require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
     assignments = Assignments.parse(assigned, draft.schema)
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
@@ -136,7 +137,8 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
     return sum(len(positions) for _, positions in gone)
 
 
-def _require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
+def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
+    """Raise InvalidRequest if an update sets columns that identify the rows of a table with a primary key."""
     key = primary_key_of(draft.metadata.configuration, draft.schema)
     keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
     named = [name for name in assigned if str(name).lower() in keys]

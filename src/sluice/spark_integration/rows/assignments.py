@@ -1,0 +1,162 @@
+"""New values of target columns: paths resolved against the table, values stored as Spark's ANSI store assignment does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType as SparkArray
+from pyspark.sql.types import DataType as SparkType
+from pyspark.sql.types import MapType as SparkMap
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.schema.schema import StructType
+from ..schemas import to_spark
+from .conditions import as_column, resolved_types
+from .jvm import items, jvm_of, quoted
+
+__all__ = ["Path", "as_stored", "by_path", "new_values", "old_values", "path_of"]
+
+Path: TypeAlias = tuple[str, ...]
+Tree: TypeAlias = "dict[str, Tree | Column]"
+
+
+def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | None) -> Path:
+    """The parts of a target column's name, in the table's spelling where it has them; the target's alias may precede it.
+
+    Raises AnalysisException for a name that does not parse, and InvalidRequest for one that is no column.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequest(f"the column to assign is {text!r}; give its name as text")
+    jvm = jvm_of(spark)
+    parsed = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.parseAttributeName(text)
+    parts = [str(each) for each in items(parsed)]
+    if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower() and schema.get(parts[1]) is not None:
+        parts = parts[1:]
+    found: list[str] = []
+    struct: StructType | None = schema
+    for part in parts:
+        field = None if struct is None else struct.get(part)
+        if field is None:
+            known = schema.names if struct is None or struct is schema else struct.names
+            raise InvalidRequest(f"column {text!r} is not in the table; there are {', '.join(known)}", column=text)
+        found.append(field.name)
+        struct = field.type if isinstance(field.type, StructType) else None
+    return tuple(found)
+
+
+def by_path(assigned: Mapping[Path, Column], what: str) -> Tree:
+    """Assignments as a tree. Raises InvalidRequest if one column, or a column and a part of it, are both assigned."""
+    tree: Tree = {}
+    for path, value in assigned.items():
+        at = tree
+        for part in path[:-1]:
+            below = at.setdefault(part, {})
+            if isinstance(below, Column):
+                raise InvalidRequest(f"{what} assigns {'.'.join(path)!r} and a column that contains it; assign one of them")
+            at = below
+        if path[-1] in at:
+            raise InvalidRequest(f"{what} assigns {'.'.join(path)!r} twice; assign it once", column=".".join(path))
+        at[path[-1]] = value
+    return tree
+
+
+def new_values(
+    frame: DataFrame, assigned: Mapping[Path, Column | str], schema: StructType, old: Mapping[str, Column], what: str
+) -> dict[str, Column]:
+    """The new value of each assigned top-level column, over the rows of `frame`; `old` has the columns' present values.
+
+    Raises AnalysisException for an expression that Spark cannot resolve, SchemaMismatch for one whose type the column cannot
+    store, InvalidRequest for one that is not of one row.
+    """
+    values = {path: as_column(value) for path, value in assigned.items()}
+    types = resolved_types(frame, list(values.values()), what)
+    stored: dict[Path, Column] = {}
+    for field, (path, value) in zip(types.fields, values.items(), strict=True):
+        stored[path] = as_stored(frame.sparkSession, value, field.dataType, _type_at(schema, path), path)
+    spark_types = to_spark(schema)
+    return {
+        name: _nested(new, old.get(name), spark_types[name].dataType, name) for name, new in by_path(stored, what).items()
+    }  # fmt: skip
+
+
+def _type_at(schema: StructType, path: Path) -> SparkType:
+    struct: Any = to_spark(schema)
+    for part in path:
+        struct = struct[part].dataType
+    kind: SparkType = struct
+    return kind
+
+
+def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) -> Column:
+    """A column's new value: as assigned, or its old struct with some fields assigned."""
+    if isinstance(new, Column):
+        return new
+    assert isinstance(kind, SparkStruct)
+    parts: list[Column] = []
+    for field in kind.fields:
+        before = F.lit(None).cast(field.dataType) if old is None else old.getField(field.name)
+        below = new.get(field.name)
+        parts.append((before if below is None else _nested(below, before, field.dataType, f"{path}.{field.name}")).alias(field.name))
+    return F.struct(*parts)
+
+
+def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkType, path: Path) -> Column:
+    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if the type cannot be stored."""
+    if _same(given, kind):
+        return value
+    if isinstance(given, SparkStruct) and isinstance(kind, SparkStruct):
+        known = {each.name.lower(): each for each in given.fields}
+        unknown = known.keys() - {each.name.lower() for each in kind.fields}
+        if unknown:
+            raise SchemaMismatch(f"{'.'.join(path)!r} has no field {', '.join(sorted(unknown))}; leave it out, or evolve the schema")
+        parts: list[Column] = []
+        for each in kind.fields:
+            field = known.get(each.name.lower())
+            part = (
+                F.lit(None).cast(each.dataType)
+                if field is None
+                else as_stored(spark, value.getField(field.name), field.dataType, each.dataType, (*path, each.name))
+            )
+            parts.append(part.alias(each.name))
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and _has_struct(kind):
+        below = given.elementType, kind.elementType
+        return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element")))
+    if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and _has_struct(kind):
+        keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
+        keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key")))
+        return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value")))
+    jvm = jvm_of(spark)
+    types = [jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(each.jsonValue())) for each in (given, kind)]
+    if not jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(*types):
+        raise SchemaMismatch(
+            f"a value of type {given.simpleString()} cannot be stored in column {'.'.join(path)!r} of type {kind.simpleString()}; cast it",
+            column=".".join(path),
+        )
+    return value.cast(kind)
+
+
+def _same(given: SparkType, kind: SparkType) -> bool:
+    """Whether two types are equal but for nullability."""
+    return given == kind or (given.simpleString() == kind.simpleString() and not _has_struct(kind))
+
+
+def _has_struct(kind: SparkType) -> bool:
+    match kind:
+        case SparkStruct():
+            return True
+        case SparkArray():
+            return _has_struct(kind.elementType)
+        case SparkMap():
+            return _has_struct(kind.keyType) or _has_struct(kind.valueType)
+    return False
+
+
+def old_values(frame: DataFrame, schema: StructType) -> dict[str, Column]:
+    """The columns of the target in its own frame, which stay what they are in a join."""
+    return {name: frame[quoted(name)] for name in schema.names}

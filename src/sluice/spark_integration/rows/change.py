@@ -1,0 +1,162 @@
+"""DELETE and UPDATE by Spark, as operations of an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...coordinator.facade.values import Reads
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions.filetable import picked
+from ...storage.errors import InvalidRequest
+from ...storage.pruning.predicate import Predicate
+from ...tables.transaction import Transaction
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.draft import Draft
+from ...tables.write.operation_records import Step
+from ...tables.write.row_changes import Target, target_of
+from ...tables.write.row_operations import require_no_keys
+from .assignments import Path, new_values, path_of
+from .clauses import RowCounts
+from .conditions import as_column, conjuncts, names_of, predicate_of, resolved
+from .jvm import quoted
+from .session import session_for_changes
+from .work import Located, Work
+from .writer import DELETE, Done, Hidden
+
+__all__ = ["delete_rows", "update_rows"]
+
+
+def delete_rows(part: Transaction, spark: SparkSession, condition: Column | str | None = None, *, alias: str | None = None) -> RowCounts:
+    """Delete the rows that satisfy `condition` (None: all), a Column or SQL over the table's columns, which `alias` may precede.
+
+    Files of which statistics or partition values show that all rows do are not read. Raises AnalysisException for a condition
+    that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery.
+    """
+    counted: list[int] = []
+
+    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+        work = Work(session, draft, plan, label)
+        predicate, exact = _predicate(work, condition, alias, "DELETE")
+        target = target_of(draft, predicate, predicate)
+        rest, rows = _drop_whole(draft, target, predicate, exact=exact)
+        if rest.num_rows:
+            rows += _delete_from(work, Target(rest, target.lost, target.reads), condition, alias)
+        counted.append(rows)
+        parameters = {} if condition is None else {"predicate": _told(condition)}
+        return target.reads, Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads) if rows else None
+
+    with session_for_changes(spark) as session:
+        part.change_elsewhere("DELETE", change)
+    return RowCounts(deleted=sum(counted))
+
+
+def update_rows(
+    part: Transaction,
+    spark: SparkSession,
+    assignments: Mapping[str, Column | str],
+    condition: Column | str | None = None,
+    *,
+    alias: str | None = None,
+) -> RowCounts:
+    """Give columns new values in the rows that satisfy `condition` (None: all).
+
+    `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Raises
+    AnalysisException for what Spark cannot resolve, InvalidRequest for unusable names and expressions, SchemaMismatch for types
+    that cannot be stored, ConstraintViolated for new rows that break a constraint of the table.
+    """
+    if not assignments:
+        raise InvalidRequest("the update assigns no column; name columns and their values")
+    counted: list[int] = []
+
+    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+        work = Work(session, draft, plan, label)
+        empty = work.empty(alias)
+        assigned = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
+        if len(assigned) < len(assignments):
+            raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
+        require_no_keys(draft, [path[0] for path in assigned])
+        new_values(empty, assigned, work.schema, {name: empty[quoted(name)] for name in work.schema.names}, "the update")
+        predicate, _ = _predicate(work, condition, alias, "UPDATE")
+        target = target_of(draft, predicate, predicate)
+        rows = _update_in(work, target, assigned, condition, alias) if target.files.num_rows else 0
+        counted.append(rows)
+        parameters = {} if condition is None else {"predicate": _told(condition)}
+        return target.reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, target.reads) if rows else None
+
+    with session_for_changes(spark) as session:
+        part.change_elsewhere("UPDATE", change)
+    return RowCounts(updated=sum(counted))
+
+
+def _predicate(work: Work, condition: Column | str | None, alias: str | None, what: str) -> tuple[Predicate | None, bool]:
+    """The part of a condition that sluice can evaluate, and whether that is all of it."""
+    if condition is None:
+        return None, True
+    empty = work.empty(alias)
+    return predicate_of(list(conjuncts(resolved(empty, condition, what))), names_of(empty), work.schema)
+
+
+def _told(condition: Column | str) -> str:
+    """A condition for the history."""
+    return condition if isinstance(condition, str) else str(condition).removeprefix("Column<'").removesuffix("'>")
+
+
+def _drop_whole(draft: Draft, target: Target, predicate: Predicate | None, *, exact: bool) -> tuple[pa.Table, int]:
+    """Remove the files of which certainly all rows satisfy the condition; returns the other files, and the number of removed rows."""
+    files = target.files
+    if predicate is None and exact:
+        surely = pa.repeat(pa.scalar(True), files.num_rows)
+    elif predicate is not None and exact:
+        surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
+    else:
+        return files, 0
+    surely = pc.fill_null(surely, False)
+    if draft.tells_changes and not pc.all(surely).as_py():
+        return files, 0  # change data files tell all of a version's changes, or none
+    whole = picked(files, surely)
+    rows = draft.count(whole, exactly=True)
+    draft.drop_all(whole)
+    return picked(files, pc.invert(surely)), rows
+
+
+def _chosen(work: Work, target: Target, condition: Column | str | None, alias: str | None) -> tuple[Located, DataFrame]:
+    """The rows of the target with their places, and those of them that satisfy the condition."""
+    names = work.name("file"), work.name("row")
+    located = work.located(target.files, target.lost, names, alias)
+    return located, located.frame if condition is None else located.frame.where(as_column(condition))
+
+
+def _before(work: Work, located: Located) -> tuple[str | None, list[Column]]:
+    if not work.records:
+        return None, []
+    name = work.name("before")
+    return name, [F.struct(*located.columns.values()).alias(name)]
+
+
+def _delete_from(work: Work, target: Target, condition: Column | str | None, alias: str | None) -> int:
+    located, chosen = _chosen(work, target, condition, alias)
+    before, told = _before(work, located)
+    hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
+    return _carried_out(work, chosen.select(F.lit(DELETE).alias(hidden.what), located.file, located.row, *told), hidden, located)
+
+
+def _update_in(work: Work, target: Target, assigned: Mapping[Path, Column | str], condition: Column | str | None, alias: str | None) -> int:
+    located, chosen = _chosen(work, target, condition, alias)
+    before, told = _before(work, located)
+    hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
+    new = new_values(located.frame, assigned, work.schema, located.columns, "the update")
+    values = [new.get(name, located.columns[name]).alias(name) for name in work.schema.names]
+    what = work.replacing(located.file, located.paths).alias(hidden.what)
+    return _carried_out(work, chosen.select(what, located.file, located.row, *told, *values), hidden, located)
+
+
+def _carried_out(work: Work, frame: DataFrame, hidden: Hidden, located: Located) -> int:
+    done: Done = work.done_by_tasks(frame, hidden)
+    if done.changed:
+        work.apply(done, located.paths)
+    return done.changed

@@ -1,0 +1,176 @@
+"""Conditions and expressions as Spark resolves them, and the parts of a condition that speak of the target alone.
+
+Spark's analyser resolves names (case, aliases, backticks, nested fields) and inserts casts. The resolved trees are read through
+the JVM; what sluice can evaluate exactly becomes SQL of its own for skipping files and for the transaction's footprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import StructType
+from .jvm import analysed, items, jvm_of, patterns_of, quoted
+
+__all__ = ["Names", "as_column", "conjuncts", "equal_keys", "names_of", "predicate_of", "resolved", "resolved_types"]
+
+Names = Mapping[int, str]
+"""The top-level columns of a frame by the number that Spark's analyser gave them."""
+
+_BINARY: Final = frozenset(
+    {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "And", "Or"}
+)  # fmt: skip
+_ARITHMETIC: Final = frozenset({"Add", "Subtract", "Multiply", "Remainder"})
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+
+
+def as_column(expression: Column | str) -> Column:
+    """An expression given as a Column or as SQL."""
+    return F.expr(expression) if isinstance(expression, str) else expression
+
+
+def resolved(frame: DataFrame, condition: Column | str, what: str) -> Any:
+    """The condition as Spark's analyser resolves it over the frame: a Catalyst expression.
+
+    Raises AnalysisException where Spark does, and InvalidRequest for a condition that is not deterministic or has a subquery.
+    """
+    if not isinstance(condition, (Column, str)):
+        raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
+    tree = analysed(frame.where(as_column(condition))).condition()
+    patterns = patterns_of(frame)
+    if tree.containsPattern(patterns.PLAN_EXPRESSION()):
+        raise InvalidRequest(f"the condition of {what} has a subquery: {tree.sql()}; join what it asks for into the source")
+    if not tree.deterministic():
+        raise InvalidRequest(
+            f"the condition of {what} is not deterministic: {tree.sql()}; whether a row satisfies it must depend on the row alone"
+        )
+    return tree
+
+
+def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> SparkStruct:
+    """The types of expressions over the frame.
+
+    Raises AnalysisException where Spark does, and InvalidRequest for expressions that are not of one row: aggregates, windows,
+    generators, subqueries.
+    """
+    if not values:
+        return SparkStruct()
+    selected = frame.select(*[value.alias(f"_{number}") for number, value in enumerate(values)])
+    plan = analysed(selected)
+    patterns = patterns_of(frame)
+    is_plain = plan.nodeName() == "Project" and plan.child().fastEquals(analysed(frame))
+    if not is_plain or any(each.containsPattern(patterns.PLAN_EXPRESSION()) for each in items(plan.expressions())):
+        raise InvalidRequest(f"{what} assigns an aggregate, a window function, a generator or a subquery; a new value is made of one row")
+    return selected.schema
+
+
+def names_of(frame: DataFrame) -> Names:
+    """The frame's columns by number."""
+    return {each.exprId().id(): each.name() for each in items(analysed(frame).output())}
+
+
+def conjuncts(tree: Any) -> Iterator[Any]:
+    """The parts of a condition that all must hold."""
+    if tree.nodeName() == "And":
+        for child in items(tree.children()):
+            yield from conjuncts(child)
+    else:
+        yield tree
+
+
+def predicate_of(trees: Sequence[Any], names: Names, schema: StructType) -> tuple[Predicate | None, bool]:
+    """A predicate that holds wherever all `trees` do, from those that sluice can evaluate over the table's columns alone; None if
+    there is none. And whether it is all of them.
+    """
+    found: list[Predicate] = []
+    exact = True
+    for tree in trees:
+        text = _sql(tree, names)
+        try:
+            predicate = None if text is None else Predicate.parse(text, schema)
+        except PredicateError:
+            predicate = None
+        if predicate is None:
+            exact = False
+        else:
+            found.append(predicate)
+    both: Predicate | None = None
+    for each in found:
+        both = each if both is None else both.and_(each)
+    return both, exact and both is not None
+
+
+def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
+    """The conjuncts `column of the target = expression of the source`: the column, and the expression."""
+    utilities: Any = jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils
+    keys: list[tuple[str, Column]] = []
+    for tree in trees:
+        if tree.nodeName() != "EqualTo":
+            continue
+        one, other = items(tree.children())
+        for mine, theirs in ((one, other), (other, one)):
+            name = _plain_column(mine, target)
+            if name is not None and _speaks_of(theirs, source):
+                keys.append((name, Column(utilities.column(theirs))))
+                break
+    return keys
+
+
+def _speaks_of(tree: Any, names: Names) -> bool:
+    numbers = [each.exprId().id() for each in items(tree.references().toSeq())]
+    return bool(numbers) and all(number in names for number in numbers)
+
+
+def _plain_column(tree: Any, names: Names) -> str | None:
+    """The column that the tree is, apart from a cast to a wider whole number."""
+    if tree.nodeName() == "Cast":
+        kinds = [each.dataType().simpleString() for each in (tree.child(), tree)]
+        if any(kind not in _WHOLE for kind in kinds) or _WHOLE.index(kinds[0]) > _WHOLE.index(kinds[1]):
+            return None
+        tree = tree.child()
+    return names.get(tree.exprId().id()) if tree.nodeName() == "AttributeReference" else None
+
+
+def _sql(tree: Any, names: Names) -> str | None:
+    """The tree in the SQL of `storage.pruning.predicate`; None if that has no equal."""
+    kind = tree.nodeName()
+    if kind == "AttributeReference":
+        name = names.get(tree.exprId().id())
+        return None if name is None else quoted(name)
+    if kind == "GetStructField":
+        struct = _sql(tree.child(), names)
+        return None if struct is None else f"{struct}.{quoted(tree.extractFieldName())}"
+    if kind == "Literal":
+        # a timestamp's text is in the session's time zone, ours is UTC
+        return None if tree.dataType().simpleString() == "timestamp" else str(tree.sql())
+    if kind == "Cast":
+        return _cast(tree, names)
+    parts = [_sql(each, names) for each in items(tree.children())]
+    if None in parts:
+        return None
+    if kind in _BINARY or (kind in _ARITHMETIC and tree.dataType().simpleString() in _WHOLE and tree.evalMode().toString() == "ANSI"):
+        return f"({parts[0]} {tree.symbol() if kind not in ('And', 'Or') else kind.upper()} {parts[1]})"
+    match kind:
+        case "Not":
+            return f"(NOT {parts[0]})"
+        case "IsNull":
+            return f"({parts[0]} IS NULL)"
+        case "IsNotNull":
+            return f"({parts[0]} IS NOT NULL)"
+        case "In":
+            return f"({parts[0]} IN ({', '.join(str(part) for part in parts[1:])}))"
+    return None
+
+
+def _cast(tree: Any, names: Names) -> str | None:
+    kinds = [each.dataType().simpleString() for each in (tree.child(), tree)]
+    inner = _sql(tree.child(), names)
+    if inner is None or tree.evalMode().toString() != "ANSI" or any(kind.startswith("timestamp") for kind in kinds):
+        return None
+    return f"CAST({inner} AS {tree.dataType().sql()})"

@@ -1,0 +1,153 @@
+"""MERGE by Spark in one pass over the table, as an operation of an open transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ...coordinator.facade.values import Reads
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...storage.pruning.predicate import Predicate
+from ...tables.transaction import Transaction
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.draft import Draft
+from ...tables.write.operation_records import Step
+from ...tables.write.row_changes import Target, target_of
+from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts, check_clauses
+from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved
+from .evolution import evolved
+from .matching import Resolved, carry_out, told
+from .session import session_for_changes
+from .source import KeyValues, keep, key_values, of_session
+from .work import Work
+
+__all__ = ["merge_rows"]
+
+
+def merge_rows(
+    part: Transaction,
+    spark: SparkSession,
+    source: DataFrame,
+    on: Column | str,
+    clauses: Sequence[Clause],
+    *,
+    target_alias: str | None = None,
+    source_alias: str | None = None,
+    schema_evolution: bool = False,
+) -> RowCounts:
+    """Change the rows of the table by those of `source`: for each pair that satisfies `on`, each row of the source without one
+    ("not_matched") and each row of the table without one ("not_matched_by_source") the first clause that applies.
+
+    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases. With `schema_evolution`,
+    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once. Raises
+    AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, and if two rows of the source
+    change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit the table.
+    """
+    check_clauses(clauses)
+    if not isinstance(source, DataFrame):
+        raise InvalidRequest(f"the source is of type {type(source).__name__}; give a Spark DataFrame")
+    counted: list[RowCounts] = []
+
+    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+        given = of_session(session, source)
+        given = given if source_alias is None else given.alias(source_alias)
+        plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
+        work = Work(session, draft, plan, label)
+        asked = _Asked(on, clauses, target_alias, schema_evolution)
+        found = _analysed(work, given, asked)
+        if evolves:
+            draft.adopt(plan.metadata)
+        counts, reads, rows = _merge(work, given, asked, found)
+        counted.append(counts)
+        if not counts.affected and not evolves:
+            return reads, None
+        metrics = {
+            "numSourceRows": rows,
+            "numOutputRows": counts.updated + counts.inserted,
+            "numTargetRowsInserted": counts.inserted,
+            "numTargetRowsUpdated": counts.updated,
+            "numTargetRowsDeleted": counts.deleted,
+        }
+        return reads, Step("MERGE", Kind.CHANGE, _parameters(on, clauses), metrics, reads)
+
+    with session_for_changes(spark) as session:
+        part.change_elsewhere("MERGE", change, replaces=any(not clause.inserts for clause in clauses))
+    return counted[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    on: Column | str
+    clauses: Sequence[Clause]
+    target_alias: str | None
+    evolves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the conditions say of the target: the predicate that rows to match satisfy, the one of rows without a match that are
+    changed (None: any), and the columns that equal expressions of the source.
+    """
+
+    matching: Predicate | None
+    unmatched: Predicate | None
+    keys: Sequence[tuple[str, Column]]
+
+
+def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
+    """Have Spark resolve everything, before rows are read. Raises AnalysisException and InvalidRequest."""
+    target = work.empty(asked.target_alias)
+    pairs = target.crossJoin(given)
+    sides = {MATCHED: pairs, NOT_MATCHED: given, NOT_MATCHED_BY_SOURCE: target}
+    mine, theirs = names_of(target), names_of(given)
+    parts = list(conjuncts(resolved(pairs, asked.on, "the merge")))
+    unmatched: Predicate | None = None
+    is_any = False
+    for clause in asked.clauses:
+        tree = None if clause.condition is None else resolved(sides[clause.matched], clause.condition, clause.name)
+        if clause.matched == NOT_MATCHED_BY_SOURCE:
+            predicate = None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0]
+            is_any = is_any or predicate is None
+            unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
+        told(clause, sides[clause.matched], work, Resolved.of(target, given, work.schema), asked.target_alias, evolves=asked.evolves)
+    matching, _ = predicate_of(parts, mine, work.schema)
+    return _Found(matching, None if is_any else unmatched, equal_keys(parts, mine, theirs, work.session))
+
+
+def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
+    """The counts, what was read, and the number of rows of the source (0 if it was not counted)."""
+    kept = keep(given, work.name("number", given))
+    values = key_values(kept, found.keys, work.schema)
+    target = _target(work, asked, found, values)
+    counts = carry_out(work, kept, target, asked.on, asked.clauses, asked.target_alias, evolves=asked.evolves)
+    return counts, target.reads, kept.rows or 0
+
+
+def _target(work: Work, asked: _Asked, found: _Found, values: KeyValues) -> Target:
+    """The files that may have rows to change or to match, and what is read of the table."""
+    unmatched = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in asked.clauses)
+    if values.nothing and not unmatched:
+        empty = target_of(work.draft, None, None)
+        return Target(empty.files.slice(0, 0), {}, Reads())
+    skipping, read = (_both(found.matching, each) for each in (values.skipping, values.remembered))
+    if unmatched:
+        skipping, read = (None if each is None or found.unmatched is None else each.or_(found.unmatched) for each in (skipping, read))
+    return target_of(work.draft, skipping, read)
+
+
+def _both(one: Predicate | None, other: Predicate | None) -> Predicate | None:
+    return other if one is None else one if other is None else one.and_(other)
+
+
+def _parameters(on: Column | str, clauses: Sequence[Clause]) -> dict[str, str]:
+    """The parameters of a MERGE under Delta's names."""
+    listed: Mapping[str, list[dict[str, str]]] = {MATCHED: [], NOT_MATCHED: [], NOT_MATCHED_BY_SOURCE: []}
+    for clause in clauses:
+        condition = {} if clause.condition is None else {"predicate": str(clause.condition)}
+        listed[clause.matched].append({**condition, "actionType": clause.action.removesuffix("_all")})
+    names = {MATCHED: "matchedPredicates", NOT_MATCHED: "notMatchedPredicates", NOT_MATCHED_BY_SOURCE: "notMatchedBySourcePredicates"}
+    return {"predicate": str(on), **{name: json.dumps(listed[kind]) for kind, name in names.items()}}

@@ -1,0 +1,47 @@
+"""The session in which rows are changed: the user's, with ANSI rules, beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ...storage.errors import UnsupportedFeature
+from ..active_session import use_session
+from ..errors import original
+
+__all__ = ["session_for_changes"]
+
+_RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
+
+
+@contextmanager
+def session_for_changes(spark: SparkSession) -> Iterator[SparkSession]:
+    """A copy of the session with its own settings, active in this thread within the block; temporary views and functions are there.
+
+    Errors of sluice that failed a Spark job leave the block as themselves. Raises UnsupportedFeature for Spark Connect.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise UnsupportedFeature(
+            "rows are changed through the JVM of a classic session, which Spark Connect hides; run this job with a classic session "
+            "(SparkSession.builder.master(...)), or use sluice.Table's own operations",
+            features=["connect"],
+            access="write",
+        )
+    jvm_session: Any = spark._jsparkSession
+    own = SparkSession(spark.sparkContext, jvm_session.cloneSession())
+    for name, value in _RULES.items():
+        own.conf.set(name, value)
+    use_session(own)
+    try:
+        yield own
+    except PySparkException as failed:
+        found = original(failed)
+        if found is None:
+            raise
+        raise found from failed
+    finally:
+        use_session(spark)

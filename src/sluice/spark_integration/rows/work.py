@@ -1,0 +1,146 @@
+"""One change of rows by Spark: the table's rows as a frame with their places, what tasks did with them, and the draft after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...storage.actions.filetable import add_rows
+from ...storage.data.vectors import Rows, decode_payload
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvariantBroken, UnsupportedFeature
+from ...storage.schema.partitions import uri_to_path
+from ...storage.schema.schema import StructType
+from ...tables.write.data_writing import WritePlan
+from ...tables.write.draft import Draft
+from ...tables.write.row_changes import RowChanges, apply_changes
+from ..scan.native import Layout, file_key, rows_of_files, why_not_native
+from ..schemas import to_spark
+from .dataframes import written_by_executors
+from .jvm import quoted
+from .writer import DELETE, RENEW, REPLACE, Done, Hidden, changed_by_tasks
+
+__all__ = ["Located", "Work"]
+
+_PREFIX: Final = "__sluice_"
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Rows of the table with their places: `columns` by name, `file` as Spark spells it, `row` its position in it.
+
+    `paths` has the files' paths in the log by that spelling.
+    """
+
+    frame: DataFrame
+    columns: Mapping[str, Column]
+    file: Column
+    row: Column
+    paths: Mapping[str, str]
+
+
+class Work:
+    """The change of rows that one operation makes in a draft; `plan` has the table's metadata after it."""
+
+    def __init__(self, session: SparkSession, draft: Draft, plan: WritePlan, label: str) -> None:
+        self.session = session
+        self.draft = draft
+        self.plan = plan
+        self.label = label
+        self.pristine = draft.is_pristine
+        self.records = draft.tells_changes and self.pristine
+        """Whether the tasks write change data: later operations of a transaction leave that to its end."""
+
+    @property
+    def schema(self) -> StructType:
+        """The table's schema after the operation."""
+        return self.plan.schema
+
+    @property
+    def layout(self) -> Layout:
+        """What Spark's scan needs to know."""
+        address, draft = self.plan.address, self.draft
+        return Layout(address.location, dict(address.storage_options), self.schema, draft.partition_columns, draft.base.version)
+
+    def name(self, word: str, *frames: DataFrame) -> str:
+        """A name for a column beside the columns of the table and of these frames."""
+        taken = {each.lower() for each in (*self.schema.names, *(name for frame in frames for name in frame.columns))}
+        name = _PREFIX + word
+        while name in taken:
+            name += "_"
+        return name
+
+    def empty(self, alias: str | None) -> DataFrame:
+        """A frame without rows that has the table's columns, to resolve names against."""
+        frame = self.session.createDataFrame([], to_spark(self.schema))
+        return frame if alias is None else frame.alias(alias)
+
+    def located(self, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str], alias: str | None) -> Located:
+        """The rows of these files without those `lost`. Raises UnsupportedFeature if Spark cannot read them."""
+        address, layout = self.plan.address, self.layout
+        reason: DataFrame | str | None = why_not_native(self.session, address.location, address.storage_options, self.schema)
+        if reason is None:
+            reason = rows_of_files(self.session, layout, files, lost, names)
+        if isinstance(reason, str):
+            raise UnsupportedFeature(
+                f"{address.location} cannot be changed by Spark: {reason}; use the operations of sluice.Table, which need no JVM",
+                features=["native-scan"],
+                access="write",
+            )
+        assert reason is not None
+        frame = reason if alias is None else reason.alias(alias)
+        columns = {name: frame[quoted(name)] for name in self.schema.names}
+        paths = {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
+        return Located(frame, columns, frame[names[0]], frame[names[1]], paths)
+
+    def replacing(self, file: Column, paths: Mapping[str, str]) -> Column:
+        """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
+        own = [key for key, uri in paths.items() if self.draft.is_new(uri)] if self.draft.tells_changes else []
+        return F.when(file.isin(own), F.lit(RENEW)).otherwise(F.lit(REPLACE)) if own else F.lit(REPLACE)
+
+    def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "") -> Done:
+        """Have tasks do what the rows say, see `changed_by_tasks`; `step` distinguishes the jobs of one operation."""
+        return changed_by_tasks(frame, self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records)
+
+    def apply(self, done: Done, paths: Mapping[str, str]) -> None:
+        """Make what the tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
+        changes = RowChanges(
+            deleted=_by_path(done, DELETE, paths),
+            replaced=_by_path(done, REPLACE, paths),
+            successors=done.successors,
+            added=done.added,
+            recorded=done.recorded if self.records else None,
+        )
+        apply_changes(self.draft, changes)
+        self._copy()
+
+    def give_up(self, done: Done) -> None:
+        """Remove the files that the tasks wrote."""
+        for each in done.written:
+            self.draft.store.delete(uri_to_path(each.path))
+
+    def _copy(self) -> None:
+        remaining = self.draft.uncopied
+        if not remaining:
+            return
+        files = add_rows(remaining)
+        frame = rows_of_files(self.session, self.layout, files, self.draft.deleted_in(files))
+        written = None if isinstance(frame, str) else written_by_executors(frame)
+        if written is None:
+            return  # the transaction copies them itself
+        _, write = written
+        self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
+
+
+def _by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:
+    found: dict[str, Rows] = {}
+    for (kind, file), payload in done.positions.items():
+        if kind == what:
+            if file not in paths:
+                raise InvariantBroken(f"Spark names a file {file}, which is none of those it was given")
+            found[paths[file]] = decode_payload(payload)
+    return found

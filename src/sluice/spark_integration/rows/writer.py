@@ -1,0 +1,279 @@
+"""Tasks that turn changed rows into files and sets of positions, and the result of all of them.
+
+Each row that reaches a task is one thing to do: rows to delete or replace come with their file and position, new rows with
+their values. The tasks write the new rows, the commit process leaves the result in the table's folder, and the driver's own
+process takes it from there, as for `dataframes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
+from ...storage.data.vectors import Rows, decode_payload, encode_payload, rows_at
+from ...storage.dataclass import dataclass
+from ...storage.log.paths import staged_path
+from ...tables.client.property_rules import file_size_of
+from ...tables.write.change_data_files import ChangeDataWriter
+from ...tables.write.data_writing import WritePlan
+from .dataframes import attempt, plan_of, plan_options
+from .streams import Streams
+
+__all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Done", "Hidden", "changed_by_tasks"]
+
+NOTHING: Final = 0
+"""The row shows only that a row of the source matched."""
+REPLACE: Final = 1
+"""The row at a position becomes the row with these values."""
+DELETE: Final = 2
+"""The row at a position is deleted."""
+ADD: Final = 3
+"""A row with these values is added."""
+RENEW: Final = 4
+"""Like REPLACE, for a row that the transaction added itself."""
+
+_NAME: Final = "sluice_changes"
+_SUCCESSORS: Final = "s"
+_ADDED: Final = "a"
+_OPTIONS: Final = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """The names of the columns beside the new values: what to do (int), file, position, number of the row of the source, and the
+    row before the change (a struct). None: there is no such column.
+    """
+
+    what: str
+    file: str | None = None
+    row: str | None = None
+    source: str | None = None
+    before: str | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that there are."""
+        return frozenset(name for each in fields(self) if (name := getattr(self, each.name)) is not None)
+
+
+@dataclass(frozen=True)
+class Done(WriterCommitMessage):
+    """What a task did, or all of them: positions by file and thing to do as bitmaps' bytes, their number with repetitions, the rows
+    of the source that matched, numbers of new rows, and files.
+    """
+
+    positions: Mapping[tuple[int, str], bytes]
+    changed: int
+    matched: bytes
+    new_rows: Mapping[int, int]
+    successors: tuple[AddFile, ...] = ()
+    added: tuple[AddFile, ...] = ()
+    recorded: tuple[AddCDCFile, ...] = ()
+
+    @property
+    def written(self) -> tuple[AddFile | AddCDCFile, ...]:
+        """All files."""
+        return (*self.successors, *self.added, *self.recorded)
+
+    @staticmethod
+    def together(parts: Sequence[Done]) -> Done:
+        """What several tasks did."""
+        positions: dict[tuple[int, str], Rows] = {}
+        new_rows: dict[int, int] = {}
+        matched = Rows()
+        for part in parts:
+            matched |= decode_payload(part.matched)
+            for key, payload in part.positions.items():
+                rows = decode_payload(payload)
+                positions[key] = positions[key] | rows if key in positions else rows
+            for what, count in part.new_rows.items():
+                new_rows[what] = new_rows.get(what, 0) + count
+        return Done(
+            {key: encode_payload(rows) for key, rows in positions.items()},
+            sum(part.changed for part in parts),
+            encode_payload(matched),
+            new_rows,
+            tuple(file for part in parts for file in part.successors),
+            tuple(file for part in parts for file in part.added),
+            tuple(file for part in parts for file in part.recorded),
+        )
+
+    def encoded(self) -> bytes:
+        """As one object."""
+        listed = [[what, file] for what, file in self.positions]
+        told = {
+            "positions": listed,
+            "changed": self.changed,
+            "new_rows": [[what, count] for what, count in self.new_rows.items()],
+            "files": [len(self.successors), len(self.added)],
+        }
+        table = pa.table({"bytes": pa.array([*self.positions.values(), self.matched, encode_all(self.written)], pa.binary())})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema.with_metadata({"told": json.dumps(told)})) as stream:
+            stream.write_table(table)
+        return bytes(sink.getvalue().to_pybytes())
+
+    @staticmethod
+    def decoded(content: bytes, name: str) -> Done:
+        """From these bytes."""
+        table = pa.ipc.open_stream(content).read_all()
+        told = json.loads(table.schema.metadata[b"told"])
+        *payloads, matched, actions = table["bytes"].to_pylist()
+        listed = decode_commit(actions, name=name) if actions else ()
+        files = [each for each in listed if isinstance(each, AddFile)]
+        recorded = [each for each in listed if isinstance(each, AddCDCFile)]
+        split = told["files"][0]
+        return Done(
+            {(what, file): payload for (what, file), payload in zip(told["positions"], payloads, strict=True)},
+            told["changed"],
+            matched,
+            {what: count for what, count in told["new_rows"]},  # noqa: C416 - lists of JSON
+            tuple(files[:split]),
+            tuple(files[split:]),
+            tuple(recorded),
+        )
+
+
+def changed_by_tasks(frame: DataFrame, plan: WritePlan, label: str, hidden: Hidden, *, apart: bool, records: bool) -> Done:
+    """Have tasks do what the rows of `frame` say: the `hidden` columns, then the new values.
+
+    `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. Raises
+    what PySpark does if a task fails.
+    """
+    told = {**{each.name: getattr(hidden, each.name) for each in fields(hidden)}, "apart": apart, "records": records}
+    options = {**plan_options(plan, label), _OPTIONS: json.dumps(told)}
+    frame.sparkSession.dataSource.register(ChangesSource)
+    frame.write.format(_NAME).mode("append").options(**options).save(plan.address.location)
+    store, key = plan.address.store(), _key(plan, label)
+    done = Done.decoded(store.get(key), key)
+    store.delete(key)
+    return done
+
+
+def _key(plan: WritePlan, label: str) -> str:
+    return staged_path(f"{plan.transaction_id}-changes{label}")
+
+
+class ChangesSource(DataSource):
+    """Carries out changes of rows by a plan; commits nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return _NAME
+
+    def writer(self, schema: SparkStruct, overwrite: bool) -> ChangesWriter:
+        """A writer for the plan in the options."""
+        return ChangesWriter(self.options)
+
+
+class ChangesWriter(DataSourceArrowWriter):
+    """Writes new rows and gathers positions in tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """In a task: do what the rows say."""
+        plan, label = plan_of(self._options)
+        told = json.loads(self._options[_OPTIONS])
+        task = _Task(plan, attempt(label), Hidden(*(told[each.name] for each in fields(Hidden))), told["apart"], told["records"])
+        return task.run(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Leave what the tasks did for the driver."""
+        plan, label = plan_of(self._options)
+        done = Done.together([message for message in messages if isinstance(message, Done)])
+        plan.address.store().put(_key(plan, label), done.encoded())
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing to do: nothing refers to the files."""
+
+
+class _Task:
+    """One attempt at one task."""
+
+    def __init__(self, plan: WritePlan, label: str, hidden: Hidden, apart: bool, records: bool) -> None:
+        self._plan = plan
+        self._label = label
+        self._hidden = hidden
+        self._apart = apart
+        self._changes = None if not records else _change_data_writer(plan, label)
+        self._positions: dict[tuple[int, str], Rows] = {}
+        self._changed = 0
+        self._matched = Rows()
+        self._new: dict[int, int] = {}
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Done:
+        streams = Streams(lambda name, rows: self._plan.write(rows, label=f"{self._label}{name}"))
+        with streams:
+            for batch in batches:
+                self._take(batch, streams)
+        files = streams.files
+        return Done(
+            {key: encode_payload(rows) for key, rows in self._positions.items()},
+            self._changed,
+            encode_payload(self._matched),
+            self._new,
+            tuple(files.get(_SUCCESSORS, ())),
+            tuple(files.get(_ADDED, ())),
+            () if self._changes is None else self._changes.finish(),
+        )
+
+    def _take(self, batch: pa.RecordBatch, streams: Streams) -> None:
+        hidden = self._hidden
+        if hidden.source is not None:
+            self._matched |= rows_at(pc.drop_null(batch.column(hidden.source)))
+        what = batch.column(hidden.what)
+        for kind in pc.unique(what).to_pylist():
+            if kind == NOTHING:
+                continue
+            rows = batch.filter(pc.equal(what, kind))
+            if kind != ADD:
+                self._locate(kind, rows)
+            if kind != DELETE:
+                self._new[kind] = self._new.get(kind, 0) + rows.num_rows
+                name = _ADDED if self._apart and kind != REPLACE else _SUCCESSORS
+                streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in hidden.names]))
+            if self._changes is not None:
+                self._record(kind, rows, self._changes)
+
+    def _locate(self, kind: int, rows: pa.RecordBatch) -> None:
+        assert self._hidden.file is not None
+        assert self._hidden.row is not None
+        files, positions = rows.column(self._hidden.file).dictionary_encode(), rows.column(self._hidden.row)
+        self._changed += rows.num_rows
+        for number, file in enumerate(files.dictionary.to_pylist()):
+            key = (DELETE if kind == DELETE else REPLACE, file)
+            found = rows_at(positions.filter(pc.equal(files.indices, number)) if len(files.dictionary) > 1 else positions)
+            self._positions[key] = self._positions[key] | found if key in self._positions else found
+
+    def _record(self, kind: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
+        after = None if kind == DELETE else pa.Table.from_batches([rows.select(self._plan.schema.names)])
+        before = None if kind == ADD else pa.Table.from_struct_array(rows.column(self._hidden.before))
+        if before is not None and after is not None:
+            changes.update(before, after)
+        elif before is not None:
+            changes.delete(before)
+        elif after is not None:
+            changes.insert(after)
+
+
+def _change_data_writer(plan: WritePlan, label: str) -> ChangeDataWriter:
+    return ChangeDataWriter(
+        plan.address.store(),
+        schema=plan.schema,
+        partition_columns=plan.metadata.partition_columns,
+        transaction_id=plan.transaction_id,
+        target_file_bytes=file_size_of(dict(plan.metadata.configuration)),
+        label=label,
+    )

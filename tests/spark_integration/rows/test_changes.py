@@ -1,0 +1,199 @@
+"""DELETE, UPDATE and MERGE by Spark's tasks: what becomes of the rows, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import sluice
+from sluice.spark_integration.rows import source as sources
+from sluice.spark_integration.rows.change import delete_rows, update_rows
+from sluice.spark_integration.rows.clauses import Clause, RowCounts
+from sluice.spark_integration.rows.merge import merge_rows
+
+from ..conftest import Place
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
+KINDS = [("true", "false"), ("true", "true"), ("false", "true")]
+UPSERT = [Clause("matched", "update_all"), Clause("not_matched", "insert_all")]
+
+
+def made(place: Place, vectors: str = "true", changes: str = "false", *, by: Sequence[str] = ("p",)) -> sluice.Table:
+    """A hundred rows in two appends, and one with nulls."""
+    properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": changes}
+    table = place.create(SCHEMA, partition_by=by, properties=properties)
+    for start in (0, 50):
+        ids = range(start, start + 50)
+        rows = [{"id": i, "p": f"p {i % 3}", "s": {"a": i, "b": str(i)}} for i in ids]
+        table.append(pa.Table.from_pylist(rows, SCHEMA))
+    table.append(pa.table({"id": [None], "p": [None], "s": [None]}, SCHEMA))
+    return table
+
+
+def rows_of(table: sluice.Table) -> dict[Any, tuple[Any, Any]]:
+    found = table.refresh().snapshot().to_arrow().to_pylist()
+    rows = {row["id"]: (row["p"], row["s"] and (row["s"]["a"], row["s"]["b"])) for row in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def told(table: sluice.Table) -> list[tuple[Any, ...]]:
+    """The changes of the last version."""
+    version = table.refresh().version
+    return sorted(((row["_change_type"], row["id"], row["p"]) for row in table.changes(version - 1, version).to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
+    table = made(place, vectors, changes)
+    before = rows_of(table)
+    with table.begin() as tx:
+        assert delete_rows(tx, spark, "t.ID % 10 = 3 AND t.p <> 'p 1'", alias="t") == RowCounts(deleted=7)
+    gone = {i for i in range(100) if i % 10 == 3 and i % 3 != 1}
+    assert rows_of(table) == {key: row for key, row in before.items() if key not in gone}
+    if changes == "true":
+        assert told(table) == sorted((("delete", i, f"p {i % 3}") for i in gone), key=repr)
+    with table.begin() as tx:
+        assert delete_rows(tx, spark, "p = 'p 2'").deleted == 33 - len([i for i in gone if i % 3 == 2])
+        assert delete_rows(tx, spark, "id = 1").deleted == 1
+        assert delete_rows(tx, spark, F.col("id") == 1).deleted == 0
+    assert rows_of(table).keys() == before.keys() - gone - {1} - set(range(2, 100, 3))
+    with table.begin() as tx:
+        delete_rows(tx, spark)
+    assert rows_of(table) == {}
+    version = table.version
+    with table.begin() as tx:
+        delete_rows(tx, spark, "id > 5")
+    assert table.refresh().version == version
+
+
+@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+def test_rows_are_updated_and_move_between_partitions(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
+    table = made(place, vectors, changes)
+    before = rows_of(table)
+    with table.begin() as tx:
+        assert update_rows(tx, spark, {"t.s.A": "t.s.a + 1000", "P": F.concat("p", F.lit("x"))}, F.col("id") < 4, alias="t").updated == 4
+    expected = before | {i: (f"p {i % 3}x", (i + 1000, str(i))) for i in range(4)}
+    assert rows_of(table) == expected
+    if changes == "true":
+        images = [("update_preimage", i, f"p {i % 3}") for i in range(4)] + [("update_postimage", i, f"p {i % 3}x") for i in range(4)]
+        assert told(table) == sorted(images, key=repr)
+    with table.begin() as tx:
+        update_rows(tx, spark, {"s.b": "'z'"}, "id < 2")
+        assert delete_rows(tx, spark, "s.b = 'z' AND id = 0").deleted == 1
+        assert update_rows(tx, spark, {"p": "'moved'"}, "s.b = 'z'").updated == 1
+    del expected[0]
+    assert rows_of(table) == expected | {1: ("moved", (1001, "z"))}
+    if changes == "true":
+        kinds = [kind for kind, *_ in told(table)]
+        assert sorted(set(kinds)) == ["delete", "insert"] or kinds.count("update_preimage") == kinds.count("update_postimage")
+
+
+def new_rows(spark: SparkSession, ids: Sequence[int | None]) -> DataFrame:
+    frame = spark.createDataFrame([(i,) for i in ids], "id long")
+    return frame.selectExpr("id", "'new' AS p", "named_struct('b', 'n', 'a', 7) AS s")
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+def test_rows_are_merged(
+    spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
+    table = made(place, vectors, changes)
+    expected = rows_of(table)
+    with table.begin() as tx:
+        counts = merge_rows(tx, spark, new_rows(spark, range(95, 105)), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+    assert counts == RowCounts(updated=5, inserted=5)
+    expected |= dict.fromkeys(range(95, 105), ("new", (7, "n")))
+    assert rows_of(table) == expected
+    if changes == "true":
+        assert [kind for kind, *_ in told(table)] == ["insert"] * 5 + ["update_postimage"] * 5 + ["update_preimage"] * 5
+    clauses = [
+        Clause("matched", "delete", "s.id % 2 = 0"),
+        Clause("matched", "update", None, {"p": "concat(t.p, s.p)", "t.s.b": F.lit("m")}),
+        Clause("not_matched", "insert", "s.id > 200", {"id": "s.id", "s.a": "s.s.a"}),
+        Clause("not_matched_by_source", "update", "t.id < 2", {"p": "'alone'"}),
+        Clause("not_matched_by_source", "delete", "t.id < 4"),
+    ]
+    with table.begin() as tx:
+        counts = merge_rows(tx, spark, new_rows(spark, [98, 99, 200, 201]).alias("s"), "s.id = t.id", clauses, target_alias="t")
+    assert counts == RowCounts(updated=3, deleted=3, inserted=1)
+    for gone in (98, 2, 3):
+        del expected[gone]
+    expected |= {99: ("newnew", (7, "m")), 201: (None, (7, None)), 0: ("alone", (0, "0")), 1: ("alone", (1, "1"))}
+    assert rows_of(table) == expected
+
+
+def test_a_merge_without_changes_makes_no_version(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    with table.begin() as tx:
+        assert (
+            merge_rows(
+                tx, spark, new_rows(spark, [3, None]), "t.id = s.id AND t.p = 'p 1'", UPSERT[:1], target_alias="t", source_alias="s"
+            ).affected
+            == 0
+        )
+    assert table.refresh().version == 3
+
+
+def test_nulls_match_nothing(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    with table.begin() as tx:
+        counts = merge_rows(tx, spark, new_rows(spark, [None]), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+    assert counts == RowCounts(inserted=1)
+    assert table.refresh().snapshot().to_arrow(where="id IS NULL").num_rows == 2
+
+
+def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    frame = new_rows(spark, [1, 200]).withColumn("more", F.col("id") * 2)
+    with table.begin() as tx:
+        merge_rows(tx, spark, frame, F.col("t.id") == frame["id"], UPSERT, target_alias="t", schema_evolution=True)
+    found = {row["id"]: row["more"] for row in table.refresh().snapshot().to_arrow(where="id IN (1, 2, 200)").to_pylist()}
+    assert found == {1: 2, 2: None, 200: 400}
+
+
+def refused(spark: SparkSession, table: sluice.Table, frame: DataFrame, on: str, clause: Clause) -> str:
+    tx = table.begin()
+    with pytest.raises((sluice.InvalidRequest, AnalysisException)) as told:
+        merge_rows(tx, spark, frame, on, [clause], target_alias="t", source_alias="s")
+    assert tx.commit() is None
+    return str(told.value)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    frame = new_rows(spark, [1])
+    equal = "t.id = s.id"
+    assert "t`.`idd` cannot be resolved" in refused(spark, table, frame, "t.idd = s.id", UPSERT[0])
+    assert "ambiguous" in refused(spark, table, frame, "id = s.id", UPSERT[0])
+    assert "not a boolean" in refused(spark, table, frame, "t.id + s.id", UPSERT[0])
+    assert "not deterministic" in refused(spark, table, frame, equal, Clause("matched", "delete", "rand() > 0.5"))
+    assert "of one row" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "sum(s.id)"}))
+    assert "cannot be stored" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "s.p"}))
+    assert "is not in the table" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"nope": "1"}))
+    assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))
+    with pytest.raises(sluice.InvalidRequest, match="no condition"), table.begin() as tx:
+        merge_rows(tx, spark, frame, equal, [UPSERT[0], UPSERT[0]], target_alias="t", source_alias="s")
+    assert table.refresh().version == 3
+
+
+def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    frame = new_rows(spark, [7, 7, 8])
+    assert "id = 7" in refused(spark, table, frame, "t.id = s.id", UPSERT[0])
+    once = [Clause("matched", "delete", "s.id = 8")]
+    with table.begin() as tx:
+        assert merge_rows(tx, spark, frame, "t.id = s.id", once, target_alias="t", source_alias="s").deleted == 1
+    with table.begin() as tx:
+        assert merge_rows(tx, spark, frame, "t.id = s.id", [Clause("matched", "delete")], target_alias="t", source_alias="s").deleted == 1
