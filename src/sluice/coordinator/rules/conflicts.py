@@ -244,6 +244,8 @@ def _appended_where(at: Encounter, predicates: tuple[str, ...], *, whole_table: 
         return winner.adds if len(new) == len(winner.adds) else new  # with what it knows of them already
 
     def touched(adds: Sequence[AddFile]) -> list[AddFile]:
+        if not adds:
+            return []
         return ReadScope.of(predicates, mine.partition_types, mine.column_types).touched(adds, statistics=not at.strict)
 
     if whole_table or not (mine.partition_types or (predicates and not at.strict)):
