@@ -13,7 +13,7 @@ from ...storage.errors import LogGap, ObjectNotFound
 from ...storage.log.paths import commit_path
 from ..client.access import Access
 
-__all__ = ["HistoryEntry", "history"]
+__all__ = ["HistoryEntry", "commit_infos", "entries_of", "history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,22 @@ def history(access: Access, limit: int | None) -> list[HistoryEntry]:
         entries.extend(reversed(list(_entries(version, info))))
         version -= 1
     return entries if limit is None else entries[:limit]
+
+
+def entries_of(access: Access, version: int) -> list[HistoryEntry]:
+    """The transactions of one version, in their order; none if the log was cleaned up."""
+    info = _info(access, version)
+    return [] if info is None else list(_entries(version, info))
+
+
+def commit_infos(access: Access, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The latest `limit` versions (None: all) with their commitInfo, newest first. Ends where the log was cleaned up."""
+    newest = access.latest().version if access.reads_only else access.ours.fresh_head().version
+    for version in range(newest, -1 if limit is None else max(-1, newest - limit), -1):
+        info = _info(access, version)
+        if info is None:
+            return
+        yield version, info
 
 
 def _info(access: Access, version: int) -> Mapping[str, Any] | None:

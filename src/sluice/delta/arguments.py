@@ -1,0 +1,78 @@
+"""Delta's checks of arguments: the same exception classes for the same mistakes, each with the value, the rule and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from pyspark.sql import Column
+
+__all__ = [
+    "Assignments",
+    "Expression",
+    "assignments",
+    "check_clone",
+    "expression",
+    "names",
+    "require",
+    "required_type",
+]
+
+Expression: TypeAlias = "str | Column"
+Assignments: TypeAlias = "Mapping[str, str | Column]"
+
+
+def expression(value: Expression | None, argument: str = "condition") -> Expression | None:
+    """A condition: a Column or SQL text. Raises TypeError."""
+    if value is None or isinstance(value, (Column, str)):
+        return value
+    raise TypeError(f"{argument} is {value!r} of {type(value)}; give a Column, or an expression in SQL as a text")
+
+
+def assignments(value: Assignments | None, argument: str) -> dict[str, Expression]:
+    """Columns and their new values: a dict of texts to Columns or SQL texts. Raises ValueError for None, TypeError for others."""
+    if value is None:
+        raise ValueError(f"{argument} is None; give a dict of column names and expressions")
+    if type(value) is not dict:
+        raise TypeError(f"{argument} is of {type(value)}; give a dict of column names and expressions")
+    for name, each in value.items():
+        if type(name) is not str:
+            raise TypeError(f"{argument} has the key {name!r} of {type(name)}; keys are names of columns, as texts")
+        if not isinstance(each, (Column, str)):
+            raise TypeError(f"{argument} has {each!r} of {type(each)} for {name!r}; give a Column, or an expression in SQL as a text")
+    return dict(value)
+
+
+def require(value: object, kind: type, argument: str) -> None:
+    """Raise ValueError, as Delta does, unless the value is of the type; True is no int here."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{argument} is {value!r} of {type(value)}; it must be of type {kind.__name__}")
+
+
+def required_type(what: str, values: Sequence[Any]) -> NoReturn:
+    """Raise TypeError for arguments of a builder."""
+    found = ", ".join(f"{value!r} of {type(value)}" for value in values)
+    raise TypeError(f"{what}; found {found}")
+
+
+def names(given: Sequence[Any], what: str) -> tuple[str, ...]:
+    """Names of columns, given one by one or as one list or tuple. Raises TypeError."""
+    listed: Sequence[Any] = given[0] if len(given) == 1 and isinstance(given[0], (list, tuple)) else given
+    for each in listed:
+        if type(each) is not str:
+            required_type(f"{what} column must be str", [each])
+    return tuple(listed)
+
+
+def check_clone(target: object, is_shallow: object, replace: object, properties: object) -> None:
+    """Raise ValueError unless the arguments of a clone have their types."""
+    require(target, str, "target")
+    require(is_shallow, bool, "isShallow")
+    require(replace, bool, "replace")
+    if properties is None:
+        return
+    require(properties, dict, "properties")
+    if isinstance(properties, dict):
+        for name, value in properties.items():
+            require(name, str, f"the property key {name!r}")
+            require(value, str, f"the value of the property {name!r}")

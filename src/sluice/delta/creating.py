@@ -1,0 +1,217 @@
+"""`DeltaTableBuilder`: a table's columns, partitions, properties and place, and its creation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructField, StructType
+
+from ..spark_integration.schemas import from_spark
+from ..spark_integration.spark_errors import as_spark_users_know
+from ..storage.dataclass import dataclass
+from ..storage.errors import TableExists, UnsupportedFeature
+from ..tables.table import Table
+from .arguments import names, required_type
+from .operations import missing
+from .places import Place, exists, opened
+
+if TYPE_CHECKING:
+    from .tables import DeltaTable
+
+__all__ = ["Definition", "DeltaTableBuilder", "IdentityGenerator", "made"]
+
+_KEPT: Final = "comment"
+# What steers an engine that fills columns in by itself, which sluice does not.
+_FILLED_IN: Final = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
+
+
+@dataclass(frozen=False)
+class IdentityGenerator:
+    """The numbers of an identity column: `start`, `start + step`, ... sluice refuses such columns, since it numbers no rows."""
+
+    start: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A table to make: `how` is "create", "createIfNotExists", "replace" or "createOrReplace"."""
+
+    how: str
+    name: str | None
+    location: str | None
+    schema: StructType
+    partition_by: tuple[str, ...]
+    properties: dict[str, str]
+    comment: str | None
+
+
+class DeltaTableBuilder:
+    """Describes a table to create or replace; `DeltaTable.create` and its siblings make one. It needs a name or a location."""
+
+    def __init__(self, spark: SparkSession, how: str, make: Callable[[Definition], DeltaTable]) -> None:
+        self._spark = spark
+        self._how = how
+        self._make = make
+        self._name: str | None = None
+        self._location: str | None = None
+        self._comment: str | None = None
+        self._columns: list[StructField] = []
+        self._partition_by: tuple[str, ...] = ()
+        self._properties: dict[str, str] = {}
+
+    def tableName(self, identifier: str) -> DeltaTableBuilder:
+        """The table's name, `table` or `namespace.table`; or its path as delta.`/path`. Raises TypeError."""
+        if type(identifier) is not str:
+            required_type("the name of a table must be str", [identifier])
+        self._name = identifier
+        return self
+
+    def location(self, location: str) -> DeltaTableBuilder:
+        """The folder of the table, as for `DeltaTable.forPath`. Raises TypeError."""
+        if type(location) is not str:
+            required_type("the location must be str", [location])
+        self._location = location
+        return self
+
+    def comment(self, comment: str) -> DeltaTableBuilder:
+        """A comment that describes the table. Raises TypeError."""
+        if type(comment) is not str:
+            required_type("the comment of a table must be str", [comment])
+        self._comment = comment
+        return self
+
+    def addColumn(
+        self,
+        colName: str,
+        dataType: str | DataType,
+        nullable: bool = True,
+        generatedAlwaysAs: str | IdentityGenerator | None = None,
+        generatedByDefaultAs: IdentityGenerator | None = None,
+        comment: str | None = None,
+    ) -> DeltaTableBuilder:
+        """A column; `dataType` is Spark's, or its name in SQL. Raises TypeError, ValueError, and ParseException for such a name.
+
+        Raises UnsupportedFeature for a column whose values the writer would compute: sluice does not.
+        """
+        if type(colName) is not str:
+            required_type("the name of a column must be str", [colName])
+        if type(dataType) is not str and not isinstance(dataType, DataType):
+            required_type("the type of a column must be str or DataType", [dataType])
+        if type(nullable) is not bool:
+            required_type("nullable must be bool", [nullable])
+        if comment is not None and type(comment) is not str:
+            required_type("the comment of a column must be str", [comment])
+        _check_generated(colName, generatedAlwaysAs, generatedByDefaultAs)
+        kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
+        self._columns.append(StructField(colName, kind, nullable, None if comment is None else {_KEPT: comment}))
+        return self
+
+    def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
+        """The columns of a schema, such as `df.schema`. Raises TypeError, UnsupportedFeature."""
+        fields: Sequence[object] = cols if isinstance(cols, list) else cols.fields if type(cols) is StructType else [None]
+        for each in fields:
+            if not isinstance(each, StructField):
+                required_type("the schema must be a StructType or a list of StructField", [cols])
+            filled = [key for key in each.metadata or {} if key.startswith(_FILLED_IN)]
+            with as_spark_users_know():
+                if filled:
+                    raise _not_filled_in(each.name, f"its metadata has {', '.join(filled)}", "generatedColumns")
+            self._columns.append(each)
+        return self
+
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+        """The columns by which the table is partitioned, one by one or as a list. Raises TypeError."""
+        self._partition_by = names(cols, "a partitioning")
+        return self
+
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+        """Raises UnsupportedFeature: sluice keeps no liquid clustering."""
+        listed = ", ".join(names(cols, "a clustering"))
+        with as_spark_users_know():
+            raise UnsupportedFeature(
+                f"clusterBy({listed}): sluice does not support liquid clustering; partition the table, or order its rows from time to time "
+                f"with optimize().executeZOrderBy({listed})",
+                features=["clustering"],
+                access="write",
+            )
+
+    def property(self, key: str, value: str) -> DeltaTableBuilder:
+        """A property of the table (docs/configuration.md). Raises TypeError."""
+        if type(key) is not str or type(value) is not str:
+            required_type("the key and the value of a property must be str", [key, value])
+        self._properties[key] = value
+        return self
+
+    def execute(self) -> DeltaTable:
+        """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
+        if self._name is None and self._location is None:
+            raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
+        definition = Definition(
+            self._how,
+            self._name,
+            self._location,
+            StructType(self._columns),
+            self._partition_by,
+            dict(self._properties),
+            self._comment,
+        )
+        with as_spark_users_know():
+            return self._make(definition)
+
+
+def made(place: Place, wanted: Definition) -> Table:
+    """The table, created or replaced. Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature."""
+    if wanted.how not in ("create", "createIfNotExists"):
+        raise missing(wanted.how)
+    if wanted.how == "createIfNotExists" and exists(place):
+        return opened(place)
+    if wanted.comment is not None:
+        raise missing("the comment of a table")
+    try:
+        return Table.create(
+            place.location,
+            from_spark(wanted.schema),
+            partition_by=wanted.partition_by,
+            properties=wanted.properties,
+            coordinator=place.coordinator,
+            storage_options=place.storage_options,
+        )
+    except TableExists:
+        if wanted.how == "create":
+            raise
+        return opened(place)  # somebody else created it meanwhile
+
+
+def _check_generated(column: str, always: object, by_default: object) -> None:
+    """Delta's checks of the two arguments, and then the refusal of what they ask for."""
+    if always is not None and by_default is not None:
+        raise ValueError(
+            f"column {column!r} has both generatedAlwaysAs={always!r} and generatedByDefaultAs={by_default!r}; give one of them"
+        )
+    if always is not None and not isinstance(always, (str, IdentityGenerator)):
+        required_type("generatedAlwaysAs must be str or IdentityGenerator", [always])
+    if by_default is not None and not isinstance(by_default, IdentityGenerator):
+        required_type("generatedByDefaultAs must be IdentityGenerator", [by_default])
+    given = always if by_default is None else by_default
+    if given is None:
+        return
+    if isinstance(given, IdentityGenerator) and given.step == 0:
+        raise ValueError(f"the step of the identity column {column!r} is 0; give another number")
+    with as_spark_users_know():
+        if isinstance(given, IdentityGenerator):
+            raise _not_filled_in(column, f"it has {given!r}", "identityColumns")
+        raise _not_filled_in(column, f"it is generated as {given!r}", "generatedColumns")
+
+
+def _not_filled_in(column: str, why: str, feature: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"column {column!r} would be filled in by the writer ({why}), which sluice does not do; leave that out and compute the column in "
+        "the DataFrames that are written",
+        features=[feature],
+        access="write",
+        column=column,
+    )

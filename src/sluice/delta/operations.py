@@ -1,0 +1,71 @@
+"""Runs an operation as a transaction: at a level of isolation, once under a key, again on the new state if it lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
+from ..storage.dataclass import dataclass
+from ..storage.errors import UnsupportedFeature
+from ..tables.table import Table
+from ..tables.transact import transact
+from ..tables.transaction import Transaction
+
+__all__ = ["Terms", "committed", "missing"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How an operation is to be committed, beyond what Delta's methods take.
+
+    `isolation` may be stricter than the table's level. `attempts` is how often it is tried: a lost one is repeated on the new
+    state. With a `key`, or `transaction` = (application id, number), it happens once.
+    """
+
+    isolation: str | None = None
+    attempts: int = 1
+    key: str | None = None
+    transaction: tuple[str, int] | None = None
+
+
+def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T | None:
+    """What `work` returned for the transaction that was committed; None if the table has the commit of this key already.
+
+    Raises the conflict of the last attempt, and the errors of `work`, after which nothing is committed.
+    """
+
+    def unless_done(part: Transaction) -> T | None:
+        return None if part.repeated() is not None else work(part)
+
+    return transact(
+        _Numbered(table, terms),
+        unless_done,
+        attempts=terms.attempts,
+        isolation=terms.isolation,
+        timeout_s=DEFAULT_TIMEOUT_S,
+        application=table.access.ours.application,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A table whose transactions all carry the application's number."""
+
+    table: Table
+    terms: Terms
+
+    def begin(self, isolation: str | None = None, *, timeout_s: Timeout | None = None) -> Transaction:
+        terms = self.terms
+        return self.table.begin(isolation, transaction=terms.transaction, key=terms.key, timeout_s=timeout_s)
+
+    def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
+        return self.table.lease_on(mode, where, name=name)
+
+
+def missing(what: str) -> UnsupportedFeature:
+    """The refusal of what this release lacks."""
+    return UnsupportedFeature(f"{what} is not in this release of sluice.delta; docs/coming-from-delta.md says what is")

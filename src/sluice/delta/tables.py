@@ -1,0 +1,379 @@
+"""`DeltaTable`: a sluice table with the methods of Delta Lake's Python API, and the builders it hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from ..spark_integration.active_session import use_session
+from ..spark_integration.scan.read import read
+from ..spark_integration.spark_errors import as_spark_users_know
+from ..tables.read.history import commit_infos
+from ..tables.table import Table
+from ..tables.transaction import Transaction
+from .arguments import Assignments, Expression, assignments, check_clone, expression, require
+from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made
+from .describing import described
+from .engine import delete_rows, merge_rows, update_rows
+from .merging import DeltaMergeBuilder, Merge
+from .metrics import Counts, affected, detail, empty, history, merged
+from .operations import Terms, committed, missing
+from .optimizing import DeltaOptimizeBuilder, optimize
+from .places import Place, exists, opened, place_of, place_of_name, place_of_parquet, place_of_path
+from .restoring import milliseconds, restore
+
+__all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
+
+_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+_AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
+
+
+class DeltaTable:
+    """A table that Spark changes and sluice commits; `forPath`, `forName` and the builders make one.
+
+    Methods that commit take, beyond Delta's arguments and by name only: `isolation`, a level stricter than the table's;
+    `attempts`, how often the operation is tried, on the new state each time it lost; `key`, any text that identifies this
+    operation, or `transaction` = (application id, number), by which it happens once, however often the job runs. Leases that
+    the thread holds apply. Errors are sluice's and, at the same time, those that Spark users catch: AnalysisException for what
+    cannot be resolved or is not there, PySparkException for conflicts.
+    """
+
+    def __init__(self, spark: SparkSession, place: Place, table: Table, alias: str | None = None) -> None:
+        self._spark = spark
+        self._place = place
+        self._table = table
+        self._alias = alias
+
+    @property
+    def table(self) -> Table:
+        """The same table without Spark: for transactions over several, leases, changes."""
+        return self._table
+
+    # -- making and opening ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def forPath(
+        cls,
+        sparkSession: SparkSession,
+        path: str,
+        hadoopConf: Mapping[str, str] = {},
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """The table at a path. `hadoopConf` may have the keys of hadoop-aws for an S3 store.
+
+        `coordinator` and `storage_options` default to those given to `sluice.configure`. Raises AnalysisException where there is
+        no table, or none of sluice's (`sluice.Table.attach` brings a Delta table in).
+        """
+        spark = _session(sparkSession)
+        with as_spark_users_know():
+            return cls._at(spark, place_of_path(path, hadoopConf, coordinator, storage_options))
+
+    @classmethod
+    def forName(
+        cls,
+        sparkSession: SparkSession,
+        tableOrViewName: str,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """The table of that name in the coordinator's catalog; a path as delta.`/a/path`. Raises AnalysisException."""
+        spark = _session(sparkSession)
+        with as_spark_users_know():
+            return cls._at(spark, place_of_name(tableOrViewName, coordinator, storage_options))
+
+    @classmethod
+    def isDeltaTable(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Whether there is a Delta table at this path, be it sluice's or not."""
+        _session(sparkSession)
+        with as_spark_users_know():
+            return exists(place_of_path(identifier, {}, None, storage_options))
+
+    @classmethod
+    def create(
+        cls,
+        sparkSession: SparkSession | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTableBuilder:
+        """Describe a new table; executing it raises AnalysisException if there is one. Without a session it takes the active one."""
+        return cls._builder("create", sparkSession, coordinator, storage_options)
+
+    @classmethod
+    def createIfNotExists(
+        cls,
+        sparkSession: SparkSession | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTableBuilder:
+        """Describe a new table; executing it returns the existing one, unchanged, if there is one."""
+        return cls._builder("createIfNotExists", sparkSession, coordinator, storage_options)
+
+    @classmethod
+    def replace(
+        cls,
+        sparkSession: SparkSession | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTableBuilder:
+        """Describe what an existing table becomes, without rows; executing it raises AnalysisException if there is none."""
+        return cls._builder("replace", sparkSession, coordinator, storage_options)
+
+    @classmethod
+    def createOrReplace(
+        cls,
+        sparkSession: SparkSession | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTableBuilder:
+        """Describe a table that is made, or that an existing one becomes, without rows."""
+        return cls._builder("createOrReplace", sparkSession, coordinator, storage_options)
+
+    @classmethod
+    def convertToDelta(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str,
+        partitionSchema: str | StructType | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Make a folder of Parquet files, given as parquet.`/a/path`, a table in place."""
+        _session(sparkSession)
+        with as_spark_users_know():
+            place = place_of_parquet(identifier, coordinator, storage_options)
+            raise missing(f"convertToDelta of {place.location} ({partitionSchema})")
+
+    @classmethod
+    def _at(cls, spark: SparkSession, place: Place) -> DeltaTable:
+        use_session(spark)
+        return cls(spark, place, opened(place))
+
+    @classmethod
+    def _builder(
+        cls, how: str, session: SparkSession | None, coordinator: str | None, storage_options: Mapping[str, str] | None
+    ) -> DeltaTableBuilder:
+        spark = _session(SparkSession.getActiveSession() if session is None else session)
+        return DeltaTableBuilder(spark, how, partial(cls._made, spark, coordinator, storage_options))
+
+    @classmethod
+    def _made(
+        cls, spark: SparkSession, coordinator: str | None, storage_options: Mapping[str, str] | None, wanted: Definition
+    ) -> DeltaTable:
+        place = place_of(wanted.name, wanted.location, coordinator, storage_options)
+        use_session(spark)
+        return cls(spark, place, made(place, wanted))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def toDF(self) -> DataFrame:
+        """The latest version as a DataFrame, which keeps that version whatever is committed later."""
+        place = self._place
+        with as_spark_users_know():
+            frame = read(self._spark, place.location, coordinator=place.coordinator, storage_options=place.storage_options)
+        return frame if self._alias is None else frame.alias(self._alias)
+
+    def alias(self, aliasName: str) -> DeltaTable:
+        """The same table under a name that conditions and assignments may use."""
+        require(aliasName, str, "aliasName")
+        return DeltaTable(self._spark, self._place, self._table, aliasName)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The latest `limit` versions, newest first, with Delta's columns.
+
+        Transactions that share a version are in `sluice.Table.history`, one by one. The history ends where the log was cleaned up.
+        """
+        if limit is not None:
+            require(limit, int, "limit")
+        with as_spark_users_know():
+            return history(self._spark, commit_infos(self._table.access, limit))
+
+    def detail(self) -> DataFrame:
+        """One row that describes the latest version: format, location, size, properties, protocol and others."""
+        with as_spark_users_know():
+            return detail(self._spark, described(self._table, self._place.name))
+
+    # -- changing rows -----------------------------------------------------------------------------------------------
+
+    def delete(
+        self,
+        condition: Expression | None = None,
+        *,
+        isolation: str | None = None,
+        attempts: int = 1,
+        key: str | None = None,
+        transaction: tuple[str, int] | None = None,
+    ) -> DataFrame:
+        """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
+
+        Raises TypeError; AnalysisException; ConcurrentModification if other commits stand against every attempt.
+        """
+        where, terms = expression(condition), Terms(isolation, attempts, key, transaction)
+
+        def change(part: Transaction) -> Counts:
+            return delete_rows(part, self._spark, where, alias=self._alias)
+
+        with as_spark_users_know():
+            return affected(self._spark, committed(self._table, terms, change))
+
+    def update(
+        self,
+        condition: Expression | None = None,
+        set: Assignments | None = None,
+        *,
+        isolation: str | None = None,
+        attempts: int = 1,
+        key: str | None = None,
+        transaction: tuple[str, int] | None = None,
+    ) -> DataFrame:
+        """Give the columns in `set` new values, in the rows that satisfy a condition. Returns one row: num_affected_rows.
+
+        Values are Columns or SQL over the old row. Raises TypeError; ValueError without `set`; AnalysisException;
+        ConcurrentModification if other commits stand against every attempt.
+        """
+        values, where = assignments(set, "set"), expression(condition)
+        terms = Terms(isolation, attempts, key, transaction)
+
+        def change(part: Transaction) -> Counts:
+            return update_rows(part, self._spark, values, where, alias=self._alias)
+
+        with as_spark_users_know():
+            return affected(self._spark, committed(self._table, terms, change))
+
+    def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
+        """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
+        if source is None:
+            raise ValueError("source is None; give a DataFrame")
+        if not isinstance(source, DataFrame):
+            raise TypeError(f"source is of {type(source)}; give a DataFrame")
+        on = expression(condition)
+        if on is None:
+            raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
+        return DeltaMergeBuilder(Merge(source, on), self._run_merge)
+
+    # -- reorganising ------------------------------------------------------------------------------------------------
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Rewrite files as fewer, larger or ordered ones; the builder says which and how."""
+        return DeltaOptimizeBuilder(partial(optimize, self._spark, self._table))
+
+    def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
+        """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
+
+        A time shorter than the table's own (7 days by default) is refused (IllegalArgumentException) without `force`, or Delta's
+        setting spark.databricks.delta.retentionDurationCheck.enabled = false.
+        """
+        force = force or str(self._spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
+        with as_spark_users_know(IllegalArgumentException):
+            self._table.vacuum(None if retentionHours is None else float(retentionHours), force=force)
+        return empty(self._spark)
+
+    # -- going back, copying, features -------------------------------------------------------------------------------
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Make the table what it was at a version. Returns one row: sizes and numbers of files.
+
+        Raises AnalysisException for a version that is not there, MissingObject if files of it are gone.
+        """
+        require(version, int, "version")
+        with as_spark_users_know():
+            return restore(self._spark, self._table, version=version)
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
+        require(timestamp, str, "timestamp")
+        with as_spark_users_know():
+            return restore(self._spark, self._table, timestamp=milliseconds(self._spark, timestamp))
+
+    def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
+        """Make a table at the path `target` with the rows of the latest version."""
+        check_clone(target, isShallow, replace, properties)
+        with as_spark_users_know():
+            raise missing("clone")
+
+    def cloneAtVersion(
+        self, version: int, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
+    ) -> DeltaTable:
+        """Make a table at the path `target` with the rows of a version."""
+        require(version, int, "version")
+        check_clone(target, isShallow, replace, properties)
+        with as_spark_users_know():
+            raise missing("cloneAtVersion")
+
+    def cloneAtTimestamp(
+        self, timestamp: str, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
+    ) -> DeltaTable:
+        """Make a table at the path `target` with the rows of the version of a time."""
+        require(timestamp, str, "timestamp")
+        check_clone(target, isShallow, replace, properties)
+        with as_spark_users_know():
+            raise missing("cloneAtTimestamp")
+
+    def generate(self, mode: str) -> None:
+        """Write a manifest for engines that read files by lists: `mode` is "symlink_format_manifest"."""
+        require(mode, str, "mode")
+        with as_spark_users_know():
+            raise missing("generate")
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Raise the table's protocol to at least these versions."""
+        require(readerVersion, int, "readerVersion")
+        require(writerVersion, int, "writerVersion")
+        with as_spark_users_know():
+            raise missing("upgradeTableProtocol")
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Add a feature to the table's protocol."""
+        require(featureName, str, "featureName")
+        with as_spark_users_know():
+            raise missing("addFeatureSupport")
+
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+        """Take a feature out of the table's protocol."""
+        require(featureName, str, "featureName")
+        if truncateHistory is not None:
+            require(truncateHistory, bool, "truncateHistory")
+        with as_spark_users_know():
+            raise missing("dropFeatureSupport")
+
+    def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
+        """Run a MERGE that is built; schemas evolve if it says so, or Delta's setting does."""
+        evolves = merge.schema_evolution or str(self._spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
+
+        def change(part: Transaction) -> Counts:
+            return merge_rows(
+                part,
+                self._spark,
+                merge.source,
+                merge.condition,
+                merge.clauses,
+                target_alias=self._alias,
+                schema_evolution=evolves,
+            )
+
+        return merged(self._spark, committed(self._table, terms, change))
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    """The session. Raises AssertionError, as Delta does, if there is none."""
+    if spark is None:
+        raise AssertionError("there is no SparkSession: give one, or make one active")
+    return spark

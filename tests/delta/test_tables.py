@@ -1,0 +1,171 @@
+"""`DeltaTable` with real Spark: making and opening tables, what describes them, and what reorganises their files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+import sluice
+from sluice.delta import DeltaTable
+
+from .conftest import Made, Place
+
+pytestmark = pytest.mark.spark
+
+MON, TUE = ("mon", 1, "a"), ("tue", 2, "b")
+
+
+def test_a_table_is_created_and_found(place: Place) -> None:
+    assert not DeltaTable.isDeltaTable(place.spark, place.location)
+    made = (
+        DeltaTable.create(place.spark, coordinator=place.coordinator)
+        .location(place.location)
+        .addColumn("id", "bigint", nullable=False, comment="the number")
+        .addColumn("price", "decimal(10, 2)")
+        .addColumns(StructType([StructField("day", IntegerType())]))
+        .partitionedBy("day")
+        .property("delta.enableDeletionVectors", "true")
+        .property("team", "sales")
+        .execute()
+    )
+    assert DeltaTable.isDeltaTable(place.spark, place.location)
+    assert [each.dataType.simpleString() for each in made.toDF().schema] == ["bigint", "decimal(10,2)", "int"]
+    [id_, *_] = place.table().struct.fields
+    assert (id_.nullable, dict(id_.metadata)) == (False, {"comment": "the number"})
+    assert place.table().partition_columns == ("day",)
+    assert place.table().properties["team"] == "sales"
+
+
+def test_create_refuses_a_table_that_exists_and_create_if_not_exists_takes_it(made: Made, place: Place) -> None:
+    made(MON)
+    with pytest.raises(AnalysisException) as refused:
+        DeltaTable.create(place.spark, coordinator=place.coordinator).location(place.location).addColumn("x", "int").execute()
+    assert isinstance(refused.value, sluice.TableExists)
+    builder = DeltaTable.createIfNotExists(place.spark, coordinator=place.coordinator).location(place.location).addColumn("x", "int")
+    assert builder.execute().toDF().columns == ["day", "id", "v"]
+    fresh = DeltaTable.createIfNotExists(coordinator=place.coordinator).tableName(f"delta.`{place.location}-2`").addColumn("x", "int")
+    assert fresh.execute().toDF().columns == ["x"]
+
+
+def test_partition_columns_that_do_not_exist_and_contradicting_places_are_refused(place: Place) -> None:
+    builder = DeltaTable.create(place.spark, coordinator=place.coordinator).addColumn("x", "int")
+    with pytest.raises(AnalysisException, match="different paths"):
+        builder.tableName("delta.`/elsewhere`").location(place.location).execute()
+    builder = DeltaTable.create(place.spark, coordinator=place.coordinator).addColumn("x", "int")
+    with pytest.raises(AnalysisException, match="'y'"):
+        builder.location(place.location).partitionedBy("y").execute()
+    assert not DeltaTable.isDeltaTable(place.spark, place.location)
+
+
+def test_where_there_is_no_table_of_sluices_nothing_is_opened(spark: SparkSession, place: Place) -> None:
+    with pytest.raises(AnalysisException) as refused:
+        DeltaTable.forPath(spark, place.location, coordinator=place.coordinator)
+    assert isinstance(refused.value, sluice.TableNotFound)
+    with pytest.raises(AnalysisException, match=r"fs\.s3a\.buffer\.dir"):
+        DeltaTable.forPath(spark, place.location, {"fs.s3a.buffer.dir": "/tmp"})
+
+
+def test_to_df_and_alias_give_names_to_columns(made: Made) -> None:
+    table = made(MON, TUE)
+    assert {tuple(row) for row in table.toDF().collect()} == {MON, TUE}
+    assert [row["v"] for row in table.alias("t").toDF().where("t.id = 2").select(F.col("t.v")).collect()] == ["b"]
+
+
+def test_history_has_deltas_columns_one_row_for_a_version(made: Made, place: Place) -> None:
+    table = made(MON)
+    place.table().delete("id = 1")
+    rows = table.history().collect()
+    assert [(row["version"], row["operation"]) for row in rows] == [(2, "DELETE"), (1, "WRITE"), (0, "CREATE TABLE")]
+    newest = rows[0]
+    assert newest["operationParameters"]["predicate"]
+    assert newest["operationMetrics"]["numDeletedRows"] == "1"
+    assert (newest["readVersion"], newest["isBlindAppend"], rows[1]["isBlindAppend"]) == (1, False, True)
+    assert newest["timestamp"].timestamp() * 1000 == pytest.approx(place.table().history()[0].timestamp, abs=1)
+    assert table.history(1).count() == 1
+    assert table.history().columns[:6] == ["version", "timestamp", "userId", "userName", "operation", "operationParameters"]
+
+
+def test_detail_describes_the_latest_version(made: Made, place: Place) -> None:
+    table = made(MON, TUE, properties={"delta.enableDeletionVectors": "true"})
+    [row] = table.detail().collect()
+    assert (row["format"], row["location"], row["numFiles"], row["partitionColumns"]) == ("delta", place.table().location, 2, ["day"])
+    assert row["sizeInBytes"] == sum(path.stat().st_size for path in Path(place.location).rglob("*.parquet"))
+    assert row["properties"]["delta.enableDeletionVectors"] == "true"
+    assert {"deletionVectors", "sluice", "inCommitTimestamp"} <= set(row["tableFeatures"])
+    assert (row["minReaderVersion"], row["minWriterVersion"]) == (3, 7)
+    assert row["createdAt"] <= row["lastModified"]
+
+
+def test_optimize_merges_files_of_the_partitions_that_are_asked_for(made: Made, place: Place) -> None:
+    table = made(MON, TUE)
+    for number in (3, 4):
+        rows = [{"day": "mon", "id": number, "v": "c"}, {"day": "tue", "id": number, "v": "c"}]
+        place.table().append(pa.Table.from_pylist(rows, schema=pa.schema([("day", pa.string()), ("id", pa.int64()), ("v", pa.string())])))
+    frame = table.optimize().where("day = 'mon'").executeCompaction()
+    assert frame.columns == ["path", "metrics"]
+    [row] = frame.collect()
+    metrics = row["metrics"]
+    assert row["path"] == place.table().location
+    assert (metrics["numFilesAdded"], metrics["numFilesRemoved"], metrics["partitionsOptimized"]) == (1, 3, 1)
+    assert (metrics["totalConsideredFiles"], metrics["numBatches"]) == (3, 1)
+    assert metrics["filesAdded"]["totalSize"] == metrics["filesAdded"]["max"] > 0
+    assert metrics["filesRemoved"]["totalSize"] > metrics["filesAdded"]["totalSize"]
+    assert metrics["zOrderStats"] is None
+    assert metrics["startTimeMs"] <= metrics["endTimeMs"]
+    [again] = table.optimize().where("day = 'mon'").where("day <> 'tue'").executeCompaction().collect()
+    assert again["metrics"]["numFilesAdded"] == 0
+    [ordered] = table.optimize().executeZOrderBy(["id", "v"]).collect()
+    assert ordered["metrics"]["zOrderStats"]["mergedFiles"]["num"] == ordered["metrics"]["numFilesRemoved"] > 0
+    assert table.toDF().count() == 6
+    with pytest.raises(AnalysisException, match="partition columns"):
+        table.optimize().where("id = 1").executeCompaction()
+
+
+def test_restore_brings_back_a_version_by_number_and_by_time(made: Made, place: Place, spark: SparkSession) -> None:
+    table = made(MON)
+    place.table().delete("id = 1")
+    [row] = table.restoreToVersion(1).collect()
+    assert row.asDict() == {
+        "table_size_after_restore": row["restored_files_size"],
+        "num_of_files_after_restore": 1,
+        "num_removed_files": 0,
+        "num_restored_files": 1,
+        "removed_files_size": 0,
+        "restored_files_size": sum(path.stat().st_size for path in Path(place.location).rglob("*.parquet")),
+    }
+    assert [tuple(each) for each in table.toDF().collect()] == [MON]
+    [again] = table.restoreToVersion(1).collect()
+    assert (again["num_restored_files"], again["num_of_files_after_restore"]) == (0, 1)
+    empty_ms = next(each.timestamp for each in place.table().history() if each.operation == "DELETE")
+    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
+    table.restoreToTimestamp(datetime.fromtimestamp(empty_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f"))
+    assert table.toDF().count() == 0
+    with pytest.raises(AnalysisException) as refused:
+        table.restoreToVersion(99)
+    assert isinstance(refused.value, sluice.VersionNotFound)
+    with pytest.raises(AnalysisException, match="2026-01-31"):
+        table.restoreToTimestamp("31 January 2026")
+
+
+def test_vacuum_keeps_what_readers_need_unless_forced(made: Made, place: Place, spark: SparkSession) -> None:
+    table = made(MON)
+    place.table().delete("id = 1")
+    with pytest.raises(IllegalArgumentException, match="shorter than"):
+        table.vacuum(0)
+    frame = table.vacuum()
+    assert (frame.columns, frame.count()) == ([], 0)
+    assert len(list(Path(place.location).rglob("*.parquet"))) == 1
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        table.vacuum(0.0)
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert list(Path(place.location).rglob("*.parquet")) == []

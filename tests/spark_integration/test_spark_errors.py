@@ -1,0 +1,70 @@
+"""Errors are sluice's and Spark's at once: their classes, messages, details, causes, and their way through a pickle."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, SparkRuntimeException
+
+import sluice
+from sluice.delta import exceptions
+from sluice.spark_integration.spark_errors import as_spark_users_know, known_to_spark
+from sluice.storage.errors import SluiceError
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (sluice.PredicateError("x"), AnalysisException),
+        (sluice.TableNotFound("x"), AnalysisException),
+        (sluice.ConstraintViolated("x"), SparkRuntimeException),
+        (sluice.ConcurrentAppendException("x"), PySparkException),
+        (sluice.CoordinatorUnavailable("x"), PySparkException),
+    ],
+)
+def test_an_error_is_of_both_classes(error: SluiceError, kind: type[PySparkException]) -> None:
+    known = known_to_spark(error)
+    assert isinstance(known, type(error))
+    assert isinstance(known, kind)
+    assert type(known) is type(known_to_spark(error)), "one class for each pair"
+    assert known.retryable == error.retryable
+    assert str(known) == known.getMessage() == "x"
+
+
+def test_it_keeps_details_cause_and_class_through_a_pickle() -> None:
+    cause = ValueError("below")
+    with pytest.raises(sluice.VersionNotFound) as raised, as_spark_users_know():
+        raise sluice.VersionNotFound("version 7 is gone", version=7) from cause
+    assert raised.value.__cause__ is cause
+    raised.value.tell("; look elsewhere", place="x")
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert type(again) is type(raised.value)
+    assert (str(again), again.version, again.place) == ("version 7 is gone; look elsewhere", 7, "x")
+
+
+def test_a_method_may_call_an_invalid_value_illegal() -> None:
+    with pytest.raises(IllegalArgumentException) as raised, as_spark_users_know(IllegalArgumentException):
+        raise sluice.InvalidRequest("retain_hours=1")
+    assert isinstance(raised.value, sluice.InvalidRequest)
+    assert not isinstance(raised.value, AnalysisException)
+
+
+def test_an_error_that_failed_a_spark_job_comes_back_as_itself() -> None:
+    failed = PySparkException("Job aborted.\nsluice.storage.errors.ConstraintViolated: column id has a null\n\tat org.apache")
+    with pytest.raises(sluice.ConstraintViolated, match=r"^column id has a null$") as raised, as_spark_users_know():
+        raise failed
+    assert raised.value.__cause__ is failed
+
+
+def test_other_errors_pass_unchanged() -> None:
+    for error in (KeyError("x"), AnalysisException("no such column"), known_to_spark(sluice.PredicateError("x"))):
+        with pytest.raises(type(error)) as raised, as_spark_users_know():
+            raise error
+        assert raised.value is error
+
+
+def test_deltas_names_of_conflicts_are_sluices_conflicts() -> None:
+    for name in exceptions.__all__:
+        assert issubclass(getattr(exceptions, name), sluice.ConcurrentModification)
+    assert exceptions.ConcurrentAppendException is sluice.ConcurrentAppendException
