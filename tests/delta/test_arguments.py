@@ -109,6 +109,13 @@ def test_a_table_needs_a_name_or_a_place() -> None:
         builder().execute()
 
 
+def test_a_merge_needs_clauses_in_an_order_in_which_all_can_apply() -> None:
+    with pytest.raises(AnalysisException, match="no clause"):
+        merge().execute()
+    with pytest.raises(AnalysisException, match="MATCHED THEN DELETE: it has no condition"):
+        merge().whenMatchedDelete().whenNotMatchedInsertAll().whenMatchedUpdateAll("s.v > 1").execute()
+
+
 def test_a_merge_builder_may_be_the_beginning_of_several() -> None:
     begun = merge().whenMatchedUpdateAll("s.v > 1")
     one, other = begun.whenMatchedDelete(), begun.withSchemaEvolution()

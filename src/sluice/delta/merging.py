@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
+from ..spark_integration.rows.clauses import Clause, check_clauses
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.dataclass import dataclass
 from .arguments import Assignments, Expression, assignments, expression
-from .engine import Clause
 from .operations import Terms
 
 __all__ = ["DeltaMergeBuilder", "Merge"]
@@ -92,6 +92,7 @@ class DeltaMergeBuilder:
         the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
         """
         with as_spark_users_know():
+            check_clauses(self._merge.clauses)
             return self._execute(self._merge, Terms(isolation, attempts, key, transaction))
 
     def _with(self, matched: str, action: str, condition: Expression | None, values: Assignments | None = None) -> DeltaMergeBuilder:

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..spark_integration.active_session import use_session
+from ..spark_integration.rows.change import delete_rows, update_rows
+from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..tables.read.history import commit_infos
@@ -19,7 +21,6 @@ from ..tables.transaction import Transaction
 from .arguments import Assignments, Expression, assignments, check_clone, expression, require
 from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made
 from .describing import described
-from .engine import delete_rows, merge_rows, update_rows
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import Counts, affected, detail, empty, history, merged
 from .operations import Terms, committed, missing
