@@ -20,6 +20,7 @@ from .commands.doctor import doctor_command
 from .commands.garbage import recover_command, vacuum_command
 from .commands.health import health_command
 from .commands.leases import leases
+from .commands.names import namespaces, tables
 from .commands.parts import (
     PIPE_WIDTH,
     At,
@@ -86,6 +87,8 @@ for _command in (
     create_command,
     properties_command,
     compact_command,
+    namespaces,
+    tables,
 ):
     main.add_command(_command)
 

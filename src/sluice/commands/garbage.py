@@ -107,7 +107,9 @@ def _recover_all(at: At, *, as_json: bool, wait_s: float | None, former: str | N
 
 
 def _print_report(report: RecoveryReport) -> None:
-    click.echo(f"recovered: {report.location} goes on from version {report.version}")
+    click.echo(f"recovered: {report.location} goes on from version {report.version}{f' as {report.name}' if report.name else ''}")
+    if report.lost_name:
+        click.echo(f"it had the name {report.lost_name}, which another table got later: sluice tables register NAME {report.location}")
     for half in report.half_done:
         where = [f"is missing in {', '.join(half.missing_in)}"] if half.missing_in else []
         where += [f"may be missing in {', '.join(half.unknown_in)}, which could not be read"] if half.unknown_in else []

@@ -97,7 +97,7 @@ def test_a_table_is_created_found_and_opened_by_its_name(catalog: sluice.Catalog
     assert catalog.exists("sales.orders")
     for opened in (catalog.open("sales.orders"), sluice.Table.named("`sales`.orders", coordinator=coordinator_of(catalog))):
         assert rows_of(opened.snapshot().to_arrow()) == [("JFK", 1, 2)]
-    assert table.properties[NAME_KEY] == "Sales.Orders"
+    assert table.properties[NAME_KEY] == "sales.Orders"
     with pytest.raises(sluice.InvalidRequest, match=r"sluice.name is not for users to change"):
         table.set_properties({NAME_KEY: "sales.bills"})
 

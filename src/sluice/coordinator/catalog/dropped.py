@@ -98,7 +98,9 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
         if root is None or orjson.loads(root.data).get(_MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
         told = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
-        record = NameRecord(name.name, dropped.location, dropped.table_id, dropped.managed, home.clock.now_ms())
+        record = NameRecord(
+            name.name, dropped.location, dropped.table_id, dropped.managed, max(home.clock.now_ms(), dropped.dropped_ms + 2)
+        )
         path = name.path.encode()
         ops: list[Op] = [
             Write(root.path, orjson.dumps(told), root.version),

@@ -29,6 +29,7 @@ from ..catalog.namespaces import (
     set_root,
 )
 from ..catalog.naming import NewName, make_named, register, rename, require_table, take_back, unname
+from ..catalog.recovering import claim_name
 from ..catalog.standing import Found, Home, look_at
 from ..errors import OutcomeUnknown
 from ..nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
@@ -46,6 +47,7 @@ __all__ = [
     "TableName",
     "alter_namespace",
     "check_namespace",
+    "claim_name",
     "close_named",
     "create_namespace",
     "drop_namespace",

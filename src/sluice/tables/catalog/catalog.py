@@ -179,6 +179,7 @@ class Catalog:
         location is taken, also for the slower of two clients; NamespaceNotFound; InvalidName; InvalidRequest if no root is set.
         """
         wanted = TableName.parse(name)
+        wanted = TableName(self.namespace(wanted.namespace).name, wanted.name)
         place = self.new_location(name) if location is None else location
         address = self._address(place)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 
 
-def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool, limit: Deadline) -> bool:
+def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool, limit: Deadline, operation: str = "RENAME TABLE") -> bool:
     """Repeat a name in the table's log; "" for one taken away. Returns whether it was; a failure is logged, for the name holds."""
     try:
         access = Access.coordinated(address)
@@ -40,7 +40,7 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
                 return True
             change = Change(
                 access.new_transaction_id(),
-                "RENAME TABLE",
+                operation,
                 snapshot,
                 (replace(snapshot.metadata, configuration=told),),
                 parameters={"name": name},
@@ -58,12 +58,14 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
 def close_by_name(access: Access, name: names.TableName, limit: Deadline) -> tuple[str, names.DroppedRecord]:
     """Drop the table by its name, so that it can be brought back, after everything that was filed before.
 
-    Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. A
-    client that dies on the way has changed nothing. Raises LeaseHeld, TableNotFound, Unavailable.
+    Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. That
+    commit takes the name out of the log: if the coordinator's data are lost, the table is recovered without its name. A client
+    that dies on the way has changed nothing but that. Raises LeaseHeld, TableNotFound, Unavailable.
     """
     table = access.ours
     lease = leases([lease_on_table(table.leases, access.current(), "exclusive", None, "drop")], wait_s=limit)
     try:
+        note_name(access.address, "", table.now_ms(), managed=False, limit=limit, operation="DROP TABLE")
         for _ in range(_ATTEMPTS):
             table.settle(limit)
             table.publish(up_to_date=True)

@@ -88,7 +88,10 @@ def _closed_for_drop(table: CoordinatedTable) -> bool:
     if not table.exists():
         return False
     head = table.head()
-    if not head.detached or latest_version(table.store) != head.version:
+    if not head.detached:
+        return False
+    table.publish(up_to_date=True)  # its client may have died right after the decision
+    if latest_version(table.store) != head.version:
         return False
     actions = decode_commit(table.store.get(commit_path(head.version)), name=commit_path(head.version))
     return any(isinstance(each, CommitInfo) and each.operation == _OPERATION for each in actions)

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from ...coordinator.facade.maintenance import id_in
+from ...coordinator.facade.names import TableName, claim_name, home_of
 from ...coordinator.facade.rebuilding import (
     RebuildingClaim,
     claimed,
@@ -38,6 +39,7 @@ from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.row_tracking import row_id_high_water_mark
 from ...storage.actions.texts import stored_text
+from ...storage.constants import MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, Unavailable
 from ...storage.log.paths import commit_path
@@ -81,12 +83,17 @@ class HalfDone:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """A table whose nodes were rebuilt: the version from which it goes on, and what is known to be lost."""
+    """A table whose nodes were rebuilt: the version from which it goes on, and what is known to be lost.
+
+    `name` is the one that its log gave back to it; `lost_name` one that its log names and another table got later.
+    """
 
     location: str
     version: int
     incomplete: tuple[Incomplete, ...]
     half_done: tuple[HalfDone, ...]
+    name: str | None = None
+    lost_name: str | None = None
 
 
 def recover(
@@ -141,7 +148,26 @@ def rebuild(
         claim.make_nodes(head)
     incomplete = tuple(_incomplete(store, snapshot))
     half_done = tuple(_half_done(table, snapshot.version))
-    return RecoveryReport(address.location, head.version, incomplete, half_done)
+    name, lost_name = _named_again(address, snapshot)
+    return RecoveryReport(address.location, head.version, incomplete, half_done, name, lost_name)
+
+
+def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
+    """Give the table the name that its log repeats; returns the name, and the one that could not be given."""
+    named = snapshot.configuration.get(NAME_KEY, "")
+    if not named:
+        return None, None
+    since = snapshot.configuration.get(NAMED_MS_KEY, "")
+    managed = snapshot.configuration.get(MANAGED_KEY) == "true"
+    try:
+        name = TableName.parse(named)
+        held = claim_name(
+            home_of(address.coordinator), name, address.location, named_ms=int(since) if since.isdecimal() else 0, managed=managed
+        )
+    except SluiceError as trouble:
+        _log.warning("%s was recovered without its name %r: %s", address.location, named, trouble)
+        return None, named
+    return (named, None) if held else (None, named)
 
 
 def _await_quiet(

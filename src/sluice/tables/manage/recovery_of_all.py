@@ -13,7 +13,7 @@ from ...coordinator.facade.registry import only_begun
 from ...storage.actions.features import is_managed
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError
+from ...storage.errors import InvalidRequest, SluiceError, TableDropped
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
@@ -92,8 +92,11 @@ def _one(address: TableAddress, former: str | None, patience_s: float, resting: 
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
     table = address.coordinated()
-    if table.exists() and not only_begun(table.context):
-        return Recovered(address.location, left="has its nodes")
+    try:
+        if table.exists() and not only_begun(table.context):
+            return Recovered(address.location, left="has its nodes")
+    except TableDropped:
+        return Recovered(address.location, left="was dropped")
     named = former if snapshot.configuration.get(COORDINATOR_KEY) == former else None
     return Recovered(address.location, report=rebuild(address, named, patience_s, _unheard, resting))
 
