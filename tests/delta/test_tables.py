@@ -55,6 +55,28 @@ def test_create_refuses_a_table_that_exists_and_create_if_not_exists_takes_it(ma
     assert fresh.execute().toDF().columns == ["x"]
 
 
+def test_a_table_has_a_name_and_a_comment(place: Place, spark: SparkSession, tmp_path: Path) -> None:
+    sluice.Catalog(place.coordinator, root=str(tmp_path / "managed"))
+    builder = DeltaTable.create(spark, coordinator=place.coordinator).tableName("Orders").comment("what was sold")
+    created = builder.addColumn("id", "bigint").execute()
+    found = DeltaTable.forName(spark, "orders", coordinator=place.coordinator)
+    assert found.table.location == created.table.location
+    assert created.table.location.startswith(f"file://{tmp_path}/managed/")
+    [row] = created.detail().collect()
+    assert (row["name"], row["description"]) == ("Orders", "what was sold")
+    assert found.toDF().columns == ["id"]
+    again = DeltaTable.createIfNotExists(spark, coordinator=place.coordinator).tableName("ORDERS").addColumn("x", "int").execute()
+    assert again.table.location == created.table.location
+    with pytest.raises(AnalysisException) as taken:
+        DeltaTable.create(spark, coordinator=place.coordinator).tableName("orders").addColumn("x", "int").execute()
+    assert isinstance(taken.value, sluice.TableExists)
+    outside = DeltaTable.create(spark, coordinator=place.coordinator).tableName("outside").location(place.location)
+    assert outside.addColumn("x", "int").execute().table.location == place.table().location
+    with pytest.raises(AnalysisException) as unknown:
+        DeltaTable.forName(spark, "nobody", coordinator=place.coordinator)
+    assert isinstance(unknown.value, sluice.TableNotFound)
+
+
 def test_partition_columns_that_do_not_exist_and_contradicting_places_are_refused(place: Place) -> None:
     builder = DeltaTable.create(place.spark, coordinator=place.coordinator).addColumn("x", "int")
     with pytest.raises(AnalysisException, match="different paths"):

@@ -9,10 +9,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
 from ..spark_integration.schemas import from_spark
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.dataclass import dataclass
 from ..storage.errors import TableExists, UnsupportedFeature
+from ..tables.catalog.catalog import Catalog
+from ..tables.client.address import TableAddress
+from ..tables.manage.creation import create
 from ..tables.table import Table
 from .arguments import names, required_type
 from .operations import missing
@@ -21,7 +25,7 @@ from .places import Place, exists, opened
 if TYPE_CHECKING:
     from .tables import DeltaTable
 
-__all__ = ["Definition", "DeltaTableBuilder", "IdentityGenerator", "made"]
+__all__ = ["Definition", "DeltaTableBuilder", "IdentityGenerator", "made", "named"]
 
 _KEPT: Final = "comment"
 # What steers an engine that fills columns in by itself, which sluice does not.
@@ -164,26 +168,46 @@ class DeltaTableBuilder:
 
 
 def made(place: Place, wanted: Definition) -> Table:
-    """The table, created or replaced. Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature."""
-    if wanted.how not in ("create", "createIfNotExists"):
-        raise missing(wanted.how)
+    """The table of a path, as the definition says. Raises TableExists, SchemaMismatch, InvalidRequest, UnsupportedFeature."""
+    _require_creation(wanted)
     if wanted.how == "createIfNotExists" and exists(place):
         return opened(place)
-    if wanted.comment is not None:
-        raise missing("the comment of a table")
+    address = TableAddress.of(place.location, place.coordinator, place.storage_options)
     try:
-        return Table.create(
-            place.location,
-            from_spark(wanted.schema),
-            partition_by=wanted.partition_by,
-            properties=wanted.properties,
-            coordinator=place.coordinator,
-            storage_options=place.storage_options,
-        )
+        with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
+            schema = from_spark(wanted.schema)
+            access, _ = create(address, schema, wanted.partition_by, wanted.properties, comment=wanted.comment, timeout_s=limit)
+        return Table(access)
     except TableExists:
         if wanted.how == "create":
             raise
         return opened(place)  # somebody else created it meanwhile
+
+
+def named(catalog: Catalog, wanted: Definition) -> Table:
+    """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
+    _require_creation(wanted)
+    name = wanted.name or ""
+    if wanted.how == "createIfNotExists" and catalog.exists(name):
+        return catalog.open(name)
+    try:
+        return catalog.create(
+            name,
+            from_spark(wanted.schema),
+            location=wanted.location,
+            partition_by=wanted.partition_by,
+            properties=wanted.properties,
+            comment=wanted.comment,
+        )
+    except TableExists:
+        if wanted.how == "create" or not catalog.exists(name):
+            raise
+        return catalog.open(name)
+
+
+def _require_creation(wanted: Definition) -> None:
+    if wanted.how not in ("create", "createIfNotExists"):
+        raise missing(wanted.how)
 
 
 def _check_generated(column: str, always: object, by_default: object) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ..storage.actions.features import reader_features, writer_features
+from ..storage.constants import NAME_KEY
 from ..tables.table import Table
 from .metrics import moment
 
@@ -21,7 +22,7 @@ def described(table: Table, name: str | None) -> dict[str, Any]:
     return {
         "format": "delta",
         "id": metadata.id,
-        "name": name or metadata.name,
+        "name": name or metadata.configuration.get(NAME_KEY) or metadata.name,
         "description": metadata.description,
         "location": table.location,
         "createdAt": moment(metadata.created_time),

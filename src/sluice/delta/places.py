@@ -9,12 +9,13 @@ from typing import Final
 
 from ..spark_integration.options import default_storage_options
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.errors import InvalidRequest
 from ..storage.log.segment import latest_version
+from ..tables.catalog.catalog import Catalog
 from ..tables.client.address import TableAddress
 from ..tables.table import Table
 
-__all__ = ["Place", "exists", "opened", "place_of", "place_of_name", "place_of_parquet", "place_of_path"]
+__all__ = ["Place", "exists", "opened", "place_of_name", "place_of_new", "place_of_parquet", "place_of_path"]
 
 _BY_PATH: Final = re.compile(r"(?:delta|sluice)\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
@@ -63,18 +64,20 @@ def place_of_name(identifier: str, coordinator: str | None = None, storage_optio
     path = path_in(identifier)
     if path is not None:
         return place_of_path(path, {}, coordinator, storage_options)
-    raise UnsupportedFeature(
-        f"{identifier!r}: names of tables need sluice.Catalog, which this release does not have; give the path (forPath)", name=identifier
-    )
+    options = default_storage_options() if storage_options is None else dict(storage_options)
+    location = Catalog(coordinator, storage_options=options).locate(identifier)
+    return Place(location, coordinator, options, identifier)
 
 
-def place_of(name: str | None, location: str | None, coordinator: str | None, storage_options: Mapping[str, str] | None) -> Place:
-    """The place for a new table, by name, location or both. Raises InvalidRequest if they contradict."""
+def place_of_new(
+    name: str | None, location: str | None, coordinator: str | None, storage_options: Mapping[str, str] | None
+) -> Place | Catalog:
+    """Where a new table goes: its path, or the catalog that gives it a name. Raises InvalidRequest if name and location contradict."""
     path = None if name is None else path_in(name)
     if path is not None and location is not None and path != location:
         raise InvalidRequest(f"the name {name} and the location {location!r} are different paths; give one of them", location=location)
     if path is None and name is not None:
-        return place_of_name(name, coordinator, storage_options)
+        return Catalog(coordinator, storage_options=default_storage_options() if storage_options is None else storage_options)
     return place_of_path(path or location or "", {}, coordinator, storage_options)
 
 

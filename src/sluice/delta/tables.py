@@ -19,13 +19,13 @@ from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .arguments import Assignments, Expression, assignments, check_clone, expression, require
-from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made
+from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made, named
 from .describing import described
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import Counts, affected, detail, empty, history, merged
 from .operations import Terms, committed, missing
 from .optimizing import DeltaOptimizeBuilder, optimize
-from .places import Place, exists, opened, place_of, place_of_name, place_of_parquet, place_of_path
+from .places import Place, exists, opened, place_of_name, place_of_new, place_of_parquet, place_of_path
 from .restoring import milliseconds, restore
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
@@ -179,9 +179,12 @@ class DeltaTable:
     def _made(
         cls, spark: SparkSession, coordinator: str | None, storage_options: Mapping[str, str] | None, wanted: Definition
     ) -> DeltaTable:
-        place = place_of(wanted.name, wanted.location, coordinator, storage_options)
+        where = place_of_new(wanted.name, wanted.location, coordinator, storage_options)
         use_session(spark)
-        return cls(spark, place, made(place, wanted))
+        if isinstance(where, Place):
+            return cls(spark, where, made(where, wanted))
+        table = named(where, wanted)
+        return cls(spark, Place(table.location, coordinator, table.access.address.storage_options, wanted.name), table)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
