@@ -102,6 +102,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         ack: str = "published",
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         elsewhere: Elsewhere | None = None,
+        user_metadata: str | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
         if ack not in _ACKS:
@@ -112,6 +113,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._application = application_transaction(transaction, key)
         self._ack = ack
         self._elsewhere = elsewhere
+        self._user_metadata = user_metadata
         self._tables: dict[str, Table] = {}
         self._parts: dict[str, Transaction] = {}
         self._id = ""
@@ -265,6 +267,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                     transaction=self._application,
                     timeout_s=self._timeout_s,
                     chance=chance,
+                    user_metadata=self._user_metadata,
                 )
                 for location, table in fresh.items()
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,11 +23,11 @@ from .client.address import TableAddress
 from .client.property_rules import primary_key_of
 from .manage.creation import access_for_creation, first_actions, new_table, require_empty
 from .transaction import Transaction
-from .write.data_writing import WritePlan
+from .write.data_writing import Redefinition, WritePlan
 from .write.early_refusal import check_plan
 from .write.operation_records import written
 from .write.requirements import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
-from .write.write_once import check_application_transaction
+from .write.write_once import check_application_transaction, check_user_metadata
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
 
@@ -44,6 +44,8 @@ def plan_write(
     transaction: tuple[str, int] | None,
     read_version: int | None = None,
     read_where: str | None = None,
+    redefine: Callable[[Snapshot], Redefinition] | None = None,
+    user_metadata: str | None = None,
 ) -> WritePlan:
     """Plan a write, checking what can be checked without rows. Raises InvalidRequest and its kinds.
 
@@ -53,13 +55,15 @@ def plan_write(
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
     check_application_transaction(transaction)
+    told = check_user_metadata(user_metadata)
     appends_to_newest = mode == "append" and read_version is None
     numbered = transaction is not None
     read = partial(newest_for_append, access) if appends_to_newest else partial(snapshot_for_change, access, read_version)
     snapshot = read(numbered=numbered)
     if mode != "append":
         require_replaceable(access.address.location, snapshot)
-    _require_no_key(access.address, snapshot.metadata)
+    redefines = None if redefine is None else redefine(snapshot)
+    _require_no_key(access.address, snapshot.metadata if redefines is None else redefines.metadata)
     depends = mode == "append" and read_version is not None
     if read_where is not None:
         if not depends:
@@ -75,9 +79,11 @@ def plan_write(
         where=where,
         merge_schema=merge_schema,
         transaction=transaction,
+        redefines=redefines,
     )
     now = access.ours.now_ms()
-    return replace(plan, depends=depends, read_where=read_where, leases=access.ours.leases.of_this_thread(), planned_ms=now)
+    leases = access.ours.leases.of_this_thread()
+    return replace(plan, depends=depends, read_where=read_where, leases=leases, planned_ms=now, user_metadata=told)
 
 
 def _require_no_key(address: TableAddress, metadata: Metadata) -> None:
@@ -99,6 +105,7 @@ def plan_creation(
     transaction: tuple[str, int] | None,
     *,
     allow_nonempty: bool = False,
+    user_metadata: str | None = None,
 ) -> WritePlan:
     """A plan whose commit creates the table together with its first rows.
 
@@ -111,7 +118,8 @@ def plan_creation(
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
     table = address.coordinated()
-    return WritePlan(address, plans.open_plan(table.context), metadata, transaction=transaction, planned_ms=table.now_ms())
+    told, now = check_user_metadata(user_metadata), table.now_ms()
+    return WritePlan(address, plans.open_plan(table.context), metadata, transaction=transaction, planned_ms=now, user_metadata=told)
 
 
 def commit_creation(
@@ -136,6 +144,7 @@ def commit_creation(
             expected_version=0,
             table_id=plan.metadata.id,
             leases=plan.leases,
+            user_metadata=plan.user_metadata,
         )
         commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
         plans.close_plan(access.ours.context, plan.transaction_id)
@@ -263,6 +272,7 @@ def commit_write(
         filed_after=filed_after,
         once=filed_after is not None,
         numbered_since=plan.read_version,
+        user_metadata=plan.user_metadata,
     )
     if plan.depends:
         transaction.depend_on(plan.read_where)

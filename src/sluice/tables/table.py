@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -54,6 +55,7 @@ class Table(TableManagement):
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        mode: str = "create",
         allow_nonempty: bool = False,
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -63,6 +65,9 @@ class Table(TableManagement):
     ) -> Table:
         """Create a table: its version 0. Raises TableExists, also for the slower of two clients that create it at once.
 
+        With `mode` = "if_not_exists" a table that is there is opened as it is; "or_replace" replaces it, with all its rows, in one commit
+        (see `replace`), and "replace" does that and raises TableNotFound if there is none.
+
         Raises InvalidRequest for a folder that holds other files, unless `allow_nonempty` is True.
 
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
@@ -71,8 +76,12 @@ class Table(TableManagement):
         address = TableAddress.of(location, coordinator, storage_options, application)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         with bounding(timeout_s, SystemClock()) as limit:
-            access, _ = creation.create(address, schema, columns, properties or {}, allow_nonempty=allow_nonempty, timeout_s=limit)
-        return cls(access, ack=ack, timeout_s=timeout_s)
+            create = partial(creation.create, address, schema, columns, properties or {}, allow_nonempty=allow_nonempty, timeout_s=limit)
+            access, existed = creation.created_or_found(address, mode, create)
+            table = cls(access, ack=ack, timeout_s=timeout_s)
+            if existed and mode != "if_not_exists":
+                table.replace(schema, partition_by=columns, properties=properties, create=mode == "or_replace", timeout_s=limit)
+        return table
 
     @classmethod
     def open(

@@ -13,13 +13,15 @@ from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Commit, Deadl
 from ..storage.actions import AddFile
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
+from ..storage.schema.schema import StructType
 from .client.access import Access
 from .client.property_rules import PRIMARY_KEY
 from .maintain.checkpoints import Checkpointer
 from .planned_writes import commit_write_once, plan_write
 from .transaction import Transaction
-from .write.data_writing import Rows, WritePlan
+from .write.data_writing import Redefinition, Rows, WritePlan
 from .write.early_refusal import check_plan
+from .write.redefinition import asks_for_another, redefined_by_rows
 from .write.requirements import newest_for_append, snapshot_for_change
 from .write.write_once import application_transaction
 
@@ -46,6 +48,7 @@ class TableWrites:
         read_version: int | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
@@ -53,10 +56,13 @@ class TableWrites:
         It sees the latest version, or `read_version`. If this thread's last transaction lost, `begin` waits for its turn: until the new
         transaction ends, nobody changes what the lost one read, except by plain appends (docs/locks.md). `isolation` may be stricter
         than the table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
+        `user_metadata` is a text that the history shows with the commit.
         """
         application = application_transaction(transaction, key)
         snapshot, chance = self._in_turn(read_version, timeout_s, numbered=application is not None)
-        return self._transaction(snapshot, isolation=isolation, application=application, timeout_s=timeout_s, chance=chance)
+        return self._transaction(
+            snapshot, isolation=isolation, application=application, timeout_s=timeout_s, chance=chance, user_metadata=user_metadata
+        )
 
     @property
     def access(self) -> Access:
@@ -72,6 +78,7 @@ class TableWrites:
         transaction: tuple[str, int] | None,
         timeout_s: Timeout,
         chance: Chance,
+        user_metadata: str | None = None,
     ) -> Transaction:
         """An open transaction on a version, under an id that it shares with other tables; it does not commit alone."""
         return Transaction(
@@ -82,6 +89,7 @@ class TableWrites:
             transaction=transaction,
             timeout_s=timeout_s,
             chance=chance,
+            user_metadata=user_metadata,
         )
 
     def noted(self, commit: Commit) -> None:
@@ -98,6 +106,7 @@ class TableWrites:
         read_version: int | None = None,
         read_where: str | None = None,
         if_version: int | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Add rows; in a table with a primary key they replace rows with the same key. Returns None, and makes no version, for no rows.
@@ -109,7 +118,8 @@ class TableWrites:
 
         A plain append depends on nothing that others do. If the rows were computed from the table, give `read_version`: then the append
         is refused (ConcurrentModification) if others changed what that version held, all of it or the rows that satisfy `read_where`.
-        With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction.
+        With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction. The history shows
+        the text `user_metadata` with the commit.
         """
         application = application_transaction(transaction, key)
         if read_where is not None and read_version is None:
@@ -117,9 +127,9 @@ class TableWrites:
                 f"read_where={read_where!r} was given without read_version: give the version that was read", where=read_where
             )
         if read_version is None and if_version is None:
-            begin = partial(self._blind, application, timeout_s)
+            begin = partial(self._blind, application, timeout_s, user_metadata)
         else:
-            begin = partial(self._dependent, application, timeout_s, read_version, if_version)
+            begin = partial(self._dependent, application, timeout_s, user_metadata, read_version, if_version)
 
         def write(each: Transaction) -> None:
             if read_version is not None:
@@ -128,16 +138,21 @@ class TableWrites:
 
         return self._done(begin, write, timeout_s)
 
-    def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None) -> Transaction:
+    def _blind(self, application: tuple[str, int] | None, timeout_s: Timeout | None, user_metadata: str | None) -> Transaction:
         """A transaction for a plain append."""
         with self._bounding(timeout_s):
             snapshot = newest_for_append(self._access, numbered=application is not None)
             if PRIMARY_KEY in snapshot.configuration:
                 snapshot = snapshot_for_change(self._access, None)
-        return self._transaction(snapshot, application=application, timeout_s=timeout_s)
+        return self._transaction(snapshot, application=application, timeout_s=timeout_s, user_metadata=user_metadata)
 
     def _dependent(
-        self, application: tuple[str, int] | None, timeout_s: Timeout | None, read_version: int | None, if_version: int | None
+        self,
+        application: tuple[str, int] | None,
+        timeout_s: Timeout | None,
+        user_metadata: str | None,
+        read_version: int | None,
+        if_version: int | None,
     ) -> Transaction:
         """A transaction for an append that depends on a version."""
         if None not in (read_version, if_version) and read_version != if_version:
@@ -146,7 +161,9 @@ class TableWrites:
             )
         version = read_version if if_version is None else if_version
         snapshot, chance = self._in_turn(version, timeout_s, numbered=application is not None)
-        return self._transaction(snapshot, application=application, timeout_s=timeout_s, chance=chance, if_version=if_version)
+        return self._transaction(
+            snapshot, application=application, timeout_s=timeout_s, chance=chance, if_version=if_version, user_metadata=user_metadata
+        )
 
     def _in_turn(self, read_version: int | None, timeout_s: Timeout | None, *, numbered: bool) -> tuple[Snapshot, Chance]:
         """The snapshot for a transaction that reads, and its turn if the last one lost."""
@@ -162,9 +179,12 @@ class TableWrites:
         *,
         dynamic: bool = False,
         merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions the rows lie in.
@@ -172,9 +192,44 @@ class TableWrites:
         The rows must satisfy `where` (ConstraintViolated). The overwrite replaces what `read_version` holds (None: the latest version).
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
         raises ConcurrentModification. `transaction` and `key` are those of `append`, here and in the methods below.
+
+        With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` (None: by
+        the same columns as before).
         """
-        begin = partial(self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s)
-        return self._done(begin, lambda each: each.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema), timeout_s)
+        begin = partial(
+            self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
+        )
+
+        def write(each: Transaction) -> None:
+            each.overwrite(
+                rows, where, dynamic=dynamic, merge_schema=merge_schema, overwrite_schema=overwrite_schema, partition_by=partition_by
+            )
+
+        return self._done(begin, write, timeout_s)
+
+    def replace(
+        self,
+        schema: pa.Schema | StructType | None = None,
+        rows: Rows | None = None,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        create: bool = False,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
+        user_metadata: str | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> Commit | None:
+        """Replace the table in one commit: its schema (None: that of `rows`), partitioning, properties and all rows.
+
+        The table keeps its id, its history and its versions, applications' numbers and users' metadata domains. Others that write it at
+        the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
+        SchemaMismatch, UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
+        """
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
+        return self._done(
+            begin, lambda each: each.replace(schema, rows, partition_by=partition_by, properties=properties, create=create), timeout_s
+        )
 
     def delete(
         self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: Timeout | None = None
@@ -245,16 +300,24 @@ class TableWrites:
         mode: str = "append",
         where: str | None = None,
         merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
         read_where: str | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that were written by it.
 
-        With `read_version` an append depends on what that version held, as for `append`.
+        With `read_version` an append depends on what that version held, as for `append`. `overwrite_schema` and `partition_by` are those
+        of `overwrite`; with `properties`, too, the table is replaced, as by `replace`.
         """
+        redefine: Callable[[Snapshot], Redefinition] | None = None
+        if asks_for_another(overwrite_schema, partition_by, properties):
+            redefine = partial(redefined_by_rows, schema=schema, partition_by=partition_by, properties=properties)
         with self._bounding(timeout_s):
             return plan_write(
                 self._access,
@@ -265,6 +328,8 @@ class TableWrites:
                 transaction=application_transaction(transaction, key),
                 read_version=read_version,
                 read_where=read_where,
+                redefine=redefine,
+                user_metadata=user_metadata,
             )
 
     def check_write(self, plan: WritePlan, *, timeout_s: Timeout | None = None) -> None:
@@ -318,6 +383,7 @@ class TableWrites:
         timeout_s: Timeout | None = None,
         chance: Chance | None = None,
         if_version: int | None = None,
+        user_metadata: str | None = None,
     ) -> Transaction:
         return Transaction(
             self._access,
@@ -329,6 +395,7 @@ class TableWrites:
             committed=self._note,
             chance=chance,
             if_version=if_version,
+            user_metadata=user_metadata,
         )
 
     def _note(self, commit: Commit | None) -> Commit | None:

@@ -20,18 +20,20 @@ from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .maintain.compaction import Asked, stage_compaction
 from .write.change_capture import capture_changes
-from .write.data_writing import Rows, WritePlan, arrow_of, schema_of
+from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
 from .write.operation_records import Step, operation_of, reads_of, scope_of, told
+from .write.redefinition import asks_for_another, redefined, redefined_by_rows
 from .write.repeated_writes import done_before
 from .write.requirements import plan_on, require_replaceable
 from .write.row_operations import add_files, delete_rows, require_room_for, truncate_rows, update_rows
 from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
-from .write.write_once import check_application_transaction
+from .write.write_once import check_application_transaction, check_user_metadata
 
 __all__ = ["Transaction"]
 
@@ -65,6 +67,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         chance: Chance | None = None,
         turns: Sequence[str] = (),
         if_version: int | None = None,
+        user_metadata: str | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s, filed_again=filed_after is not None)
         check_application_transaction(transaction)
@@ -87,6 +90,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._chance = chance or access.ours.chance()
         self._turns = tuple(turns)
         self._if_version = if_version
+        self._user_metadata = check_user_metadata(user_metadata)
         self._change: Change | None = None
         self._compacted: Change | None = None
 
@@ -161,11 +165,55 @@ class Transaction(OpenTransaction["Commit | None"]):
         """Add rows; in a table with a primary key they replace rows with the same key. `merge_schema` adds columns that the table lacks."""
         self._write(rows, "append", None, merge_schema)
 
-    def overwrite(self, rows: Rows, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
-        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
+    def overwrite(
+        self,
+        rows: Rows,
+        where: str | None = None,
+        *,
+        dynamic: bool = False,
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
+    ) -> None:
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows.
+
+        With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by` (None: as it is).
+        """
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
-        self._write(rows, "dynamic" if dynamic else "overwrite", where, merge_schema)
+        mode = "dynamic" if dynamic else "overwrite"
+        if not asks_for_another(overwrite_schema, partition_by):
+            self._write(rows, mode, where, merge_schema)
+            return
+        rows = arrow_of(rows)
+        self._write(rows, mode, where, False, redefined_by_rows(self._draft.base, schema_of(rows), partition_by))
+
+    def replace(
+        self,
+        schema: pa.Schema | StructType | None = None,
+        rows: Rows | None = None,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        create: bool = False,
+    ) -> None:
+        """Replace the table: schema (None: that of `rows`), partitioning, properties, and all rows by `rows`, if there are any.
+
+        `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
+        """
+        rows = None if rows is None else arrow_of(rows)
+        fields = schema if schema is not None else None if rows is None else schema_of(rows)
+        if fields is None:
+            raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
+        operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
+        redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation)
+        self._write(
+            to_arrow(parse_schema(redefines.metadata.schema_string)).empty_table() if rows is None else rows,
+            "overwrite",
+            None,
+            False,
+            redefines,
+        )
 
     def delete(self, where: str) -> None:
         """Delete the rows that satisfy `where`, a Spark SQL condition."""
@@ -238,10 +286,19 @@ class Transaction(OpenTransaction["Commit | None"]):
         mode: str = "append",
         where: str | None = None,
         merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job."""
+        """Add files that `write(plan, label)` has others write, such as the executors of a Spark job.
+
+        `overwrite_schema` and `partition_by` are those of `overwrite`; with `properties` the table is replaced, as by `replace`.
+        """
+        redefines: Redefinition | None = None
+        if asks_for_another(overwrite_schema, partition_by, properties):
+            redefines = redefined_by_rows(self._draft.base, schema, partition_by, properties)
         with self._operation(replaces=mode != "append") as label:
-            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
+            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
             if newest_key(plan.metadata, plan.schema):
                 raise InvalidRequest(
                     f"{self._access.address.location} has a primary key, so that its rows cannot be written in parts that do not know "
@@ -354,13 +411,13 @@ class Transaction(OpenTransaction["Commit | None"]):
         if step is not None:
             self._steps.append(step)
 
-    def _write(self, rows: Rows, mode: str, where: str | None, merge_schema: bool) -> None:
+    def _write(self, rows: Rows, mode: str, where: str | None, merge_schema: bool, redefines: Redefinition | None = None) -> None:
         rows = arrow_of(rows)
         schema = schema_of(rows)
         if merge_schema and schema is None:
             raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a table, a batch or a reader")
         with self._operation(replaces=mode != "append") as label:
-            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema)
+            plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
             key = newest_key(plan.metadata, plan.schema)
             if key and mode == "append":
                 if plan.changes_metadata:
@@ -376,7 +433,20 @@ class Transaction(OpenTransaction["Commit | None"]):
             step = add_files(self._draft, plan, plan.write(rows, label=label))
             self._did(step.reads, step)
 
-    def _plan(self, schema: pa.Schema | None, *, mode: str = "append", where: str | None = None, merge_schema: bool = False) -> WritePlan:
+    def _plan(
+        self,
+        schema: pa.Schema | None,
+        *,
+        mode: str = "append",
+        where: str | None = None,
+        merge_schema: bool = False,
+        redefines: Redefinition | None = None,
+    ) -> WritePlan:
+        if redefines is not None and self._steps:
+            raise InvalidRequest(
+                "what replaces the table's schema, partitioning or properties is the first operation of its transaction: leave out those "
+                "before it, whose rows it would replace"
+            )
         return plan_on(
             self._access.address,
             self._draft.metadata,
@@ -386,6 +456,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             mode=mode,
             where=where,
             merge_schema=merge_schema,
+            redefines=redefines,
         )
 
     def _now_ms(self) -> int:
@@ -456,7 +527,8 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
         draft = self._draft
         kind, operation, parameters = operation_of(self._steps)
-        actions: list[Action] = [] if draft.metadata is draft.base.metadata else [draft.metadata]
+        actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
+        actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         if self._application is not None:
             app, number = self._application
             actions.append(Txn(app_id=app, version=number, last_updated=self._now_ms()))
@@ -477,4 +549,5 @@ class Transaction(OpenTransaction["Commit | None"]):
             leases=self._leases,
             expected_version=None if self._if_version is None else self._if_version + 1,
             turns=(*self._turns, *self._chance.turns),
+            user_metadata=self._user_metadata,
         )

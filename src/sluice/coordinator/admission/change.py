@@ -66,6 +66,8 @@ class Change:
     """Nodes of leases it depends on, in addition to those of the committing thread."""
     turns: tuple[str, ...] = ()
     """Nodes of the turns reserved for it."""
+    user_metadata: str = ""
+    """A text of the user's for the history (Delta's `userMetadata`)."""
 
     @property
     def read_version(self) -> int:

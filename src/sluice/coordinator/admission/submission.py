@@ -234,6 +234,7 @@ def intent_of(table: TableClient, change: Change, attempt: Attempt, head: Head, 
         # check: commits-name-their-leases
         leases=tuple(dict.fromkeys((*change.leases, *table.leases.of_this_thread()))),
         turns=_turns_for(change),
+        user_metadata=change.user_metadata,
         **_described(change),
     )
 

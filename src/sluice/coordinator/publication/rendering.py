@@ -37,6 +37,8 @@ def _transaction(member: Member, ordinal: int, ratified_ms: int, joint: Mapping[
         "application": intent.client.application,
         "kind": intent.footprint.kind,
     }
+    if intent.user_metadata:
+        entry["userMetadata"] = intent.user_metadata
     if intent.footprint.app_versions:
         entry["apps"] = dict(intent.footprint.app_versions)
     if intent.rebased or member.rebased:
@@ -74,6 +76,8 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "txnId": first.transaction_id,
         "sluice": {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]},
     }
+    if told := next((m.intent.user_metadata for m in members if m.intent.user_metadata), ""):
+        info["userMetadata"] = told
     read_version = min(m.intent.read_version for m in members)
     if read_version >= 0:  # a commit that makes the table read no version; delta-rs considers a negative number damaged
         info["readVersion"] = read_version

@@ -36,7 +36,8 @@ class Intent(Record):
     `protocol_change` describe the difference that its metaData and protocol actions make. `leases` are the nodes of the
     leases it depends on: it is committed only while they all exist (I9); `turns` are the nodes of turns reserved for it,
     which do not stop it, and on which it does not depend. `joint` names the tables of a transaction over several: it is
-    committed in all of them or in none (I11).
+    committed in all of them or in none (I11). `user_metadata` is a text of the
+    user's for the history.
     """
 
     KIND: ClassVar = "intent"
@@ -66,6 +67,7 @@ class Intent(Record):
     leases: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
     joint: Joint | None = None
+    user_metadata: str = ""
     format: int = INTENT_FORMAT
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -38,7 +39,7 @@ from ...storage.constants import (
     PROBE_PREFIX,
 )
 from ...storage.data.constraints import Constraints
-from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists
+from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, TableNotFound
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
@@ -49,7 +50,20 @@ from ..client.property_rules import check_asked, check_settings, is_on, with_def
 from ..client.unpublished_versions import all_published
 from ..maintain.garbage import first_stranger
 
-__all__ = ["access_for_creation", "attach", "create", "detach", "first_actions", "new_table", "properties_of_name", "require_empty"]
+__all__ = [
+    "CREATION_MODES",
+    "access_for_creation",
+    "attach",
+    "create",
+    "created_or_found",
+    "detach",
+    "first_actions",
+    "new_table",
+    "properties_of_name",
+    "require_empty",
+]
+
+CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
 
 _log = logging.getLogger(__name__)
 
@@ -211,6 +225,29 @@ def _first_commit(
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:
     """The properties that repeat a table's name in its log, so that the names can be recovered; "" for a name taken away."""
     return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
+
+
+def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[Access, Commit]]) -> tuple[Access, bool]:
+    """The table, and whether it was there before: `create` makes it where the mode says so.
+
+    Raises InvalidRequest for an unknown mode, TableExists for "create", TableNotFound for "replace", and NotATable for a Delta table
+    that is not attached.
+    """
+    if mode not in CREATION_MODES:
+        raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(CREATION_MODES)}", mode=mode)
+    if mode == "create":
+        return create()[0], False
+    for may_create in (mode != "replace", False):
+        try:
+            return Access.coordinated(address), True
+        except (TableNotFound, NotATable):
+            if not may_create or latest_version(address.store()) is not None:
+                raise
+        try:
+            return create()[0], False
+        except TableExists:
+            _log.info("%s was created by somebody else at the same moment", address.location)
+    raise AssertionError("the second look returns or raises")
 
 
 def _created_meanwhile(address: TableAddress) -> TableExists:

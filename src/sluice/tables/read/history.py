@@ -23,7 +23,9 @@ class HistoryEntry:
     `waited_ms` is the time between its claim of a slot and its ratification (None for a commit sluice did not make). `kind`
     is the class it had in conflict detection ("" if the commit does not say). `rebased_over` is how many versions came
     between the one it read and its own, and `rebased` what was adapted because of them, without reading or writing data
-    again. `joint` has the versions of all tables of a transaction over several, by location.
+    again. `joint` has the versions of all tables of a transaction over several, by location. `user_metadata` is the text that
+    its writer gave with it; `isolation` and `is_blind_append` are the version's, `user_id`, `user_name` and `cluster_id` those
+    that another engine's commit may name. None is what the commit does not say.
     """
 
     version: int
@@ -42,6 +44,13 @@ class HistoryEntry:
     rebased: tuple[str, ...] = ()
     rebased_over: int = 0
     joint: Mapping[str, int] = field(default_factory=dict)
+    read_version: int | None = None
+    isolation: str = ""
+    is_blind_append: bool | None = None
+    user_metadata: str | None = None
+    user_id: str | None = None
+    user_name: str | None = None
+    cluster_id: str | None = None
 
 
 def history(access: Access, limit: int | None) -> list[HistoryEntry]:
@@ -95,7 +104,17 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
     if not listed:
         metrics = info.get("operationMetrics") or {}
         yield HistoryEntry(
-            version, 0, timestamp, str(info.get("operation", "")), parameters, metrics, str(info.get("txnId", "")), engine=engine
+            version,
+            0,
+            timestamp,
+            str(info.get("operation", "")),
+            parameters,
+            metrics,
+            str(info.get("txnId", "")),
+            engine=engine,
+            read_version=_number(info.get("readVersion")),
+            user_metadata=_text(info.get("userMetadata")),
+            **_of_version(info),
         )
         return
     for each in listed:
@@ -116,7 +135,31 @@ def _entries(version: int, info: Mapping[str, Any]) -> Iterator[HistoryEntry]:
             rebased=tuple(map(str, each.get("rebased") or ())),
             rebased_over=_between(each.get("readVersion"), version),
             joint=dict(each.get("joint") or {}),
+            read_version=_number(each.get("readVersion")),
+            user_metadata=_text(each.get("userMetadata")),
+            **_of_version(info),
         )
+
+
+def _of_version(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What the commit says of all its transactions together."""
+    blind = info.get("isBlindAppend")
+    return {
+        "isolation": str(info.get("isolationLevel") or ""),
+        "is_blind_append": blind if isinstance(blind, bool) else None,
+        "user_id": _text(info.get("userId")),
+        "user_name": _text(info.get("userName")),
+        "cluster_id": _text(info.get("clusterId")),
+    }
+
+
+def _number(value: object) -> int | None:
+    """The version that was read; None before the first."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _between(read_version: object, version: int) -> int:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from ...storage.actions import AddFile, Metadata
+from ...storage.actions import Protocol as TableProtocol
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
 from ...storage.dataclass import dataclass
@@ -26,6 +27,7 @@ from ..client.address import TableAddress
 from ..client.property_rules import file_size_of, indexed_columns_of
 
 __all__ = [
+    "Redefinition",
     "Rows",
     "WritePlan",
     "arrow_of",
@@ -162,6 +164,23 @@ def work_of(mode: str, where: str | None, read_where: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Redefinition:
+    """What an overwrite makes of the table itself: its metadata and protocol after the write.
+
+    `operation` is its name in the history (WRITE, REPLACE TABLE, ...).
+    """
+
+    metadata: Metadata
+    protocol: TableProtocol
+    operation: str = "WRITE"
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether the table as such is replaced, rather than its rows by rows of another schema."""
+        return self.operation != "WRITE"
+
+
+@dataclass(frozen=True, slots=True)
 class WritePlan:
     """How the rows of one transaction become files; picklable.
 
@@ -172,6 +191,8 @@ class WritePlan:
     contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
     it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
+    `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `user_metadata` is a text for the
+    history.
     """
 
     address: TableAddress
@@ -190,6 +211,8 @@ class WritePlan:
     planned_ms: int = 0
     losses: int = 0
     max_records_per_file: int | None = None
+    redefines: Redefinition | None = None
+    user_metadata: str = ""
 
     @property
     def work(self) -> str:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions import Action, AddCDCFile, AddFile, Metadata
+from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.removals import Actions, Removals, removal
@@ -91,6 +91,7 @@ class Draft:
         self.base = base
         self.transaction_id = transaction_id
         self.metadata: Metadata = base.metadata
+        self.protocol: Protocol = base.protocol
         self.schema: StructType = parse_schema(base.metadata.schema_string)
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
         self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
@@ -117,7 +118,7 @@ class Draft:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The columns the table is partitioned by."""
-        return self.base.partition_columns
+        return self.metadata.partition_columns
 
     @property
     def files(self) -> pa.Table:
@@ -208,14 +209,16 @@ class Draft:
     def atomically(self) -> Iterator[None]:
         """Make the block atomic: if it raises, the draft is what it was before."""
         # Sets of rows are never changed in place, so copying the dictionaries is enough.
-        metadata, schema, successors = self.metadata, self.schema, set(self._successors)
+        metadata, protocol, schema, successors = self.metadata, self.protocol, self.schema, set(self._successors)
+        settings = self.uses_vectors, self.tells_changes
         files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
         copies, recorded = list(self._copies), self._recorded
         try:
             yield
         except BaseException:
-            self.metadata, self.schema, self._successors = metadata, schema, successors
+            self.metadata, self.protocol, self.schema, self._successors = metadata, protocol, schema, successors
+            self.uses_vectors, self.tells_changes = settings
             self._added, self._removed, self._changed = files
             self._dropped = dropped
             self._deleted, self._replaced = rows
@@ -277,11 +280,15 @@ class Draft:
         self.add(successors)
         self._successors.update(add.path for add in successors)
 
-    def adopt(self, metadata: Metadata) -> None:
-        """Set the table's metadata."""
+    def adopt(self, metadata: Metadata, protocol: Protocol | None = None) -> None:
+        """Set the table's metadata, and its protocol (None: as it is)."""
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = parse_schema(metadata.schema_string)
         self.metadata = metadata
+        if protocol is not None:
+            self.protocol = protocol
+            self.uses_vectors = deletion_vectors(protocol, metadata)
+            self.tells_changes = is_on(metadata.configuration, CHANGE_DATA_FEED)
 
     def write(self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None) -> list[AddFile]:
         """Write rows to new files, which are not part of the draft yet; `label` distinguishes the calls of one transaction."""

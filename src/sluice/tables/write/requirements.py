@@ -15,7 +15,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
 from ..client.access import Access
 from ..client.address import TableAddress
-from .data_writing import WritePlan
+from .data_writing import Redefinition, WritePlan
 
 __all__ = ["MODES", "newest_for_append", "plan_on", "require_replaceable", "snapshot_for_change"]
 
@@ -73,20 +73,27 @@ def plan_on(
     where: str | None = None,
     merge_schema: bool = False,
     transaction: tuple[str, int] | None = None,
+    redefines: Redefinition | None = None,
 ) -> WritePlan:
-    """A plan for rows of this schema in a table with this metadata. Raises InvalidRequest and its kinds."""
+    """A plan for rows of this schema in a table with this metadata, or one that is redefined. Raises InvalidRequest and its kinds."""
     if mode not in MODES:
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
-    struct = parse_schema(metadata.schema_string)
-    planned = metadata
-    if schema is not None and merge_schema:
+    if redefines is not None and (mode != "overwrite" or where is not None):
+        raise InvalidRequest(
+            "overwrite_schema replaces the whole table: leave where and dynamic out, or overwrite with the schema that the table has"
+        )
+    if redefines is not None and redefines.metadata == metadata and not redefines.replaces_table:
+        redefines = None
+    planned = metadata if redefines is None else redefines.metadata
+    struct = parse_schema(planned.schema_string)
+    if schema is not None and merge_schema and redefines is None:
         merged = merge(struct, from_arrow(schema))
         if merged != struct:
             planned = replace(metadata, schema_string=schema_to_json(merged))
             struct = merged
     if where is not None:
         Predicate.parse(where, struct)
-    if mode == "dynamic" and not metadata.partition_columns:
+    if mode == "dynamic" and not planned.partition_columns:
         raise InvalidRequest(f"dynamic partition overwrite needs a partitioned table; {address.location} is not partitioned")
     plan = WritePlan(
         address=address,
@@ -97,6 +104,7 @@ def plan_on(
         read_version=read_version,
         changes_metadata=planned is not metadata,
         transaction=transaction,
+        redefines=redefines,
     )
     if schema is not None:
         plan.require_partitions(schema)

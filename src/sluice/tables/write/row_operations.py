@@ -16,8 +16,9 @@ from ...storage.actions.removals import Removals
 from ...storage.data.assignments import Assignments
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
+from ...storage.jsontext import dumps
 from ...storage.pruning.predicate import Predicate
-from ..client.property_rules import primary_key_of
+from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
 from .operation_records import Step, written
@@ -196,7 +197,7 @@ def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
 def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     """Add what a plan's writers wrote, in place of what its mode replaces."""
     if plan.changes_metadata:
-        draft.adopt(plan.metadata)
+        draft.adopt(plan.metadata, None if plan.redefines is None else plan.redefines.protocol)
     replaced = _replace_rows(draft, plan, files) if plan.mode != "append" else None
     draft.add(files)
     return replaced or Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
@@ -207,7 +208,8 @@ def _replace_rows(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> St
     parameters, metrics = _parameters(plan), written(files)
     gone = replaced_by(draft, plan, files)
     metrics["numDeletedRows"] = _delete_matching(draft, gone.predicate, gone.files)
-    return Step("WRITE", gone.kind, parameters, metrics, gone.reads, gone.scope)
+    operation = "WRITE" if plan.redefines is None else plan.redefines.operation
+    return Step(operation, gone.kind, parameters, metrics, gone.reads, gone.scope)
 
 
 def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
@@ -225,7 +227,12 @@ def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Repl
 
 def _parameters(plan: WritePlan) -> dict[str, str]:
     """The parameters of a write under Delta's names."""
+    if plan.redefines is not None and plan.redefines.replaces_table:
+        properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
+        return {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), "properties": dumps(properties).decode()}
     parameters = {"mode": "Append" if plan.mode == "append" else "Overwrite"}
+    if plan.redefines is not None:
+        parameters["partitionBy"] = dumps(list(plan.metadata.partition_columns)).decode()
     if plan.mode == "dynamic":
         parameters["partitionOverwriteMode"] = "dynamic"
     if plan.where is not None:

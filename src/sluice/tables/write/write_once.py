@@ -10,11 +10,12 @@ from typing import Final
 
 from ...storage.errors import InvalidRequest
 
-__all__ = ["KEY_PREFIX", "application_transaction", "as_it_was_given", "check_application_transaction"]
+__all__ = ["KEY_PREFIX", "application_transaction", "as_it_was_given", "check_application_transaction", "check_user_metadata"]
 
 KEY_PREFIX: Final = "sluice.key:"
 """The prefix of a key's application id, which no streaming query or application uses."""
 _KEY_CHARACTERS_MAX: Final = 1000
+_USER_METADATA_CHARACTERS_MAX: Final = 8 * 1024
 
 
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
@@ -45,3 +46,13 @@ def check_application_transaction(transaction: object) -> None:
     raise InvalidRequest(
         f"transaction={transaction!r}: give (application id, number), a text that is not empty and a whole number, 0 or more"
     )
+
+
+def check_user_metadata(text: object) -> str:
+    """The text that a commit shows in the history ("" for None). Raises InvalidRequest for no text, or a very long one."""
+    if text is None:
+        return ""
+    if not isinstance(text, str) or len(text) > _USER_METADATA_CHARACTERS_MAX:
+        shown = f"{text[:40]!r}... ({len(text):,} characters)" if isinstance(text, str) else repr(text)
+        raise InvalidRequest(f"user_metadata={shown}: give a text of at most {_USER_METADATA_CHARACTERS_MAX:,} characters")
+    return text

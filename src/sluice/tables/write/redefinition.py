@@ -1,0 +1,103 @@
+"""What a table becomes when an overwrite replaces its schema, partitioning or properties together with all its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
+from ...storage.actions.row_tracking import ROW_TRACKING_KEY
+from ...storage.data.constraints import Constraints
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ..client.property_rules import check_asked, check_settings, is_kept_by_sluice, is_on, with_defaults
+from .data_writing import Redefinition
+
+__all__ = ["asks_for_another", "redefined", "redefined_by_rows"]
+
+
+def redefined(
+    base: Snapshot,
+    schema: pa.Schema | StructType,
+    partition_by: Sequence[str] | None,
+    properties: Mapping[str, str] | None,
+    operation: str = "WRITE",
+) -> Redefinition:
+    """The table of `base` with another schema and partitioning (None: the same columns), and other properties (None: the same).
+
+    The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
+    SchemaMismatch, UnsupportedFeature.
+    """
+    if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
+        schema = pa.schema(schema)
+    if not isinstance(schema, (pa.Schema, StructType)):
+        raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
+    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
+    columns = _partitioning(base, struct, partition_by)
+    check_new_schema(struct, columns)
+    configuration, name, description = dict(base.configuration), base.metadata.name, base.metadata.description
+    asked: Mapping[str, str] = {}
+    if properties is not None:
+        configuration, asked, name, description = _configuration(base, properties), properties, None, None
+    check_settings(configuration, struct)
+    text = base.metadata.schema_string if struct == parse_schema(base.metadata.schema_string) else schema_to_json(struct)
+    metadata = replace(
+        base.metadata, schema_string=text, partition_columns=columns, configuration=configuration, name=name, description=description
+    )
+    needed = writer_features(new_protocol(struct, {**configuration, **asked}))
+    lacking = needed - writer_features(base.protocol)
+    protocol = with_features(base.protocol, lacking) if lacking else base.protocol
+    check_writable(protocol, metadata, base.domains)
+    Constraints.of(struct, metadata)
+    return Redefinition(metadata, protocol, operation)
+
+
+def asks_for_another(
+    overwrite_schema: bool, partition_by: Sequence[str] | None = None, properties: Mapping[str, str] | None = None
+) -> bool:
+    """Whether a write replaces the table's definition, too. Raises InvalidRequest for a new partitioning without `overwrite_schema`."""
+    if type(overwrite_schema) is not bool:
+        raise InvalidRequest(f"overwrite_schema is {overwrite_schema!r}; give True or False", overwrite_schema=overwrite_schema)
+    if not overwrite_schema and (partition_by is not None or properties is not None):
+        given = "partition_by" if partition_by is not None else "properties"
+        raise InvalidRequest(f"{given} of an existing table changes only with all its data: give overwrite_schema=True, too")
+    return overwrite_schema
+
+
+def redefined_by_rows(
+    base: Snapshot, schema: pa.Schema | None, partition_by: Sequence[str] | None, properties: Mapping[str, str] | None = None
+) -> Redefinition:
+    """The table of `base` with the schema of new rows; with `properties` (not None) it is replaced as a whole. Raises InvalidRequest."""
+    if schema is None:
+        raise InvalidRequest("overwrite_schema needs data whose schema is known before it is read: a table, a batch or a reader")
+    return redefined(base, schema, partition_by, properties, "WRITE" if properties is None else "REPLACE TABLE AS SELECT")
+
+
+def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str] | None) -> tuple[str, ...]:
+    if partition_by is not None:
+        return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    gone = [name for name in base.partition_columns if name not in struct.names]
+    if gone:
+        raise InvalidRequest(
+            f"{base.location} is partitioned by {', '.join(base.partition_columns)}, and the new schema has no column "
+            f"{', '.join(map(repr, gone))}: say by which columns it is partitioned then, partition_by=[...] ([] for none)",
+            columns=gone,
+        )
+    return base.partition_columns
+
+
+def _configuration(base: Snapshot, properties: Mapping[str, str]) -> dict[str, str]:
+    """The given properties, with what sluice keeps of the present ones."""
+    check_asked(properties, creating=True)
+    check_asked_features(properties)
+    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(base.protocol)
+    if named or (is_on(properties, ROW_TRACKING_KEY) and not is_on(base.configuration, ROW_TRACKING_KEY)):
+        raise InvalidRequest(
+            f"row tracking can be enabled only when a table is created, and {base.location} exists: drop it and create another one",
+            property=ROW_TRACKING_KEY,
+        )
+    kept = {key: value for key, value in base.configuration.items() if is_kept_by_sluice(key)}
+    return {**kept, **with_defaults({key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)})}
