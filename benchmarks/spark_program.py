@@ -126,9 +126,12 @@ class _Run:
         recent = self._rows - self._rows // 10
         self._timed("merge_recent", lambda: self._merge(self._updates(recent, self._rows, self._rows // MERGED), self._rows // MERGED // 2))
         small = self._rows // MERGED // 100
-        self._timed(
-            "small_merges", lambda: [self._merge(self._updates(recent, self._rows, small), small // 2) for _ in range(small_merges)]
-        )
+
+        def merge_often() -> None:
+            for _ in range(small_merges):
+                self._merge(self._updates(recent, self._rows, small), small // 2)
+
+        self._timed("small_merges", merge_often)
         self._check_sum("read_after")
 
     def _write(self, source: DataFrame) -> None:
