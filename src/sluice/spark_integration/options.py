@@ -27,6 +27,8 @@ writing
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
+``overwriteSchema``             with mode overwrite: "true" replaces the table's schema, and its partitioning if `partitionBy` says so
+``userMetadata``                a text that the history shows with the commit
 ``replaceWhere``                with mode overwrite: the rows to replace, a condition in SQL
 ``partitionOverwriteMode``      with mode overwrite: "dynamic" replaces the partitions of the new rows; "static" is usual
 ``readVersion``                 the version the rows were computed from. With mode overwrite, rows added by others later stay;
@@ -75,6 +77,8 @@ _WRITING: Final = (
     "allowNonEmpty",
     "mergeSchema",
     "maxRecordsPerFile",
+    "overwriteSchema",
+    "userMetadata",
     "replaceWhere",
     "partitionOverwriteMode",
     "readVersion",
@@ -159,7 +163,11 @@ class ChangesOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write. `partition_by` is None if it was not given. `only_new` is no option: the table must not exist yet."""
+    """The options of a write. `partition_by` is None if it was not given.
+
+    These are no options: `only_new`, the table must not exist yet; `name`, it gets this name when it is created, and `managed`, at a
+    location that the catalog chose; `replaces`, it is replaced with its properties.
+    """
 
     address: TableAddress
     partition_by: tuple[str, ...] | None = None
@@ -176,7 +184,12 @@ class WriteOptions:
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_records_per_file: int | None = None
+    overwrite_schema: bool = False
+    user_metadata: str | None = None
     only_new: bool = False
+    name: str | None = None
+    managed: bool = False
+    replaces: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -210,6 +223,8 @@ class WriteOptions:
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
             max_records_per_file=texts.number("maxRecordsPerFile") or None,
+            overwrite_schema=overwrite and texts.choice("overwriteSchema", "false", "true") == "true",
+            user_metadata=texts.get("userMetadata"),
         )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
 from ..coordinator.facade import plans, registry
+from ..coordinator.facade.names import NewName, TableName, taken_back_on_failure
 from ..coordinator.facade.values import Change, Commit, InParts, Reads, Timeout, touched_by_reads
 from ..storage.actions import AddFile, Metadata, Txn
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
@@ -21,7 +22,7 @@ from ..storage.schema.schema import StructType, parse_schema
 from .client.access import Access
 from .client.address import TableAddress
 from .client.property_rules import primary_key_of
-from .manage.creation import access_for_creation, first_actions, new_table, require_empty
+from .manage.creation import access_for_creation, first_actions, new_table, properties_of_name, require_empty
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.early_refusal import check_plan
@@ -123,33 +124,26 @@ def plan_creation(
 
 
 def commit_creation(
-    plan: WritePlan, files: Sequence[AddFile], *, ack: str, timeout_s: Timeout, only_new: bool = False
+    plan: WritePlan,
+    files: Sequence[AddFile],
+    *,
+    ack: str,
+    timeout_s: Timeout,
+    only_new: bool = False,
+    name: str | None = None,
+    managed: bool = False,
 ) -> tuple[Access, Commit | None]:
-    """Create the table with its first rows, in version 0.
+    """Create the table with its first rows, in version 0, and with a `name`, if one is given; `managed`: the catalog chose the location.
 
     If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
-    written to that table, by the plan's mode; or, with `only_new`, this raises TableExists.
+    written to that table, by the plan's mode; or, with `only_new` or a name, this raises TableExists.
     """
+    new = None if name is None else NewName(TableName.parse(name), plan.metadata.id, managed, plan.planned_ms)
     try:
-        access = access_for_creation(plan.address, allow_nonempty=True)  # checked when the write was planned
-        first = first_actions(registry.named_after_coordinator(access.ours, plan.metadata), access.ours.now_ms())
-        change = Change(
-            plan.transaction_id,
-            "CREATE TABLE AS SELECT",
-            None,
-            (*first, *_txn(plan, access), *files),
-            reads=Reads(),
-            parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
-            metrics={name: str(value) for name, value in written(files).items()},
-            expected_version=0,
-            table_id=plan.metadata.id,
-            leases=plan.leases,
-            user_metadata=plan.user_metadata,
-        )
-        commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
-        plans.close_plan(access.ours.context, plan.transaction_id)
-        return access, commit
+        return _create(plan, files, new, ack=ack, timeout_s=timeout_s)
     except (TableExists, ProtocolChangedException):
+        if new is not None:  # the name may be taken, and the location is this client's own
+            raise
         _log.info("%s was created by somebody else first", plan.address.location)
     existing = Access.coordinated(plan.address)
     mine = existing.ours.outcome(plan.transaction_id, timeout_s)
@@ -168,6 +162,31 @@ def commit_creation(
         )
     again = replace(plan, transaction_id=plans.another_id(plan.transaction_id), read_version=snapshot.version, metadata=snapshot.metadata)
     return existing, commit_write_once(existing, again, files, ack=ack, timeout_s=timeout_s, after=0)
+
+
+def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, ack: str, timeout_s: Timeout) -> tuple[Access, Commit]:
+    access = access_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
+    metadata = registry.named_after_coordinator(access.ours, plan.metadata)
+    if new is not None:
+        told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
+        metadata = replace(metadata, configuration={**metadata.configuration, **told})
+    change = Change(
+        plan.transaction_id,
+        "CREATE TABLE AS SELECT",
+        None,
+        (*first_actions(metadata, access.ours.now_ms()), *_txn(plan, access), *files),
+        reads=Reads(),
+        parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
+        metrics={name: str(value) for name, value in written(files).items()},
+        expected_version=0,
+        table_id=plan.metadata.id,
+        leases=plan.leases,
+        user_metadata=plan.user_metadata,
+    )
+    with taken_back_on_failure(access.ours, new):
+        commit = access.ours.commit(change, ack=ack, timeout_s=timeout_s)
+    plans.close_plan(access.ours.context, plan.transaction_id)
+    return access, commit
 
 
 def _rules(metadata: Metadata) -> tuple[object, ...]:

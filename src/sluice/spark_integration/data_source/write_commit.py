@@ -68,6 +68,14 @@ def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
 
 def _commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile]) -> Commit | None:
     if plan.read_version < 0:
-        return commit_creation(plan, files, ack=options.ack, timeout_s=options.timeout_s, only_new=options.only_new)[1]
+        return commit_creation(
+            plan,
+            files,
+            ack=options.ack,
+            timeout_s=options.timeout_s,
+            only_new=options.only_new,
+            name=options.name,
+            managed=options.managed,
+        )[1]
     with open_table(options) as table:  # this process ends with the job, and nobody else writes a checkpoint that is due now
         return table.commit_write(plan, files)

@@ -39,10 +39,14 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     waiting = turn_after_loss(table, options, until_gone)
     try:
         plan = table.plan_write(
-            to_arrow(data),
+            to_arrow(for_new_table(data) if options.overwrite_schema else data),
             mode=options.mode,
             where=options.where,
             merge_schema=options.merge_schema,
+            overwrite_schema=options.overwrite_schema,
+            partition_by=options.partition_by if options.overwrite_schema else None,
+            properties=options.properties if options.replaces else None,
+            user_metadata=options.user_metadata,
             transaction=options.transaction,
             read_version=options.read_version,
             read_where=options.read_where,
@@ -74,7 +78,15 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     if options.mode == "dynamic" and not columns:
         raise InvalidRequest("partitionOverwriteMode=dynamic needs a partitioned table; give partitionBy for the new one")
     properties, allowed = dict(options.properties), options.allow_nonempty
-    plan = plan_creation(options.address, schema, columns, properties, options.transaction, allow_nonempty=allowed)
+    plan = plan_creation(
+        options.address,
+        schema,
+        columns,
+        properties,
+        options.transaction,
+        allow_nonempty=allowed,
+        user_metadata=options.user_metadata,
+    )
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
     # If another client creates it first, this applies to that table.
     return replace(
@@ -98,6 +110,14 @@ def is_repeated(table: Table, options: WriteOptions) -> bool:
 
 def _check_as_told(table: Table, options: WriteOptions) -> None:
     """Check that the options agree with an existing table: they do not change it."""
+    if options.overwrite_schema:
+        if options.properties and not options.replaces:
+            raise InvalidRequest(
+                "properties were given with overwriteSchema, which leaves them as they are: use sluice.Table.set_properties, "
+                "or writeTo(...).createOrReplace()",
+                option="properties",
+            )
+        return
     told = options.partition_by
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
         is_partitioned = f"by {', '.join(table.partition_columns)}" if table.partition_columns else "not at all"

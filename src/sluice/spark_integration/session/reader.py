@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from ..options import ReadOptions
 from ..scan.read import read
 from ..spark_errors import as_spark_users_know
+from .known_tables import location_of, means_sluice
 from .told import Options, default_format, is_sluice
 
 __all__ = ["Reader"]
@@ -71,6 +72,16 @@ class Reader(DataFrameReader):
         if self._has_schema or not isinstance(place, str):
             return super().load(path)
         return self._read(place)
+
+    def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
+        """Like PySpark's, also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
+        """
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._told):
+                return self._read(location_of(self._told, tableName))
+        return super().table(tableName)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():

@@ -13,12 +13,14 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from pyspark.sql import DataFrame as AnyDataFrame
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
-from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 
 from .reader import Reader
 from .writer import Writer
+from .writer_v2 import WriterV2
 
 __all__ = ["ROUTING", "Builder", "Session", "is_routed", "unroute"]
 
@@ -27,6 +29,7 @@ ROUTING: Final = "spark.sluice.routing"
 _lock: Final = threading.Lock()
 # PySpark's own, for whom sluice did not make the session.
 _write: Final[Any] = DataFrame.__dict__["write"]
+_write_to: Final[Any] = DataFrame.__dict__["writeTo"]
 
 
 def is_routed(spark: SparkSession) -> bool:
@@ -41,6 +44,10 @@ class Session(SparkSession):
     def read(self) -> DataFrameReader:
         """Like `SparkSession.read`; `format("sluice")` reads with Spark's own scan."""
         return Reader(self) if is_routed(self) else super().read
+
+    def table(self, tableName: str) -> AnyDataFrame:  # noqa: N803 - PySpark's name
+        """Like `SparkSession.table`, also for the names that sluice's coordinator keeps."""
+        return self.read.table(tableName) if is_routed(self) else super().table(tableName)
 
 
 class Builder(SparkSession.Builder):
@@ -61,6 +68,7 @@ def _routed(session: SparkSession) -> SparkSession:
     with _lock:
         session.__class__ = Session
         setattr(DataFrame, "write", property(_writer_of, doc=_write.__doc__))  # noqa: B010 - a property of a class
+        setattr(DataFrame, "writeTo", _writer_to_of)  # noqa: B010
     return session
 
 
@@ -71,6 +79,7 @@ def unroute(session: SparkSession | None = None) -> None:
     """
     with _lock:
         setattr(DataFrame, "write", _write)  # noqa: B010
+        setattr(DataFrame, "writeTo", _write_to)  # noqa: B010
         if isinstance(session, Session):
             session.__class__ = SparkSession  # type: ignore[assignment]
             session.conf.set(ROUTING, "false")
@@ -78,3 +87,7 @@ def unroute(session: SparkSession | None = None) -> None:
 
 def _writer_of(frame: DataFrame) -> DataFrameWriter:
     return Writer(frame) if is_routed(frame.sparkSession) else _write.__get__(frame)
+
+
+def _writer_to_of(frame: DataFrame, table: str) -> DataFrameWriterV2:
+    return WriterV2(frame, table) if is_routed(frame.sparkSession) else _write_to(frame, table)

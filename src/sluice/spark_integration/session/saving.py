@@ -22,7 +22,7 @@ from ..options import WriteOptions
 from ..rows.dataframes import written_by_executors
 from .told import Options
 
-__all__ = ["Write", "save"]
+__all__ = ["Write", "insert", "open_at", "save"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +39,15 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a writer was told: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any."""
+    """What a writer was told: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any.
+
+    `replaces`: an existing table gets the schema, partitioning and properties of this write, and loses those it had.
+    """
 
     mode: str
     options: Options
     partition_by: tuple[str, ...] | None = None
+    replaces: bool = False
 
     @staticmethod
     def told(mode: str | None, options: Options, partition_by: tuple[str, ...] | None) -> Write:
@@ -70,30 +74,72 @@ class Write:
         return parsed
 
 
-def save(frame: DataFrame, location: str, write: Write) -> None:
+def save(
+    frame: DataFrame,
+    location: str,
+    write: Write,
+    *,
+    name: str | None = None,
+    managed: bool = False,
+    missing: TableNotFound | None = None,
+    taken: TableExists | None = None,
+) -> None:
     """Save the rows at a location. Raises the errors of `Table.create`, `append` and `overwrite`, and those of its tasks.
 
-    What the schema and the table tell is checked before a task runs.
+    What the schema and the table tell is checked before a task runs. A table that this creates gets the `name`, if one is given;
+    `managed` says that the catalog chose its location. `missing` is raised if the table is not there, and `taken` if it must not be.
     """
     options = write.parsed(location, frame)
     use_session(frame.sparkSession)  # the rows are written by a data source, which Spark looks for in the thread's session
     table = _existing(options)
+    if table is None and missing is not None:
+        raise missing
     if table is not None:
+        if name is not None:
+            raise TableExists(
+                f"there is a table at {table.location} without the name {name}: give it one with sluice.Catalog.register, "
+                "or leave the option path out",
+                location=table.location,
+            )
         if write.mode in ("error", "ignore"):
             if write.mode == "error" and not is_repeated(table, options):
-                raise TableExists(
-                    f"there is a table at {options.address.location} already, and the save mode is error, which creates one: "
-                    "use mode('append'), mode('overwrite') or mode('ignore')",
-                    location=options.address.location,
-                )
+                raise taken or _taken(options)
             return
         options = _dynamic_by_setting(frame.sparkSession, write, options, table)
+    new = write.mode in ("error", "ignore") or name is not None
     try:
-        _save(frame, replace(options, only_new=write.mode in ("error", "ignore")))
+        _save(frame, replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces))
     except TableExists:
-        if write.mode == "error":
+        if write.mode != "ignore":
             raise
         _log.info("%s was created by somebody else meanwhile: nothing is written, the save mode is ignore", options.address.location)
+
+
+def insert(frame: DataFrame, location: str, write: Write) -> None:
+    """Save the rows in an existing table, columns by position. Raises SchemaMismatch, and what `save` does."""
+    table = open_table(write.parsed(location, frame))
+    names = table.struct.names
+    if len(names) != len(frame.columns):
+        kind = "NOT_ENOUGH" if len(frame.columns) < len(names) else "TOO_MANY"
+        raise SchemaMismatch(
+            f"insertInto was given {len(frame.columns)} columns ({', '.join(frame.columns)}) for {len(names)} of the table "
+            f"({', '.join(names)}); give as many, in this order",
+            condition=f"INSERT_COLUMN_ARITY_MISMATCH.{kind}_DATA_COLUMNS",
+        )
+    save(frame.toDF(*names), location, write)
+
+
+def open_at(location: str, told: Options) -> Table:
+    """The table at a location, opened as the options say. Raises TableNotFound and the like."""
+    return open_table(WriteOptions.parse({**told.besides("path"), "path": location}, overwrite=True))
+
+
+def _taken(options: WriteOptions) -> TableExists:
+    return TableExists(
+        f"there is a table at {options.address.location} already, and the save mode is error, which creates one: "
+        "use mode('append'), mode('overwrite') or mode('ignore')",
+        location=options.address.location,
+    )
 
 
 def _save(frame: DataFrame, options: WriteOptions) -> None:
@@ -121,7 +167,7 @@ def _existing(options: WriteOptions) -> Table | None:
 def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions, table: Table) -> WriteOptions:
     """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows."""
     told = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
-    if options.mode != "overwrite" or told or not table.partition_columns:
+    if options.mode != "overwrite" or options.overwrite_schema or told or not table.partition_columns:
         return options
     setting = _setting(spark, "spark.sql.sources.partitionOverwriteMode")
     return replace(options, mode="dynamic") if setting.lower() == "dynamic" else options

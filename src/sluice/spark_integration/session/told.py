@@ -27,6 +27,14 @@ class Options:
         """The value of an option; None if it was not given."""
         return self._told.get(name.lower(), (name, None))[1]
 
+    def but(self, **options: str) -> Options:
+        """These options, with others set instead or in addition."""
+        changed = Options()
+        changed._told.update(self._told)
+        for name, value in options.items():
+            changed.tell(name, value)
+        return changed
+
     def besides(self, *names: str) -> dict[str, str]:
         """The options of other names than these."""
         left_out = [each.lower() for each in names]

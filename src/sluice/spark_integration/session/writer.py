@@ -9,7 +9,8 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 from ...storage.errors import InvalidRequest
 from ..spark_errors import as_spark_users_know
-from .saving import Write, save
+from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
+from .saving import Write, insert, save
 from .told import Options, default_format, is_sluice
 
 __all__ = ["Writer"]
@@ -101,6 +102,47 @@ class Writer(DataFrameWriter):
             if location is None:
                 raise InvalidRequest("no path was given: name the table's location in save(...)", option="path")
             save(self._df, location, self._write())
+
+    def saveAsTable(  # noqa: N802 - PySpark's name
+        self,
+        name: str,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        mode: str | None = None,
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> None:
+        """Like PySpark's; `format("sluice")` saves under a name that sluice's coordinator keeps.
+
+        A new table is made below the catalog's root, or at the option `path`.
+        """
+        self.mode(mode).options(**options)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if format is not None:
+            self.format(format)
+        if not self._is_sluice():
+            super().saveAsTable(name)
+            return
+        with as_spark_users_know():
+            write, place = self._write(), self._told.get("path")
+            if is_known(self._told, name):
+                save(self._df, location_of(self._told, name), write, taken=already_there(name))
+            else:
+                location = catalog_for(self._told).new_location(name) if place is None else place
+                save(self._df, location, write, name=name, managed=place is None)
+
+    def insertInto(self, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's: columns by position, whatever their names; also for the names that sluice's coordinator keeps."""
+        if overwrite is not None:
+            self.mode("overwrite" if overwrite else "append")
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._told):
+                if self._partition_by is not None:
+                    raise InvalidRequest("insertInto writes into the partitions that the table has: leave partitionBy out")
+                mode = "overwrite" if (self._mode or "").lower() == "overwrite" else "append"
+                insert(self._df, location_of(self._told, tableName), Write(mode, self._told))
+                return
+        super().insertInto(tableName)
 
     def _is_sluice(self) -> bool:
         return is_sluice(self._format or default_format(self._spark))

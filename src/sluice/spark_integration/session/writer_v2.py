@@ -1,0 +1,195 @@
+"""`DataFrame.writeTo` in a routed session: tables of sluice by name, everything else by PySpark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.readwriter import DataFrameWriterV2
+
+from ...storage.errors import InvalidRequest, TableNotFound
+from ...tables.table import Table
+from ..rows.conditions import conjuncts, names_of, predicate_of, resolved
+from ..schemas import to_spark
+from ..spark_errors import as_spark_users_know
+from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
+from .saving import Write, open_at, save
+from .told import Options, default_format, is_sluice
+
+__all__ = ["WriterV2"]
+
+
+class WriterV2(DataFrameWriterV2):
+    """PySpark's writer, which also remembers what it was told, and writes tables of sluice itself.
+
+    `using("sluice")` says that the table is one. `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
+    Spark has no table or view of that name.
+    """
+
+    def __init__(self, df: DataFrame, table: str) -> None:
+        super().__init__(df, table)
+        self._name = table
+        self._format: str | None = None
+        self._told = Options()
+        self._properties: dict[str, str] = {}
+        self._partition_by: tuple[Any, ...] | None = None
+        self._is_clustered = False
+
+    def using(self, provider: str) -> DataFrameWriterV2:
+        """Like PySpark's."""
+        super().using(provider)
+        self._format = provider
+        return self
+
+    def option(self, key: str, value: Any) -> DataFrameWriterV2:
+        """Like PySpark's."""
+        super().option(key, value)
+        self._told.tell(key, value)
+        return self
+
+    def options(self, **options: Any) -> DataFrameWriterV2:
+        """Like PySpark's."""
+        super().options(**options)
+        for key, value in options.items():
+            self._told.tell(key, value)
+        return self
+
+    def tableProperty(self, property: str, value: str) -> DataFrameWriterV2:  # noqa: A002, N802 - PySpark's names
+        """Like PySpark's: a property of the table."""
+        super().tableProperty(property, value)
+        self._properties[property] = value
+        return self
+
+    def partitionedBy(self, col: Any, *cols: Any) -> DataFrameWriterV2:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice are partitioned by columns, not by functions of them."""
+        super().partitionedBy(col, *cols)
+        self._partition_by = (col, *cols)
+        return self
+
+    def clusterBy(self, col: str, *cols: str) -> DataFrameWriterV2:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice have no clustering columns."""
+        super().clusterBy(col, *cols)
+        self._is_clustered = True
+        return self
+
+    def create(self) -> None:
+        """Like PySpark's. Raises TableExists, which is an AnalysisException, if the name is taken."""
+        if not self._is_made_by_sluice():
+            super().create()
+            return
+        with as_spark_users_know():
+            if is_known(self._told, self._name):
+                raise already_there(self._name)
+            self._create()
+
+    def replace(self) -> None:
+        """Like PySpark's: schema, partitioning, properties and rows in one commit. Raises TableNotFound."""
+        if not self._is_made_by_sluice():
+            super().replace()
+            return
+        with as_spark_users_know():
+            self._replace()
+
+    def createOrReplace(self) -> None:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        if not self._is_made_by_sluice():
+            super().createOrReplace()
+            return
+        with as_spark_users_know():
+            if is_known(self._told, self._name):
+                self._replace()
+            else:
+                self._create()
+
+    def append(self) -> None:
+        """Like PySpark's. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().append()
+            return
+        with as_spark_users_know():
+            self._add("append")
+
+    def overwrite(self, condition: Column | str) -> None:
+        """Like PySpark's: replaces the rows that satisfy the condition. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().overwrite(condition)
+            return
+        with as_spark_users_know():
+            table = open_at(location_of(self._told, self._name), self._told)
+            self._add("overwrite", replaceWhere=_sql(table, self._spark, condition))
+
+    def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
+        """Like PySpark's: replaces the partitions of the new rows. Raises TableNotFound."""
+        if not self._is_of_sluice():
+            super().overwritePartitions()
+            return
+        with as_spark_users_know():
+            self._add("overwrite", partitionOverwriteMode="dynamic")
+
+    def _is_made_by_sluice(self) -> bool:
+        return is_sluice(self._format or default_format(self._spark))
+
+    def _is_of_sluice(self) -> bool:
+        return means_sluice(self._spark, self._format, self._name, self._told)
+
+    def _create(self) -> None:
+        place = self._told.get("path")
+        location = catalog_for(self._told).new_location(self._name) if place is None else place
+        save(self._df, location, self._write("error", self._told.but(**self._as_options())), name=self._name, managed=place is None)
+
+    def _replace(self) -> None:
+        location = location_of(self._told, self._name)
+        told = self._told.but(overwriteSchema="true", **self._as_options())
+        save(self._df, location, self._write("overwrite", told, replaces=True), missing=_gone(self._name))
+
+    def _add(self, mode: str, **options: str) -> None:
+        if self._partition_by is not None or self._properties:
+            raise InvalidRequest("partitionedBy and tableProperty describe a new table: use create(), replace() or createOrReplace()")
+        save(self._df, location_of(self._told, self._name), self._write(mode, self._told.but(**options)), missing=_gone(self._name))
+
+    def _write(self, mode: str, told: Options, *, replaces: bool = False) -> Write:
+        if self._is_clustered:
+            raise InvalidRequest(
+                "clusterBy was called, but sluice's tables are not clustered: use partitionedBy, or compact with z_order_by"
+            )
+        columns = None if self._partition_by is None else tuple(_column(each) for each in self._partition_by)
+        return Write(mode, told, () if replaces and columns is None else columns, replaces)
+
+    def _as_options(self) -> dict[str, str]:
+        return {"properties": json.dumps(self._properties)} if self._properties else {}
+
+
+def _gone(name: str) -> TableNotFound:
+    return TableNotFound(f"the table {name} is gone", name=name, condition="TABLE_OR_VIEW_NOT_FOUND")
+
+
+def _column(column: Column | str) -> str:
+    """The name of a column to partition by. Raises InvalidRequest for a function of columns."""
+    node = _node(column)
+    if node.getClass().getSimpleName() != "UnresolvedAttribute":
+        raise InvalidRequest(f"partitionedBy was given {column}; a table of sluice is partitioned by columns: add one that has this value")
+    text = str(node.sql())
+    return text[1:-1].replace("``", "`") if text.startswith("`") else text
+
+
+def _sql(table: Table, spark: SparkSession, condition: Column | str) -> str:
+    """A condition on the table's rows as SQL; a text names a boolean column, as everywhere in PySpark.
+
+    Raises AnalysisException where Spark does, and InvalidRequest for what sluice cannot evaluate.
+    """
+    frame = spark.createDataFrame([], to_spark(table.struct))
+    tree = resolved(frame, F.col(condition) if isinstance(condition, str) else condition, "overwrite")
+    predicate, is_exact = predicate_of(list(conjuncts(tree)), names_of(frame), table.struct)
+    if predicate is None or not is_exact:
+        raise InvalidRequest(
+            f"overwrite cannot evaluate {condition}: compare columns with values, or use write.mode('overwrite') with replaceWhere"
+        )
+    return predicate.to_sql()
+
+
+def _node(column: Column | str) -> Any:
+    """Spark's own object of a column, whose parts it tells."""
+    java: Any = F.col(column) if isinstance(column, str) else column
+    return java._jc.node()

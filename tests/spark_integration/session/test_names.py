@@ -1,0 +1,198 @@
+"""Tables by name: saveAsTable, insertInto, writeTo, table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
+
+import sluice
+from sluice.coordinator.service.connect import release
+
+from ..conftest import is_native
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True)
+class Names:
+    """A coordinator's names, and ways to them."""
+
+    spark: SparkSession
+    coordinator: str
+    catalog: sluice.Catalog
+
+    def frame(self, *values: tuple[Any, ...], columns: str = "k string, v long") -> DataFrame:
+        return self.spark.createDataFrame(list(values), columns)
+
+    def write(self, *values: tuple[Any, ...], **options: Any) -> DataFrameWriter:
+        return self.frame(*values).write.format("sluice").options(coordinator=self.coordinator, **options)
+
+    def write_to(self, name: str, *values: tuple[Any, ...], columns: str = "k string, v long") -> DataFrameWriterV2:
+        return self.frame(*values, columns=columns).writeTo(name).using("sluice").option("coordinator", self.coordinator)
+
+    def read(self, name: str, **options: Any) -> DataFrame:
+        return self.spark.read.format("sluice").options(coordinator=self.coordinator, **options).table(name)
+
+    def held(self, name: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in self.catalog.open(name).snapshot().to_arrow().to_pylist())
+
+    def of(self, name: str) -> sluice.Table:
+        return self.catalog.open(name)
+
+
+@pytest.fixture
+def names(spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterator[Names]:
+    catalog = sluice.Catalog(zookeeper_address, root=tmp_path)
+    catalog.create_namespace("sales")
+    yield Names(spark, zookeeper_address, catalog)
+    release(zookeeper_address)
+
+
+def test_save_as_table_in_every_mode(names: Names, tmp_path: Path) -> None:
+    names.write(("a", 1), ("b", 2)).partitionBy("k").saveAsTable("sales.orders")
+    described = names.catalog.describe("Sales.Orders")
+    assert described.managed
+    assert described.location.startswith(f"file://{tmp_path}/sales/")
+    assert names.of("sales.orders").partition_columns == ("k",)
+    with pytest.raises(AnalysisException, match=r"a table sales.ORDERS already") as failed:
+        names.write(("c", 3)).saveAsTable("sales.ORDERS")
+    assert failed.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
+    assert isinstance(failed.value, sluice.TableExists)
+    names.write(("c", 3)).mode("ignore").saveAsTable("sales.orders")
+    assert names.held("sales.orders") == [("a", 1), ("b", 2)]
+    names.frame(("c", 3)).write.saveAsTable("sales.orders", "sluice", "append", "k", coordinator=names.coordinator)
+    assert names.held("sales.orders") == [("a", 1), ("b", 2), ("c", 3)]
+    names.write(("d", 4)).mode("overwrite").saveAsTable("sales.orders")
+    assert names.held("sales.orders") == [("d", 4)]
+    read = names.read("sales.orders")
+    assert is_native(read)
+    assert read.collect() == [("d", 4)]
+    assert names.read("sales.orders", versionAsOf=0).count() == 2
+
+
+def test_a_table_at_a_place_of_its_own(names: Names, tmp_path: Path) -> None:
+    place = str(tmp_path / "elsewhere")
+    names.write(("a", 1), path=place).mode("append").saveAsTable("outside")
+    described = names.catalog.describe("outside")
+    assert (described.location, described.managed) == (f"file://{place}", False)
+    with pytest.raises(AnalysisException, match="without the name another"):
+        names.write(("a", 1), path=place).mode("append").saveAsTable("another")
+    assert not names.catalog.exists("another")
+
+
+def test_what_is_not_there(names: Names) -> None:
+    with pytest.raises(AnalysisException) as failed:
+        names.read("sales.nothing")
+    assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    with pytest.raises(AnalysisException) as failed:
+        names.write_to("nowhere.nothing", ("a", 1)).append()
+    assert failed.value.getCondition() == "SCHEMA_NOT_FOUND"
+    for act in ("append", "replace", "overwritePartitions"):
+        with pytest.raises(AnalysisException) as failed:
+            getattr(names.write_to("sales.nothing", ("a", 1)), act)()
+        assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    with pytest.raises(AnalysisException):
+        names.write(("a", 1)).saveAsTable("nowhere.orders")
+    with pytest.raises(AnalysisException):
+        names.write(("a", 1)).saveAsTable("a.b.c.d")
+
+
+def test_write_to_creates_and_replaces(names: Names) -> None:
+    names.write_to("sales.orders", ("a", 1), ("b", 2)).partitionedBy("k").tableProperty("delta.appendOnly", "false").tableProperty(
+        "owner", "me"
+    ).create()
+    table = names.of("sales.orders")
+    assert (table.partition_columns, table.properties["owner"], table.version) == (("k",), "me", 0)
+    with pytest.raises(AnalysisException) as failed:
+        names.write_to("sales.orders", ("a", 1)).create()
+    assert failed.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
+    names.write_to("sales.orders", (1.5, "x"), columns="w double, p string").partitionedBy(F.col("p")).createOrReplace()
+    table = names.of("sales.orders")
+    assert (table.schema.names, table.partition_columns, table.version) == (["w", "p"], ("p",), 1)
+    assert "owner" not in table.properties
+    assert names.held("sales.orders") == [(1.5, "x")]
+    names.write_to("sales.orders", ("c", 3)).replace()
+    table = names.of("sales.orders")
+    assert (table.schema.names, table.partition_columns) == (["k", "v"], ())
+    assert names.held("sales.orders") == [("c", 3)]
+    assert names.catalog.describe("sales.orders").location == table.location
+    names.write_to("sales.new", ("c", 3)).createOrReplace()
+    assert names.held("sales.new") == [("c", 3)]
+    with pytest.raises(AnalysisException, match="partitioned by columns"):
+        names.write_to("sales.years", ("c", 3)).partitionedBy(F.partitioning.years("k")).create()
+    with pytest.raises(AnalysisException, match="describe a new table"):
+        names.write_to("sales.orders", ("c", 3)).tableProperty("owner", "me").append()
+    with pytest.raises(AnalysisException, match="not clustered"):
+        names.write_to("sales.clustered", ("c", 3)).clusterBy("k").create()
+
+
+def test_write_to_appends_and_overwrites(names: Names) -> None:
+    names.write_to("orders", ("a", 1), ("b", 2), ("it's", 3)).partitionedBy("k").create()
+    names.write_to("orders", ("b", 20)).append()
+    assert names.held("orders") == [("a", 1), ("b", 2), ("b", 20), ("it's", 3)]
+    names.write_to("orders", ("b", 7)).overwrite((F.col("k") == "b") & (F.col("v") < 100))
+    assert names.held("orders") == [("a", 1), ("b", 7), ("it's", 3)]
+    names.write_to("orders", ("it's", 4)).overwrite(F.col("k") == "it's")
+    with pytest.raises(sluice.ConstraintViolated):
+        names.write_to("orders", ("z", 7)).overwrite(F.col("k") == "b")
+    with pytest.raises(AnalysisException, match="cannot evaluate"):
+        names.write_to("orders", ("z", 7)).overwrite(F.upper("k") == "B")
+    with pytest.raises(AnalysisException) as failed:
+        names.write_to("orders", ("z", 7)).overwrite(F.col("day") == "B")
+    assert str(failed.value.getCondition()).startswith("UNRESOLVED_COLUMN")
+    names.write_to("orders", ("a", 10), ("n", 5)).overwritePartitions()
+    assert names.held("orders") == [("a", 10), ("b", 7), ("it's", 4), ("n", 5)]
+
+
+def test_insert_into_goes_by_position(names: Names) -> None:
+    names.write(("a", 1)).partitionBy("k").saveAsTable("sales.orders")
+    other = names.frame(("b", 2), columns="x string, y long")
+    other.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders")
+    assert names.held("sales.orders") == [("a", 1), ("b", 2)]
+    other.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders", overwrite=True)
+    assert names.held("sales.orders") == [("b", 2)]
+    for columns, condition in (("x string", "NOT_ENOUGH"), ("x string, y long, z long", "TOO_MANY")):
+        frame = names.frame(("b", 1, 1)[: columns.count(",") + 1], columns=columns)
+        with pytest.raises(AnalysisException) as failed:
+            frame.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders")
+        assert failed.value.getCondition() == f"INSERT_COLUMN_ARITY_MISMATCH.{condition}_DATA_COLUMNS"
+
+
+def test_names_without_a_format_are_sparks_first(names: Names) -> None:
+    names.write(("sluice", 1)).saveAsTable("both")
+    names.write(("sluice", 1)).saveAsTable("only")
+    spark = names.spark
+    at = {"coordinator": names.coordinator}
+    assert [row["k"] for row in spark.read.options(**at).table("only").collect()] == ["sluice"]
+    names.frame(("more", 2)).write.options(**at).insertInto("only")
+    names.frame(("more", 3)).writeTo("only").options(**at).append()
+    assert len(names.held("only")) == 3
+    names.frame(("spark", 1)).createOrReplaceTempView("both")
+    try:
+        assert [row["k"] for row in spark.read.options(**at).table("both").collect()] == ["spark"]
+        assert [row["k"] for row in names.read("both").collect()] == ["sluice"]
+    finally:
+        spark.catalog.dropTempView("both")
+
+
+def test_the_schema_is_overwritten_with_permission_only(names: Names) -> None:
+    names.write(("a", 1)).partitionBy("k").saveAsTable("orders")
+    other = names.frame((1, 2.5), columns="day int, w double")
+    writer = other.write.format("sluice").option("coordinator", names.coordinator).mode("overwrite")
+    with pytest.raises(AnalysisException):
+        writer.saveAsTable("orders")
+    assert names.held("orders") == [("a", 1)]
+    writer.option("overwriteSchema", True).option("userMetadata", "the new form").partitionBy("day").saveAsTable("orders")
+    table = names.of("orders")
+    assert (table.schema.names, table.partition_columns, names.held("orders")) == (["day", "w"], ("day",), [(1, 2.5)])
+    assert table.history(1)[0].user_metadata == "the new form"
+    with pytest.raises(AnalysisException, match=r"overwrite_schema|overwriteSchema"):
+        writer.option("replaceWhere", "day = 1").saveAsTable("orders")
