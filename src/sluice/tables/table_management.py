@@ -2,17 +2,83 @@
 
 from __future__ import annotations
 
-from ..coordinator.facade.values import Commit, Timeout
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+import pyarrow as pa
+from typing_extensions import Self
+
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, Timeout, bounding
 from ..storage.errors import InvalidRequest
+from ..storage.schema.schema import StructType
+from .client.address import TableAddress
 from .client.asked_version import asked_version
+from .manage.cloning import clone
+from .manage.converting import convert
 from .manage.restoring import restore
 from .table_writes import TableWrites
 
 __all__ = ["TableManagement"]
 
 
+T = TypeVar("T", bound="TableManagement")
+
+
 class TableManagement(TableWrites):
     """The operations of `sluice.Table` on the table as a whole."""
+
+    @classmethod
+    def convert(
+        cls,
+        location: str | os.PathLike[str],
+        partition_schema: pa.Schema | StructType | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        application: str | None = None,
+        ack: str = "published",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> Self:
+        """Make a table of the Parquet files in a folder, in place: no row is read or written.
+
+        `partition_schema` has the columns of the folders (`origin=JFK/month=1/...`), in their order and with their types. The table's
+        schema is that of all files together, and their statistics come from their footers. Files and folders whose names begin with `_`
+        or `.` are ignored. Nobody must write there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch,
+        naming a file that does not fit, before anything is written.
+        """
+        address = TableAddress.of(location, coordinator, storage_options, application)
+        with bounding(timeout_s, SystemClock()) as limit:
+            access, _ = convert(address, partition_schema, properties or {}, timeout_s=limit)
+        return cls(access, ack=ack, timeout_s=timeout_s)
+
+    def clone(
+        self,
+        target: str | os.PathLike[str],
+        version: int | None = None,
+        timestamp: int | None = None,
+        *,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        coordinator: str | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> Self:
+        """Make a shallow clone at `target`: a table of its own with the rows of a version (by default the latest), whose files it shares.
+
+        The clone names the original's data files by absolute URIs, and never deletes them. A vacuum of the original does delete those that
+        the original no longer needs, which breaks the clone: keep its retention longer than the clone lives. With `replace` the clone
+        replaces a table at `target` in one commit. `properties` are set in addition to the original's; `coordinator` is by default the
+        original's. Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
+        """
+        access = self._access
+        own = access.address
+        address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
+        with bounding(self._limit(timeout_s), SystemClock()) as limit:
+            found = asked_version(access.store, version, timestamp)
+            at = access.read(None, timeout_s=limit).version if found is None else found
+            made, _ = clone(access, at, address, over=replace, properties=properties, timeout_s=limit)
+        return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 
     def restore(
         self,

@@ -22,7 +22,7 @@ from ..dataclass import dataclass
 from ..schema.arrow_schema import kind
 from ..schema.datatypes import PrimitiveType, StructType
 
-__all__ = ["INDEXED_COLUMNS_DEFAULT", "StatsCollector", "collect"]
+__all__ = ["INDEXED_COLUMNS_DEFAULT", "StatsCollector", "collect", "lower_bound", "upper_bound"]
 
 # delta.dataSkippingNumIndexedCols
 INDEXED_COLUMNS_DEFAULT: Final = 32
@@ -119,9 +119,9 @@ class StatsCollector:
             _put(nulls, leaf.path, self._nulls[index])
             if leaf.kind is None:
                 continue
-            if (low := _lower(self._low[index], leaf.kind)) is not None:
+            if (low := lower_bound(self._low[index], leaf.kind)) is not None:
                 _put(lows, leaf.path, low)
-            if not self._nan[index] and (high := _upper(self._high[index], leaf.kind)) is not None:
+            if not self._nan[index] and (high := upper_bound(self._high[index], leaf.kind)) is not None:
                 _put(highs, leaf.path, high)
         body = {"numRecords": self._rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
         return orjson.dumps(body).decode()
@@ -133,7 +133,8 @@ def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     into[path[-1]] = value
 
 
-def _lower(value: Any, kind: str) -> Any:
+def lower_bound(value: Any, kind: str) -> Any:
+    """The JSON value of a lowest value (dates as days, times as microseconds since the epoch); None if there is none that holds."""
     match kind:
         case "string" if value is not None:
             return value[:_TEXT_MAX]
@@ -142,7 +143,8 @@ def _lower(value: Any, kind: str) -> Any:
     return _plain(value, kind)
 
 
-def _upper(value: Any, kind: str) -> Any:
+def upper_bound(value: Any, kind: str) -> Any:
+    """The same of a highest value."""
     match kind:
         case "string" if value is not None:
             return value if len(value) <= _TEXT_MAX else _rounded_up(value[:_TEXT_MAX])

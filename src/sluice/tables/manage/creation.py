@@ -16,7 +16,7 @@ from ...coordinator.facade.administration import list_clients
 from ...coordinator.facade.names import NewName, TableName, make_with_name, taken_back_on_failure
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Head, Reads, SystemClock, Timeout
-from ...storage.actions import Action, Metadata
+from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
 from ...storage.actions.features import (
     FEATURE_PREFIX,
     check_asked_features,
@@ -26,6 +26,7 @@ from ...storage.actions.features import (
     new_protocol,
     upgrade_for_attach,
 )
+from ...storage.actions.removals import Actions
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.constants import (
     ADDRESS_KEY,
@@ -54,6 +55,7 @@ __all__ = [
     "CREATION_MODES",
     "access_for_creation",
     "attach",
+    "commit_first",
     "create",
     "created_or_found",
     "detach",
@@ -61,6 +63,7 @@ __all__ = [
     "new_table",
     "properties_of_name",
     "require_empty",
+    "require_no_log",
 ]
 
 CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
@@ -135,7 +138,7 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
     table = address.coordinated()
     store = table.store
     registry.require_settled(table)
-    _require_no_log(address, store)
+    require_no_log(address, store)
     # check: no-table-among-files
     if not allow_nonempty:
         require_empty(store)
@@ -149,14 +152,15 @@ def access_for_creation(address: TableAddress, *, allow_nonempty: bool, name: Ne
         registry.make_tree(table.context, Head())
     with taken_back_on_failure(table, name):
         try:
-            _require_no_log(address, store)
+            require_no_log(address, store)
         except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
             registry.remove_new_tree(table.context)
             raise
     return Access(address, store, table)
 
 
-def _require_no_log(address: TableAddress, store: ObjectStore) -> None:
+def require_no_log(address: TableAddress, store: ObjectStore) -> None:
+    """Raise TableExists if there is a Delta table."""
     if latest_version(store) is not None:
         raise TableExists(f"there is a table at {address.location} already; open it, or choose another location", location=address.location)
 
@@ -196,30 +200,45 @@ def create(
     new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
     access = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
     with taken_back_on_failure(access.ours, new):
-        return access, _first_commit(address, access, metadata, partition_by, new, timeout_s=timeout_s)
+        parameters = {"partitionBy": str(list(partition_by))}
+        return access, commit_first(access, metadata, (), operation="CREATE TABLE", parameters=parameters, new=new, timeout_s=timeout_s)
 
 
-def _first_commit(
-    address: TableAddress, access: Access, metadata: Metadata, partition_by: Sequence[str], new: NewName | None, *, timeout_s: Timeout
+def commit_first(
+    access: Access,
+    metadata: Metadata,
+    files: Sequence[AddFile],
+    *,
+    operation: str,
+    parameters: Mapping[str, str],
+    metrics: Mapping[str, str] | None = None,
+    row_ids: DomainMetadata | None = None,
+    new: NewName | None = None,
+    timeout_s: Timeout,
 ) -> Commit:
+    """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists if somebody else was first."""
     metadata = registry.named_after_coordinator(access.ours, metadata)
     if new is not None:
         told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
         metadata = replace(metadata, configuration={**metadata.configuration, **told})
+    actions = first_actions(metadata, access.ours.now_ms())
+    if row_ids is not None:
+        actions = (*(each for each in actions if not isinstance(each, DomainMetadata)), row_ids)
     change = Change(
         access.new_transaction_id(),
-        "CREATE TABLE",
+        operation,
         None,
-        first_actions(metadata, access.ours.now_ms()),
+        Actions(actions, files),
         reads=Reads(),
-        parameters={"partitionBy": str(list(partition_by))},
+        parameters=parameters,
+        metrics=metrics or {},
         expected_version=0,
         table_id=metadata.id,
     )
     try:
         return access.ours.commit(change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
-        raise _created_meanwhile(address) from lost
+        raise _created_meanwhile(access.address) from lost
 
 
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:

@@ -1,0 +1,121 @@
+"""What the footer of a Parquet file says, in Delta's terms: its columns, and statistics without reading its rows.
+
+Only bounds that hold for every value are taken: those of whole numbers, decimals, dates, times in microseconds and text. (Parquet cuts long
+text so that bounds still hold, and leaves NaN out of those of floating-point numbers, which therefore get none.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..dataclass import dataclass
+from ..errors import SchemaMismatch
+from ..schema.arrow_schema import from_arrow, kind
+from ..schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from ..stores.arrow_input import arrow_input
+from ..stores.objects import ObjectStore
+from .statistics import lower_bound, upper_bound
+
+__all__ = ["Footer", "read_footer"]
+
+_BOUNDED: Final = frozenset({"integer", "decimal", "date", "string", "timestamp", "timestamp_ntz"})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The footer of a data file: its number of rows, its columns (all nullable), and for top-level columns (lowest, highest, nulls).
+
+    `columns` has only what the footer knows of every row group.
+    """
+
+    rows: int
+    schema: StructType
+    columns: Mapping[str, tuple[Any, Any, int | None]]
+
+    def statistics(self, schema: StructType, partition_columns: Sequence[str], indexed_columns: int) -> str:
+        """The JSON text of `add.stats`, for the first `indexed_columns` columns of the table (-1: all)."""
+        lows: dict[str, Any] = {}
+        highs: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        listed = schema.without(partition_columns).fields
+        for each in listed if indexed_columns < 0 else listed[:indexed_columns]:
+            own = self.schema.get(each.name)
+            low, high, count = self.columns.get(own.name, (None, None, None)) if own is not None else (None, None, self.rows)
+            if count is not None:
+                nulls[each.name] = count
+            if own is None or own.type != each.type or not isinstance(each.type, PrimitiveType):
+                continue
+            if (text := lower_bound(low, kind(each.type))) is not None:
+                lows[each.name] = text
+            if (text := upper_bound(high, kind(each.type))) is not None:
+                highs[each.name] = text
+        return orjson.dumps({"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}).decode()
+
+
+def read_footer(store: ObjectStore, key: str) -> Footer:
+    """The footer of a Parquet file. Raises ObjectNotFound, SchemaMismatch if it is no Parquet file or has types that Delta lacks."""
+    try:
+        with arrow_input(store.open_input(key)) as source:
+            file = pq.ParquetFile(source)
+            found, arrow = file.metadata, file.schema_arrow
+    except pa.ArrowException as cause:
+        raise SchemaMismatch(f"{key!r} cannot be read as a Parquet file: {cause}", key=key) from cause
+    instants = {column.path for column in (found.schema.column(n) for n in range(found.num_columns)) if column.physical_type == "INT96"}
+    try:
+        fields = from_arrow(arrow.remove_metadata()).fields
+    except SchemaMismatch as unfit:
+        raise SchemaMismatch(f"{key!r}: {unfit.message}", key=key, **unfit.details) from unfit
+    nested = sorted(path for path in instants if path not in arrow.names)
+    if nested:
+        raise SchemaMismatch(
+            f"{key!r}: {nested[0]!r} is a nested INT96 timestamp, which sluice does not convert", key=key, column=nested[0]
+        )
+    columns = [StructField(f.name, PrimitiveType("timestamp") if f.name in instants else _nullable(f.type)) for f in fields]
+    return Footer(found.num_rows, StructType(columns), dict(_columns(found, StructType(columns), instants)))
+
+
+def _nullable(dtype: DataType) -> DataType:
+    match dtype:
+        case StructType():
+            return StructType([StructField(each.name, _nullable(each.type)) for each in dtype.fields])
+        case ArrayType(element, _):
+            return ArrayType(_nullable(element), True)
+        case MapType(key, value, _):
+            return MapType(_nullable(key), _nullable(value), True)
+    return dtype
+
+
+def _columns(found: pq.FileMetaData, schema: StructType, instants: Iterable[str]) -> Iterator[tuple[str, tuple[Any, Any, int | None]]]:
+    places = {found.schema.column(number).path: number for number in range(found.num_columns)}
+    for each in schema.fields:
+        place = places.get(each.name)
+        if place is None or not isinstance(each.type, PrimitiveType) or each.name in instants:
+            continue
+        parts = [found.row_group(number).column(place) for number in range(found.num_row_groups)]
+        known = [part.statistics for part in parts]
+        counts = [None if one is None or not one.has_null_count else one.null_count for one in known]
+        nulls = None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
+        low: Any = None
+        high: Any = None
+        if kind(each.type) in _BOUNDED:
+            filled = [(one, part) for one, part, count in zip(known, parts, counts, strict=True) if count != part.num_values]
+            if filled and all(one is not None and one.has_min_max for one, _ in filled):
+                values = [(_number(one.min), _number(one.max)) for one, _ in filled if one is not None]
+                low, high = min(value for value, _ in values), max(value for _, value in values)
+        yield each.name, (low, high, nulls)
+
+
+def _number(value: Any) -> Any:
+    """Dates as days, and times as microseconds since the epoch, as statistics of rows have them."""
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value

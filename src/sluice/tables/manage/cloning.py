@@ -1,0 +1,185 @@
+"""CLONE: another table with the rows of a version, whose files stay where they are (a shallow clone).
+
+The clone's log names them by absolute URIs. It never deletes them, for garbage collection looks below its own location only; but
+the original's garbage collection does not know of its clones, and deletes what the original no longer needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout
+from ...coordinator.rules.isolation import IsolationLevel
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions import Action, AddFile, DeletionVector
+from ...storage.actions.features import FEATURE_PREFIX, check_writable
+from ...storage.actions.filetable import adds_of
+from ...storage.actions.removals import Actions, Removals
+from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY
+from ...storage.actions.uris import absolute
+from ...storage.data.vectors import vector_key
+from ...storage.errors import InvalidRequest
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.partitions import path_to_uri
+from ...storage.schema.schema import parse_schema
+from ..client.access import Access
+from ..client.address import TableAddress
+from ..client.property_rules import is_kept_by_sluice
+from ..write.redefinition import redefined
+from ..write.requirements import require_replaceable
+from .creation import access_for_creation, commit_first, created_or_found, new_table
+
+__all__ = ["clone"]
+
+
+def clone(
+    source: Access,
+    version: int,
+    target: TableAddress,
+    *,
+    over: bool = False,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> tuple[Access, Commit]:
+    """Make a shallow clone of a version at another location; `over` lets it replace the table there, in one commit.
+
+    `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for a location in another kind of
+    store, UnsupportedFeature.
+    """
+    then = source.at(version)
+    location = source.address.location
+    if target.location == location:
+        raise InvalidRequest(f"{location} cannot be its own clone; name another location, or use restore()", location=location)
+    if target.location.partition(":")[0] != location.partition(":")[0]:
+        raise InvalidRequest(
+            f"a shallow clone of {location} at {target.location} would name files in another kind of store; clone within the store, or "
+            "copy the rows",
+            location=target.location,
+        )
+    check_writable(then.protocol, then.metadata, then.domains)
+    adds = [_at_home(location, add) for add in adds_of(then.files)]
+    vectors = any(add.deletion_vector is not None for add in adds)
+    asked = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
+    asked |= dict(properties or {})
+    if vectors:
+        asked[FEATURE_PREFIX + "deletionVectors"] = "supported"
+    parameters = {"source": location, "sourceVersion": str(version), "isShallow": "true"}
+    sizes = {"sourceTableSize": then.size_bytes, "sourceNumOfFiles": then.num_files, "numCopiedFiles": 0, "copiedFilesSize": 0}
+
+    def create() -> tuple[Access, Commit]:
+        return _created(target, then, adds, asked, parameters, sizes, timeout_s)
+
+    with nullcontext() if source.reads_only else source.ours.pin(version):
+        if not over:
+            return create()
+        return _created_or_replaced(target, create, lambda access: _replaced(access, then, adds, asked, parameters, sizes, timeout_s))
+
+
+def _created_or_replaced(
+    target: TableAddress, create: Callable[[], tuple[Access, Commit]], replace_table: Callable[[Access], Commit]
+) -> tuple[Access, Commit]:
+    made: list[Commit] = []
+
+    def create_noting() -> tuple[Access, Commit]:
+        access, commit = create()
+        made.append(commit)
+        return access, commit
+
+    access, existed = created_or_found(target, "or_replace", create_noting)
+    return access, replace_table(access) if existed else made[-1]
+
+
+def _created(
+    target: TableAddress,
+    then: Snapshot,
+    adds: Sequence[AddFile],
+    asked: Mapping[str, str],
+    parameters: Mapping[str, str],
+    sizes: Mapping[str, int],
+    timeout_s: Timeout,
+) -> tuple[Access, Commit]:
+    tracked = {ROW_TRACKING_KEY: "true"} if then.configuration.get(ROW_TRACKING_KEY, "false").lower() == "true" else {}
+    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**asked, **tracked})
+    if tracked:  # files with copied rows keep their ids in columns of these names
+        names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
+        metadata = replace(metadata, configuration={**metadata.configuration, **names})
+    metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
+    mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
+    access = access_for_creation(target, allow_nonempty=False)
+    metrics = {name: str(value) for name, value in {**sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
+    commit = commit_first(
+        access,
+        metadata,
+        adds if tracked else [_without_row_ids(add) for add in adds],
+        operation="CLONE",
+        parameters=parameters,
+        metrics=metrics,
+        row_ids=mark,
+        timeout_s=timeout_s,
+    )
+    return access, commit
+
+
+def _replaced(
+    access: Access,
+    then: Snapshot,
+    adds: Sequence[AddFile],
+    asked: Mapping[str, str],
+    parameters: Mapping[str, str],
+    sizes: Mapping[str, int],
+    timeout_s: Timeout,
+) -> Commit:
+    latest = access.latest()
+    check_writable(latest.protocol, latest.metadata, latest.domains)
+    require_replaceable(access.address.location, latest)
+    becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE")
+    metrics = {**sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
+    actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
+    # a file that both hold is removed and added again, which one commit must not do
+    kept = {add.key for add in adds}
+    gone = latest.files.filter(pa.array([add.key not in kept for add in adds_of(latest.files)], pa.bool_()))
+    there = {add.key for add in adds_of(latest.files)}
+    change = Change(
+        access.new_transaction_id(),
+        "CLONE",
+        latest,
+        Actions(
+            [*actions, becomes.metadata],
+            Removals(gone, access.ours.now_ms()),
+            [_without_row_ids(add) for add in adds if add.key not in there],
+        ),
+        reads=Reads(predicates=("",), whole_table=True),
+        parameters=parameters,
+        metrics={name: str(value) for name, value in metrics.items()},
+        schema=parse_schema(latest.metadata.schema_string),
+        kind=Kind.CHANGE,
+        scope="",
+        isolation=IsolationLevel.SERIALIZABLE,
+    )
+    return access.ours.commit(change, timeout_s=timeout_s)
+
+
+def _without_row_ids(add: AddFile) -> AddFile:
+    return replace(add, base_row_id=None, default_row_commit_version=None)
+
+
+def _at_home(location: str, add: AddFile) -> AddFile:
+    """The file with its absolute URI, and that of its deletion vector."""
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == "u":
+        key = vector_key(vector)
+        assert key is not None
+        vector = DeletionVector("p", _uri(location, path_to_uri(key)), vector.size_in_bytes, vector.cardinality, vector.offset)
+    return replace(add, path=_uri(location, add.path), deletion_vector=vector, data_change=True)
+
+
+def _uri(location: str, path: str) -> str:
+    """The absolute URI of a path of the log, percent-encoded."""
+    if absolute(location, path) is not None:
+        return path
+    scheme, _, rest = location.partition("://")
+    return f"{scheme}://{path_to_uri(rest)}/{path}"
