@@ -16,6 +16,8 @@ from .client.address import TableAddress
 from .client.asked_version import asked_version
 from .manage.cloning import clone
 from .manage.converting import convert
+from .manage.manifests import MODE, generate
+from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
 from .manage.restoring import restore
 from .table_writes import TableWrites
 
@@ -108,3 +110,33 @@ class TableManagement(TableWrites):
                 timeout_s=self._limit(timeout_s),
             )
         )
+
+    def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
+        """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).
+
+        `_symlink_format_manifest/<partition>/manifest` names the partition's files. Nothing keeps it up to date: generate it again after
+        changes. Raises UnsupportedFeature for files with deletion vectors.
+        """
+        return generate(self._access.store, self._access.read(None, timeout_s=self._limit(timeout_s)), mode)
+
+    def add_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Add a table feature to the protocol, and those that it needs. Returns None if it has them.
+
+        Raises UnsupportedFeature for a feature that sluice does not implement.
+        """
+        with self._bounding(timeout_s) as limit:
+            return self._note(add_feature(self._access, name, ack=self._ack, timeout_s=limit))
+
+    def drop_feature(self, name: str, *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
+
+        Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
+        anything was committed in between.
+        """
+        with self._bounding(timeout_s) as limit:
+            return self._note(drop_feature(self._access, name, ack=self._ack, timeout_s=limit))
+
+    def upgrade_protocol(self, reader: int, writer: int, *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""
+        with self._bounding(timeout_s) as limit:
+            return self._note(upgrade_protocol(self._access, reader, writer, ack=self._ack, timeout_s=limit))
