@@ -14,6 +14,7 @@
 # make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
 # make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
+# make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
 
@@ -36,7 +37,7 @@ WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start java clean
+.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark java clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -130,5 +131,17 @@ bench-overwrite: $(READY)
 bench-start: java $(READY)
 	@$(BIN)/python -m benchmarks.start $(ARGS)
 
+# Delta Lake goes with a PySpark of its own, so all systems run in an environment that has that one.
+BENCH_SPARK_READY = .venv-bench-spark/.ready-$(firstword $(shell cat pyproject.toml benchmarks/spark_requirements.txt | cksum))
+
+$(BENCH_SPARK_READY): pyproject.toml benchmarks/spark_requirements.txt
+	@$(PYTHON) -m venv .venv-bench-spark
+	@.venv-bench-spark/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/spark_requirements.txt --editable '.[spark]'
+	@rm -f .venv-bench-spark/.ready-*
+	@touch $@
+
+bench-spark: java $(BENCH_SPARK_READY)
+	@.venv-bench-spark/bin/python -m benchmarks.spark $(ARGS)
+
 clean:
-	rm -rf $(VENV) .venv-delta .venv-docs site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -77,6 +77,32 @@ def test_a_table_has_a_name_and_a_comment(place: Place, spark: SparkSession, tmp
     assert isinstance(unknown.value, sluice.TableNotFound)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_table_is_replaced_with_its_rows_or_made(named: bool, place: Place, spark: SparkSession, tmp_path: Path) -> None:
+    sluice.Catalog(place.coordinator, root=str(tmp_path / "managed"))
+
+    def wanted(how: str, column: str) -> DeltaTable:
+        builder = getattr(DeltaTable, how)(spark, coordinator=place.coordinator)
+        builder = builder.tableName("n") if named else builder.location(place.location)
+        table: DeltaTable = (
+            builder.addColumn(column, "bigint").addColumn("v", "string").partitionedBy(column).property("team", column).execute()
+        )
+        return table
+
+    with pytest.raises(AnalysisException) as missing:
+        wanted("replace", "a")
+    assert isinstance(missing.value, sluice.TableNotFound)
+    first = wanted("createOrReplace", "a")
+    first.table.append(pa.table({"a": [1], "v": ["x"]}))
+    for how, column, operation in (("replace", "b", "REPLACE TABLE"), ("createOrReplace", "c", "CREATE OR REPLACE TABLE")):
+        table = wanted(how, column)
+        assert table.toDF().columns == [column, "v"]
+        assert table.toDF().count() == 0
+        assert (table.table.partition_columns, table.table.properties["team"]) == ((column,), column)
+        assert table.history(1).collect()[0]["operation"] == operation
+    assert table.table.location == first.table.location
+
+
 def test_partition_columns_that_do_not_exist_and_contradicting_places_are_refused(place: Place) -> None:
     builder = DeltaTable.create(place.spark, coordinator=place.coordinator).addColumn("x", "int")
     with pytest.raises(AnalysisException, match="different paths"):

@@ -168,10 +168,12 @@ class DeltaTableBuilder:
 
 
 def made(place: Place, wanted: Definition) -> Table:
-    """The table of a path, as the definition says. Raises TableExists, SchemaMismatch, InvalidRequest, UnsupportedFeature."""
-    _require_creation(wanted)
-    if wanted.how == "createIfNotExists" and exists(place):
-        return opened(place)
+    """The table of a path, as the definition says.
+
+    Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature.
+    """
+    if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
+        return _adapted(opened(place), wanted)
     address = TableAddress.of(place.location, place.coordinator, place.storage_options)
     try:
         with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
@@ -181,15 +183,14 @@ def made(place: Place, wanted: Definition) -> Table:
     except TableExists:
         if wanted.how == "create":
             raise
-        return opened(place)  # somebody else created it meanwhile
+        return _adapted(opened(place), wanted)  # somebody else created it meanwhile
 
 
 def named(catalog: Catalog, wanted: Definition) -> Table:
     """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
-    _require_creation(wanted)
     name = wanted.name or ""
-    if wanted.how == "createIfNotExists" and catalog.exists(name):
-        return catalog.open(name)
+    if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
+        return _adapted(catalog.open(name), wanted)
     try:
         return catalog.create(
             name,
@@ -202,12 +203,22 @@ def named(catalog: Catalog, wanted: Definition) -> Table:
     except TableExists:
         if wanted.how == "create" or not catalog.exists(name):
             raise
-        return catalog.open(name)
+        return _adapted(catalog.open(name), wanted)
 
 
-def _require_creation(wanted: Definition) -> None:
-    if wanted.how not in ("create", "createIfNotExists"):
-        raise missing(wanted.how)
+def _adapted(table: Table, wanted: Definition) -> Table:
+    """The table that is there: as it is, or replaced with all its rows in one commit."""
+    if wanted.how == "createIfNotExists":
+        return table
+    if wanted.comment is not None:
+        raise missing("the comment of a table that is replaced")
+    table.replace(
+        from_spark(wanted.schema),
+        partition_by=wanted.partition_by,
+        properties=wanted.properties,
+        create=wanted.how == "createOrReplace",
+    )
+    return table
 
 
 def _check_generated(column: str, always: object, by_default: object) -> None:

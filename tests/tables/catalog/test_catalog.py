@@ -177,6 +177,34 @@ def test_a_table_is_renamed_under_its_readers_and_writers(catalog: sluice.Catalo
     assert int(table.refresh().properties[NAMED_MS_KEY]) == catalog.describe("bills").named_ms
 
 
+def test_a_tables_comment_is_in_its_log(catalog: sluice.Catalog) -> None:
+    table = catalog.create("sales.orders", FLIGHTS)
+    assert catalog.comment("sales.orders") is None
+    catalog.set_comment("sales.orders", "all of them")
+    catalog.set_comment("sales.orders", "all of them")
+    assert catalog.comment("SALES.orders") == table.refresh().snapshot().raw.metadata.description == "all of them"
+    assert table.version == 1
+    catalog.set_comment("sales.orders", None)
+    assert catalog.comment("sales.orders") is None
+    with pytest.raises(sluice.InvalidRequest, match="the comment is of type int"):
+        catalog.set_comment("sales.orders", 3)  # type: ignore[arg-type]
+
+
+def test_a_table_given_away_keeps_no_name_in_its_log(catalog: sluice.Catalog) -> None:
+    table = catalog.create("sales.orders", FLIGHTS)
+    table.drop(keep_data=True)
+    assert NAME_KEY not in sluice.Table.open(table.location, consistency="published").properties
+
+
+def test_a_table_that_is_replaced_or_restored_keeps_its_name(catalog: sluice.Catalog) -> None:
+    table = catalog.create("sales.orders", FLIGHTS)
+    table.append(flights(("JFK", 1, 2)))
+    catalog.rename("sales.orders", "sales.bills")
+    table.restore(1)
+    assert table.refresh().properties[NAME_KEY] == "sales.bills"
+    assert catalog.locate("sales.bills") == table.location
+
+
 # -- dropping ------------------------------------------------------------------------------------------------------------------
 
 

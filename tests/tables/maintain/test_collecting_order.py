@@ -43,8 +43,8 @@ def place() -> Iterator[Place]:
 _numbers = itertools.count()
 
 
-def filled(place: Place) -> sluice.Table:
-    place.create()
+def filled(place: Place, **properties: str) -> sluice.Table:
+    place.create(properties=properties)
     table = place.open()
     table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
     return table
@@ -62,7 +62,7 @@ def files_slot(call: Call) -> bool:
     return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
 
 
-@pytest.mark.notices("busy-is-asked-after-gone", "latest-is-read-last")
+@pytest.mark.notices("busy-is-asked-after-gone")
 @pytest.mark.parametrize("committed", [False, True], ids=["filed", "committed"])
 def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place: Place, committed: bool) -> None:
     """Who is busy is looked for when it is certain that nothing more is filed, and what is committed after that; not before."""
@@ -93,6 +93,40 @@ def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place
     assert table.vacuum().garbage == ()
     assert keys(place) == before
     assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
+
+
+@pytest.mark.notices("latest-is-read-last")
+def test_change_data_committed_right_before_their_owner_is_buried_stay(place: Place) -> None:
+    """No snapshot has change data: the commits say which there are, up to the latest one."""
+    table = filled(place, **{"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"})
+    writer = Writer(place, QUEUED)
+    begun = writer.table.begin()
+    begun.update({"delay": "9"}, "origin = 'JFK'")
+
+    def die(call: Call) -> None:
+        if files_slot(call):
+            raise Died
+
+    writer.service.before = die
+    with pytest.raises(Died):
+        begun.commit()
+    writer.service.before = None
+    writer.dies()
+    assert any(key.startswith("_change_data/") for key in keys(place)), "it wrote its change data, and filed nothing"
+
+    def come_back_and_commit(call: Call) -> None:
+        if any(op.path.startswith(f"{GRAVES}/") and op.path.endswith(writer.presence._life.client) for op in call.ops):
+            writer.service.before = None
+            writer.presence.announce()
+            begun.commit()
+            writer.dies()
+
+    writer.service.before = come_back_and_commit
+    before = keys(place)
+    assert table.vacuum().garbage == ()
+    assert keys(place) == before
+    changes = table.refresh().changes(after=1)
+    assert sorted(changes["_change_type"].to_pylist()) == ["update_postimage", "update_preimage"]
 
 
 @pytest.mark.notices("looking-only-buries-nobody", "looking-only-closes-no-plan")

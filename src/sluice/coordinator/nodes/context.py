@@ -135,7 +135,7 @@ class TableContext:
         """The error for a table that was dropped or forgotten."""
         return TableDropped(
             f"the table at {self.tree.location} was dropped, or forgotten because its folder was gone (sluice drop, sluice forget); "
-            "what is not committed is lost. Open or create another one",
+            "what is not committed is lost. Open or create another one, or bring back one dropped by its name (sluice tables dropped)",
             location=self.tree.location,
         )
 

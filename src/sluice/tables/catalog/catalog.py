@@ -23,7 +23,7 @@ from ..client.address import TableAddress
 from ..manage import creation
 from ..manage.dropping import DropReport, drop
 from ..table import Table
-from .changes import close_by_name, note_name
+from .changes import close_by_name, describe_in_log, note_name
 from .entries import DroppedTable, NamedTable, Namespace
 
 __all__ = ["Catalog"]
@@ -221,6 +221,20 @@ class Catalog:
         with bounding(timeout_s, SystemClock()) as limit:
             creation.attach(address, timeout_s=limit)
             return self._noted(names.register(self._home, wanted, address.location), limit)
+
+    def comment(self, name: str) -> str | None:
+        """A table's comment, which is its description in the Delta log; None without one. Raises what `describe` and `Table.open` do."""
+        return self._access(name).latest().metadata.description
+
+    def set_comment(self, name: str, comment: str | None, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
+        """Set or remove a table's comment, by a commit. Raises MetadataChangedException if another client changed the metadata first."""
+        if comment is not None:
+            _text("comment", comment)
+        with bounding(timeout_s, SystemClock()) as limit:
+            describe_in_log(self._access(name), comment, limit)
+
+    def _access(self, name: str) -> Access:
+        return Access.coordinated(self._address(self.locate(name)))
 
     # -- names change, tables go -------------------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from typing import Final
 from ...coordinator.errors import ConcurrentModification
 from ...coordinator.facade import names
 from ...coordinator.facade.leasing import lease_on_table, leases
-from ...coordinator.facade.values import Change, Deadline
+from ...coordinator.facade.values import Change, Deadline, Reads
 from ...storage.constants import NAMED_MS_KEY
 from ...storage.errors import SluiceError, Unavailable
 from ..client.access import Access
 from ..client.address import TableAddress
 from ..manage.creation import properties_of_name
 
-__all__ = ["close_by_name", "note_name"]
+__all__ = ["close_by_name", "describe_in_log", "note_name"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
@@ -53,6 +53,22 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
     except SluiceError as trouble:
         _log.warning("the log of %s does not repeat the name %r yet: %s", address.location, name, trouble)
     return False
+
+
+def describe_in_log(access: Access, comment: str | None, limit: Deadline) -> None:
+    """Make a comment the description of a table; nothing happens if it is. Raises what a commit does."""
+    snapshot = access.latest()
+    if snapshot.metadata.description == comment:
+        return
+    change = Change(
+        access.new_transaction_id(),
+        "COMMENT ON TABLE",
+        snapshot,
+        (replace(snapshot.metadata, description=comment),),
+        reads=Reads(),
+        parameters={"comment": comment or ""},
+    )
+    access.ours.commit(change, timeout_s=limit)
 
 
 def close_by_name(access: Access, name: names.TableName, limit: Deadline) -> tuple[str, names.DroppedRecord]:

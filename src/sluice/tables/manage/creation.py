@@ -337,14 +337,16 @@ def _named(access: Access, *, timeout_s: Timeout) -> tuple[Access, Commit | None
     return access, access.ours.commit(change, timeout_s=timeout_s)
 
 
-def detach(access: Access, *, operation: str = "DETACH", timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
+def detach(access: Access, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
     """Detach a table: a last commit removes sluice's writer feature (and in-commit timestamps) from the protocol.
 
-    Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again.
+    Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again. With
+    `for_good` the log forgets its name, too.
     """
     snapshot = access.latest()
     ours = (ICT_ENABLED_KEY, ICT_ENABLEMENT_VERSION_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)
-    configuration = {k: v for k, v in snapshot.configuration.items() if k not in ours}
+    gone = (*ours, NAME_KEY, NAMED_MS_KEY, MANAGED_KEY) if for_good else ours
+    configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
     change = Change(
         access.new_transaction_id(),
         operation,

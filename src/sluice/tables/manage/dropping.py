@@ -67,7 +67,7 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
     tombstone = registry.read_tombstone(table.context)
     if tombstone is None or not tombstone.deleting:
         if not _closed_for_drop(table):
-            detach(Access.coordinated(address), operation="DETACH" if keep_data else _OPERATION, timeout_s=timeout_s)
+            detach(Access.coordinated(address), operation="DETACH" if keep_data else _OPERATION, for_good=True, timeout_s=timeout_s)
         head = table.head()
         if not head.detached:  # another client did the rest meanwhile, and this is a new table
             raise table.dropped()
