@@ -146,6 +146,16 @@ def test_a_key_happens_once(table: DeltaTable, spark: SparkSession) -> None:
     assert rows(table) == {("mon", 1, "a+"), *ROWS[1:], ("wed", 4, "d")}
 
 
+def test_the_history_shows_the_text_that_the_session_has(table: DeltaTable, spark: SparkSession) -> None:
+    spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "a correction")
+    try:
+        table.delete("id = 1")
+    finally:
+        spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    table.delete("id = 2")
+    assert [row["userMetadata"] for row in table.history(2).collect()] == [None, "a correction"]
+
+
 def test_a_lost_operation_names_the_rule_or_is_repeated(made: Made, place: Place, spark: SparkSession) -> None:
     table = made(*ROWS, properties=VECTORS)
     other = place.table()

@@ -23,13 +23,14 @@ class Terms:
     """How an operation is to be committed, beyond what Delta's methods take.
 
     `isolation` may be stricter than the table's level. `attempts` is how often it is tried: a lost one is repeated on the new
-    state. With a `key`, or `transaction` = (application id, number), it happens once.
+    state. With a `key`, or `transaction` = (application id, number), it happens once. The history shows `user_metadata`.
     """
 
     isolation: str | None = None
     attempts: int = 1
     key: str | None = None
     transaction: tuple[str, int] | None = None
+    user_metadata: str | None = None
 
 
 def committed(table: Table, terms: Terms, work: Callable[[Transaction], T]) -> T | None:
@@ -60,7 +61,9 @@ class _Numbered:
 
     def begin(self, isolation: str | None = None, *, timeout_s: Timeout | None = None) -> Transaction:
         terms = self.terms
-        return self.table.begin(isolation, transaction=terms.transaction, key=terms.key, timeout_s=timeout_s)
+        return self.table.begin(
+            isolation, transaction=terms.transaction, key=terms.key, user_metadata=terms.user_metadata, timeout_s=timeout_s
+        )
 
     def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
         return self.table.lease_on(mode, where, name=name)

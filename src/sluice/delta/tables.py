@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -31,6 +32,7 @@ from .restoring import milliseconds, restore
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
@@ -236,7 +238,7 @@ class DeltaTable:
             return delete_rows(part, self._spark, where, alias=self._alias)
 
         with as_spark_users_know():
-            return affected(self._spark, committed(self._table, terms, change))
+            return affected(self._spark, self._committed(terms, change))
 
     def update(
         self,
@@ -260,7 +262,7 @@ class DeltaTable:
             return update_rows(part, self._spark, values, where, alias=self._alias)
 
         with as_spark_users_know():
-            return affected(self._spark, committed(self._table, terms, change))
+            return affected(self._spark, self._committed(terms, change))
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
@@ -373,7 +375,12 @@ class DeltaTable:
                 schema_evolution=evolves,
             )
 
-        return merged(self._spark, committed(self._table, terms, change))
+        return merged(self._spark, self._committed(terms, change))
+
+    def _committed(self, terms: Terms, change: Callable[[Transaction], Counts]) -> Counts | None:
+        """Commit an operation, with the text for the history that the session has in Delta's setting."""
+        text = self._spark.conf.get(_USER_METADATA, "") or None
+        return committed(self._table, replace(terms, user_metadata=text), change)
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
