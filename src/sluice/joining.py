@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .coordinator.facade.table import this_client
 from .coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
+from .storage.errors import InvalidRequest
 from .tables.joint_transaction import JointTransaction
 from .tables.table import Table
 from .tables.transact import ATTEMPTS, repeated
@@ -25,8 +26,10 @@ T = TypeVar("T")
 
 
 def transaction(
+    first: Any = None,
+    /,
+    *named: Table | str | os.PathLike[str],
     coordinator: str | None = None,
-    *,
     tables: Sequence[Table | str | os.PathLike[str]] = (),
     isolation: str | None = None,
     transaction: tuple[str, int] | None = None,
@@ -37,6 +40,9 @@ def transaction(
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
+    The first argument is the coordinator's address, or a Spark session: then `t[table]` has `merge`, `update`, `delete`, `append` and
+    `overwrite`, carried out by Spark's tasks with the arguments of `sluice.delta.DeltaTable`. Further ones are tables, as in `tables`.
+
     Its operations take tables as `sluice.Table` or by location; those given by location are opened with `coordinator` and
     `storage_options`. All must be kept by one coordinator, below one chroot. They are read as of the moment when one of them
     is first used; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
@@ -44,9 +50,14 @@ def transaction(
     `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
     HalfCommitted if the transaction was lost in some of the tables with the coordinator's data.
     """
+    spark = first if first is not None and not isinstance(first, str) else None
+    if isinstance(first, str):
+        if coordinator is not None:
+            raise InvalidRequest(f"the coordinator was given twice, as {first!r} and {coordinator!r}; give it once")
+        coordinator = first
     return JointTransaction(
         coordinator,
-        tables=tables,
+        tables=(*named, *tables),
         isolation=isolation,
         transaction=transaction,
         key=key,
@@ -54,6 +65,7 @@ def transaction(
         ack=ack,
         timeout_s=timeout_s,
         elsewhere=_dataframes,
+        beside=None if spark is None else _by_spark(spark),
     )
 
 
@@ -76,9 +88,19 @@ def transact(
     """
 
     def begin() -> JointTransaction:
-        return transaction(coordinator, tables=tables, isolation=isolation, storage_options=storage_options, ack=ack, timeout_s=timeout_s)
+        return transaction(
+            coordinator=coordinator, tables=tables, isolation=isolation, storage_options=storage_options, ack=ack, timeout_s=timeout_s
+        )
 
     return repeated(begin, work, JointTransaction.leases_on_reads, attempts, timeout_s, this_client().application)
+
+
+def _by_spark(spark: Any) -> Callable[[JointTransaction, Table | str | os.PathLike[str]], Any]:
+    """What makes a table's part with Spark's operations. Raises InvalidRequest for what is no session."""
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidRequest(f"the first argument is of type {type(spark).__name__}; give a Spark session or the coordinator's address")
+    parts = import_module(".delta.joint", __package__)  # there is a session, so Spark is installed
+    return lambda transaction, table: parts.TablePart(spark, transaction, table)
 
 
 def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:

@@ -44,7 +44,7 @@ from .write.repeated_writes import done_in_all
 from .write.transaction_end import OpenTransaction
 from .write.write_once import application_transaction
 
-__all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "read_together"]
+__all__ = ["CommitInfo", "Elsewhere", "JointTransaction", "Named", "read_together"]
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         timeout_s: Timeout = DEFAULT_TIMEOUT_S,
         elsewhere: Elsewhere | None = None,
         user_metadata: str | None = None,
+        beside: Callable[[JointTransaction, Named], Any] | None = None,
     ) -> None:
         super().__init__(timeout_s=timeout_s)
         if ack not in _ACKS:
@@ -114,6 +115,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._ack = ack
         self._elsewhere = elsewhere
         self._user_metadata = user_metadata
+        self._beside = beside
         self._tables: dict[str, Table] = {}
         self._parts: dict[str, Transaction] = {}
         self._id = ""
@@ -150,7 +152,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def scan(self, table: Named, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
         """The rows of a table that satisfy `where`, including this transaction's effects; see `Transaction.scan`."""
-        return self._do(table, lambda part: part.scan(columns, where, for_update=for_update))
+        return self.do(table, lambda part: part.scan(columns, where, for_update=for_update))
 
     def append(self, table: Named, rows: Any, *, merge_schema: bool = False) -> None:
         """Add rows: Arrow data, or a Spark DataFrame. See `Table.append`."""
@@ -164,19 +166,19 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def delete(self, table: Named, where: str) -> None:
         """Delete the rows that satisfy `where`, a Spark SQL condition."""
-        self._do(table, lambda part: part.delete(where))
+        self.do(table, lambda part: part.delete(where))
 
     def update(self, table: Named, set: Mapping[str, str], where: str | None = None) -> None:  # noqa: A002 - the word of SQL
         """Set the columns in `set` to Spark SQL expressions over the old row, in the rows that satisfy `where`."""
-        self._do(table, lambda part: part.update(set, where))
+        self.do(table, lambda part: part.update(set, where))
 
     def upsert(self, table: Named, rows: Rows, on: str | Sequence[str] | None = None) -> None:
         """Replace the rows with the key of one of `rows`, and add the others. See `Transaction.upsert`."""
-        self._do(table, lambda part: part.upsert(rows, on))
+        self.do(table, lambda part: part.upsert(rows, on))
 
     def truncate(self, table: Named, where: str | None = None) -> None:
         """Remove all rows, or all partitions that satisfy `where`, without reading them."""
-        self._do(table, lambda part: part.truncate(where))
+        self.do(table, lambda part: part.truncate(where))
 
     def compact(
         self,
@@ -188,7 +190,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         z_order_by: str | Sequence[str] | None = None,
     ) -> None:
         """Rewrite a table's files as fewer, larger ones; it must be the last operation on that table. See `Transaction.compact`."""
-        self._do(table, lambda part: part.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by))
+        self.do(table, lambda part: part.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by))
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
@@ -219,7 +221,17 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _do(self, table: Named, operation: Callable[[Transaction], Result]) -> Result:
+    def __getitem__(self, table: Named) -> Any:
+        """A table's part, with the operations that Spark carries out; only in a transaction begun with a Spark session."""
+        if self._beside is None:
+            raise InvalidRequest(
+                f"t[{_location(table)!r}] is for operations by Spark: begin with a session, sluice.transaction(spark, ...); "
+                "without one use the transaction's own operations"
+            )
+        return self._beside(self, table)
+
+    def do(self, table: Named, operation: Callable[[Transaction], Result]) -> Result:
+        """Run an operation on a table's part of the transaction, which begins with its first use."""
         part = self._part(table)
         with naming(_location(table)):
             return operation(part)
@@ -228,12 +240,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         elsewhere = None if self._elsewhere is None else self._elsewhere(rows)
         if elsewhere is not None:
             schema, write = elsewhere
-            self._do(table, lambda part: part.write_elsewhere(schema, write, mode=mode, where=where, merge_schema=merge_schema))
+            self.do(table, lambda part: part.write_elsewhere(schema, write, mode=mode, where=where, merge_schema=merge_schema))
         elif mode == "append":
-            self._do(table, lambda part: part.append(rows, merge_schema=merge_schema))
+            self.do(table, lambda part: part.append(rows, merge_schema=merge_schema))
         else:
             dynamic = mode == "dynamic"
-            self._do(table, lambda part: part.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
+            self.do(table, lambda part: part.overwrite(rows, where, dynamic=dynamic, merge_schema=merge_schema))
 
     def _part(self, table: Named) -> Transaction:
         self._require_open()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -197,3 +200,55 @@ def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place
         assert merge_rows(tx, spark, frame, "t.id = s.id", once, target_alias="t", source_alias="s").deleted == 1
     with table.begin() as tx:
         assert merge_rows(tx, spark, frame, "t.id = s.id", [Clause("matched", "delete")], target_alias="t", source_alias="s").deleted == 1
+
+
+def merged(spark: SparkSession, tx: sluice.Transaction, ids: Sequence[int]) -> None:
+    merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", UPSERT, target_alias="t", source_alias="s")
+
+
+def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, place: Place) -> None:
+    table = made(place, by=())
+    first, second, third = (table.begin(isolation="Serializable") for _ in range(3))
+    merged(spark, first, [1])
+    merged(spark, second, [2])
+    merged(spark, third, [1])
+    first.commit()
+    table.append(pa.Table.from_pylist([{"id": 5000}], SCHEMA))  # the condition of the second one excludes it
+    second.commit()
+    with pytest.raises(sluice.ConcurrentModification):
+        third.commit()
+    found = rows_of(table)
+    assert found[1] == found[2] == ("new", (7, "n"))
+    fourth = table.begin(isolation="Serializable")
+    merged(spark, fourth, [6000])
+    table.append(pa.Table.from_pylist([{"id": 6000}], SCHEMA))
+    with pytest.raises(sluice.ConcurrentModification):
+        fourth.commit()
+
+
+def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
+    """Each in a thread with an attempt until it stands: no row is lost."""
+    table = made(place, by=())
+
+    def drive(number: int) -> None:
+        for step in range(2):
+            ids = [number * 10 + step, 1000 + number * 10 + step]
+            place.table().transact(partial(merged, spark, ids=ids), attempts=8)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(drive, number) for number in range(3)]:
+            done.result()
+    found = rows_of(table)
+    written = {base + number * 10 + step for number in range(3) for step in range(2) for base in (0, 1000)}
+    assert {key for key, row in found.items() if row[0] == "new"} == written
+    assert len(found) == 101 + 6
+
+
+def test_other_engines_read_the_result(spark: SparkSession, place: Place) -> None:
+    table = made(place, "false")
+    with table.begin() as tx:
+        merged(spark, tx, [1, 2000])
+        update_rows(tx, spark, {"p": "'moved'"}, "id = 3")
+        delete_rows(tx, spark, "id = 4")
+    read = pl.read_delta(place.location)
+    assert {row["id"]: row["p"] for row in read.to_dicts()} == {key: row[0] for key, row in rows_of(table).items()}

@@ -43,3 +43,30 @@ def test_a_dataframe_that_does_not_fit_is_refused_before_a_task_runs(spark: Spar
     keyed = sluice.Table.create(f"{place.location}-keyed", strict, coordinator=place.coordinator, properties=KEYED)
     with pytest.raises(sluice.InvalidRequest, match="primary key"):
         tx.append(keyed, spark.createDataFrame([("x", 1)], "day string, n bigint"))
+
+
+def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    orders = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    stock = sluice.Table.create(tmp_path / "stock", SCHEMA, coordinator=place.coordinator)
+    for table in (orders, stock):
+        table.append(pa.table({"day": ["mon", "tue"], "n": pa.array([1, 2], pa.int64())}))
+    frame = spark.createDataFrame([("tue", 20), ("wed", 30)], "day string, n bigint").alias("s")
+    with sluice.transaction(spark, orders, stock) as tx:
+        counts = tx[orders].alias("o").merge(frame, "o.day = s.day").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        tx[stock].update("day = 'mon'", {"n": "n + 10"})
+        assert tx[stock].delete("n = 11").collect()[0][0] == 1
+        assert tx.scan(stock).num_rows == 1
+    assert counts.collect()[0].asDict() == {
+        "num_affected_rows": 2,
+        "num_updated_rows": 1,
+        "num_deleted_rows": 0,
+        "num_inserted_rows": 1,
+    }
+    assert len(tx.commit_info) == 2
+    found = [(row["day"], row["n"]) for row in orders.refresh().snapshot().to_arrow().to_pylist()]
+    assert sorted(found) == [("mon", 1), ("tue", 20), ("wed", 30)]
+    assert stock.refresh().snapshot().to_arrow().to_pylist() == [{"day": "tue", "n": 2}]
+    with pytest.raises(sluice.InvalidRequest, match=r"sluice.transaction\(spark"):
+        _ = sluice.transaction(tables=[orders])[orders]
+    with pytest.raises(sluice.InvalidRequest, match="session or the coordinator"):
+        sluice.transaction(7, orders)

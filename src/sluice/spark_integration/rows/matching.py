@@ -135,7 +135,7 @@ class _Merge:
         for number, clause in enumerate(self._clauses):
             if clause.matched not in kinds:
                 continue
-            applies = _applies(clause, located, matched)
+            applies = _applies(clause, located, matched, self._kept.number)
             test = applies if clause.condition is None else applies & as_column(clause.condition)
             which = F.when(test, number) if which is None else which.when(test, number)
         return F.lit(None).cast("int") if which is None else which
@@ -213,13 +213,13 @@ class _Merge:
         return Hidden(hidden.what, hidden.file, hidden.row, None, hidden.before)
 
 
-def _applies(clause: Clause, located: Located | None, matched: Column) -> Column:
-    """Whether a row is of the kind that a clause is for."""
+def _applies(clause: Clause, located: Located | None, matched: Column, number: Column) -> Column:
+    """Whether a row is of the kind that a clause is for; `number` is null where there is no row of the source."""
     if clause.matched == MATCHED:
         return matched
     if clause.matched == NOT_MATCHED:
         return F.lit(True) if located is None else located.file.isNull()
-    return ~matched
+    return number.isNull()
 
 
 def _by_clause(which: Column, cases: Mapping[int, Column]) -> Column:

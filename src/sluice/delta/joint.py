@@ -1,0 +1,88 @@
+"""One table's part of a transaction over several, with `DeltaTable`'s operations on rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..spark_integration.rows.change import delete_rows, update_rows
+from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.spark_errors import as_spark_users_know
+from ..storage.errors import InvalidRequest
+from ..tables.joint_transaction import JointTransaction, Named
+from .arguments import Assignments, Expression, assignments, expression
+from .merging import DeltaMergeBuilder, Merge
+from .metrics import affected, merged
+from .operations import Terms
+
+__all__ = ["TablePart"]
+
+
+class TablePart:
+    """`t[table]` of `with sluice.transaction(spark, ...) as t`: operations that become one commit with the others of `t`.
+
+    Each sees what the ones before it did. Metrics are those of `DeltaTable`'s methods.
+    """
+
+    def __init__(self, spark: SparkSession, transaction: JointTransaction, table: Named, alias: str | None = None) -> None:
+        self._spark = spark
+        self._transaction = transaction
+        self._table = table
+        self._alias = alias
+
+    def alias(self, aliasName: str) -> TablePart:
+        """The same part, whose columns may be named after `aliasName`."""
+        return TablePart(self._spark, self._transaction, self._table, aliasName)
+
+    def append(self, rows: Any, *, merge_schema: bool = False) -> None:
+        """Add rows: a DataFrame, or Arrow data."""
+        self._transaction.append(self._table, rows, merge_schema=merge_schema)
+
+    def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
+        """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
+        self._transaction.overwrite(self._table, rows, where, dynamic=dynamic, merge_schema=merge_schema)
+
+    def delete(self, condition: Expression | None = None) -> DataFrame:
+        """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""
+        where = expression(condition)
+        with as_spark_users_know():
+            return affected(
+                self._spark,
+                self._transaction.do(self._table, lambda part: delete_rows(part, self._spark, where, alias=self._alias)),
+            )
+
+    def update(self, condition: Expression | None = None, set: Assignments | None = None) -> DataFrame:
+        """Give the columns in `set` new values, in the rows that satisfy a condition, as `DeltaTable.update`."""
+        values, where = assignments(set, "set"), expression(condition)
+        with as_spark_users_know():
+            return affected(
+                self._spark,
+                self._transaction.do(self._table, lambda part: update_rows(part, self._spark, values, where, alias=self._alias)),
+            )
+
+    def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
+        """Merge the rows of `source`: the builder takes the clauses, its `execute` makes them part of the transaction."""
+        on = expression(condition)
+        if on is None:
+            raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
+        return DeltaMergeBuilder(Merge(source, on), self._run_merge)
+
+    def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
+        if terms != Terms():
+            raise InvalidRequest(
+                "isolation, key and transaction are those of the whole transaction: give them to sluice.transaction, not to execute"
+            )
+        counts = self._transaction.do(
+            self._table,
+            lambda part: merge_rows(
+                part,
+                self._spark,
+                merge.source,
+                merge.condition,
+                merge.clauses,
+                target_alias=self._alias,
+                schema_evolution=merge.schema_evolution,
+            ),
+        )
+        return merged(self._spark, counts)
