@@ -203,6 +203,71 @@ def test_restore_brings_back_a_version_by_number_and_by_time(made: Made, place: 
         table.restoreToTimestamp("31 January 2026")
 
 
+def test_a_manifest_lists_the_files_of_each_partition(made: Made, place: Place) -> None:
+    table = made(MON, TUE)
+    table.generate("SYMLINK_FORMAT_MANIFEST")
+    manifest = Path(place.location) / "_symlink_format_manifest" / "day=mon" / "manifest"
+    [line] = manifest.read_text().split()
+    assert line.endswith(".parquet")
+    with pytest.raises(AnalysisException, match="symlink_format_manifest"):
+        table.generate("other")
+
+
+def test_a_clone_shares_the_rows_of_a_version_and_goes_its_own_way(made: Made, place: Place, spark: SparkSession) -> None:
+    table = made(MON, TUE)
+    place.table().delete("id = 2")
+    now = table.clone(f"{place.location}-now", isShallow=True, properties={"team": "copies"})
+    assert [tuple(row) for row in now.toDF().collect()] == [MON]
+    assert now.table.properties["team"] == "copies"
+    then = table.cloneAtVersion(1, f"{place.location}-then", True)
+    assert then.toDF().count() == 2
+    then.delete()
+    assert (then.toDF().count(), table.toDF().count()) == (0, 1)
+    with pytest.raises(AnalysisException) as exists:
+        table.clone(f"{place.location}-then", True)
+    assert isinstance(exists.value, sluice.TableExists)
+    written_ms = next(each.timestamp for each in place.table().history() if each.operation == "WRITE")
+    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
+    at = datetime.fromtimestamp(written_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f")
+    assert table.cloneAtTimestamp(at, f"{place.location}-then", True, True).toDF().count() == 2
+    with pytest.raises(AnalysisException, match="isShallow=True"):
+        table.clone(f"{place.location}-deep")
+
+
+def test_a_folder_of_parquet_files_becomes_a_table(place: Place, spark: SparkSession) -> None:
+    frame = spark.createDataFrame([MON, TUE], "day string, id bigint, v string")
+    frame.write.partitionBy("day").parquet(place.location)
+    table = DeltaTable.convertToDelta(spark, f"parquet.`{place.location}`", "day string", coordinator=place.coordinator)
+    assert {(row["day"], row["id"], row["v"]) for row in table.toDF().collect()} == {MON, TUE}
+    assert table.detail().collect()[0]["partitionColumns"] == ["day"]
+    table.delete("id = 1")
+    assert table.toDF().count() == 1
+    with pytest.raises(AnalysisException, match=r"parquet\.`"):
+        DeltaTable.convertToDelta(spark, place.location, coordinator=place.coordinator)
+
+
+def test_features_come_and_go(made: Made) -> None:
+    table = made(MON)
+
+    def features() -> set[str]:
+        return set(table.detail().collect()[0]["tableFeatures"])
+
+    table.addFeatureSupport("changeDataFeed")
+    assert "changeDataFeed" in features()
+    table.dropFeatureSupport("changeDataFeed")
+    assert "changeDataFeed" not in features()
+    table.addFeatureSupport("deletionVectors")
+    table.upgradeTableProtocol(3, 7)
+    [row] = table.detail().collect()
+    assert (row["minReaderVersion"], row["minWriterVersion"]) == (3, 7)
+    with pytest.raises(AnalysisException) as unknown:
+        table.addFeatureSupport("identityColumns")
+    with pytest.raises(AnalysisException) as truncating:
+        table.dropFeatureSupport("changeDataFeed", True)
+    assert isinstance(unknown.value, sluice.UnsupportedFeature)
+    assert isinstance(truncating.value, sluice.UnsupportedFeature)
+
+
 def test_vacuum_keeps_what_readers_need_unless_forced(made: Made, place: Place, spark: SparkSession) -> None:
     table = made(MON)
     place.table().delete("id = 1")

@@ -15,7 +15,9 @@ from ..spark_integration.active_session import use_session
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
+from ..spark_integration.schemas import from_spark
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
@@ -24,7 +26,7 @@ from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made, na
 from .describing import described
 from .merging import DeltaMergeBuilder, Merge
 from .metrics import Counts, affected, detail, empty, history, merged
-from .operations import Terms, committed, missing
+from .operations import Terms, committed
 from .optimizing import DeltaOptimizeBuilder, optimize
 from .places import Place, exists, opened, place_of_name, place_of_new, place_of_parquet, place_of_path
 from .restoring import milliseconds, restore
@@ -159,11 +161,24 @@ class DeltaTable:
         coordinator: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make a folder of Parquet files, given as parquet.`/a/path`, a table in place."""
-        _session(sparkSession)
+        """Make a folder of Parquet files, given as parquet.`/a/path`, a table in place; no row is read or written.
+
+        `partitionSchema` has the columns of the folders, as a StructType or like "day date, region string". Raises AnalysisException.
+        """
+        spark = _session(sparkSession)
         with as_spark_users_know():
             place = place_of_parquet(identifier, coordinator, storage_options)
-            raise missing(f"convertToDelta of {place.location} ({partitionSchema})")
+            use_session(spark)
+            partitions = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
+            if partitions is not None and not isinstance(partitions, StructType):
+                raise InvalidRequest(f"the partition schema is {partitionSchema!r}; write it like 'day date, region string'")
+            table = Table.convert(
+                place.location,
+                None if partitions is None else from_spark(partitions),
+                coordinator=place.coordinator,
+                storage_options=place.storage_options,
+            )
+            return cls(spark, place, table)
 
     @classmethod
     def _at(cls, spark: SparkSession, place: Place) -> DeltaTable:
@@ -310,55 +325,84 @@ class DeltaTable:
             return restore(self._spark, self._table, timestamp=milliseconds(self._spark, timestamp))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
-        """Make a table at the path `target` with the rows of the latest version."""
+        """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
+
+        Raises UnsupportedFeature unless `isShallow`, AnalysisException for a table at `target` unless `replace`.
+        """
         check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
-            raise missing("clone")
+            return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
         self, version: int, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
-        """Make a table at the path `target` with the rows of a version."""
+        """Like `clone`, with the rows of a version."""
         require(version, int, "version")
         check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
-            raise missing("cloneAtVersion")
+            return self._cloned(target, isShallow, replace, properties, version=version)
 
     def cloneAtTimestamp(
         self, timestamp: str, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None
     ) -> DeltaTable:
-        """Make a table at the path `target` with the rows of the version of a time."""
+        """Like `clone`, with the rows of the version of a time, in the session's time zone."""
         require(timestamp, str, "timestamp")
         check_clone(target, isShallow, replace, properties)
         with as_spark_users_know():
-            raise missing("cloneAtTimestamp")
+            at = milliseconds(self._spark, timestamp)
+            return self._cloned(target, isShallow, replace, properties, timestamp=at)
 
     def generate(self, mode: str) -> None:
-        """Write a manifest for engines that read files by lists: `mode` is "symlink_format_manifest"."""
+        """Write manifests for engines that read files by lists: `mode` is "symlink_format_manifest", in any case of letters."""
         require(mode, str, "mode")
         with as_spark_users_know():
-            raise missing("generate")
+            self._table.generate(mode.lower())
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
-        """Raise the table's protocol to at least these versions."""
+        """Raise the table's protocol to at least these versions, 3 and 7 at most; nothing is ever lowered."""
         require(readerVersion, int, "readerVersion")
         require(writerVersion, int, "writerVersion")
         with as_spark_users_know():
-            raise missing("upgradeTableProtocol")
+            self._table.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """Add a feature to the table's protocol."""
+        """Add a feature to the table's protocol. Raises AnalysisException for one that sluice does not implement."""
         require(featureName, str, "featureName")
         with as_spark_users_know():
-            raise missing("addFeatureSupport")
+            self._table.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Take a feature out of the table's protocol."""
+        """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
         require(featureName, str, "featureName")
         if truncateHistory is not None:
             require(truncateHistory, bool, "truncateHistory")
         with as_spark_users_know():
-            raise missing("dropFeatureSupport")
+            if truncateHistory:
+                raise UnsupportedFeature(
+                    f"dropFeatureSupport({featureName!r}, True): sluice truncates no history for it; leave truncateHistory out, and let "
+                    "vacuum remove what is older than the table's retention",
+                    features=[featureName],
+                )
+            self._table.drop_feature(featureName)
+
+    def _cloned(
+        self,
+        target: str,
+        shallow: bool,
+        over: bool,
+        properties: dict[str, str] | None,
+        *,
+        version: int | None = None,
+        timestamp: int | None = None,
+    ) -> DeltaTable:
+        if not shallow:
+            raise UnsupportedFeature(
+                f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the copy",
+                features=["deep clone"],
+            )
+        place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
+        made = self._table.clone(target, version, timestamp, replace=over, properties=properties)
+        return DeltaTable(self._spark, place, made)
 
     def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
         """Run a MERGE that is built; schemas evolve if it says so, or Delta's setting does."""
