@@ -182,7 +182,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_SENT_ROWS_MAX", sources._SENT_ROWS_MAX)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None)
 @given(TARGETS, SOURCES, st.sampled_from(ONS), clause_lists(), LAYOUTS)
 def test_merges_are_what_the_reference_says(
     spark: SparkSession, place: Place, target: list[Row], source: list[Row], on: Condition, rules: list[Ruled], layout: tuple[bool, ...]
@@ -191,7 +191,7 @@ def test_merges_are_what_the_reference_says(
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None)
 @given(TARGETS, SOURCES, st.sampled_from(ONS), clause_lists(), LAYOUTS)
 def test_many_merges_are_what_the_reference_says(
     spark: SparkSession, place: Place, target: list[Row], source: list[Row], on: Condition, rules: list[Ruled], layout: tuple[bool, ...]

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.functions.partitioning import years
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 import sluice
@@ -127,7 +128,7 @@ def test_write_to_creates_and_replaces(names: Names) -> None:
     names.write_to("sales.new", ("c", 3)).createOrReplace()
     assert names.held("sales.new") == [("c", 3)]
     with pytest.raises(AnalysisException, match="partitioned by columns"):
-        names.write_to("sales.years", ("c", 3)).partitionedBy(F.partitioning.years("k")).create()
+        names.write_to("sales.years", ("c", 3)).partitionedBy(years("k")).create()
     with pytest.raises(AnalysisException, match="describe a new table"):
         names.write_to("sales.orders", ("c", 3)).tableProperty("owner", "me").append()
     with pytest.raises(AnalysisException, match="not clustered"):

@@ -160,7 +160,8 @@ def test_the_setting_switches_routing_off(place: Place) -> None:
 
 
 def test_a_session_that_sluice_did_not_make_has_pysparks_own_objects(spark: SparkSession) -> None:
-    plain = SparkSession(spark.sparkContext, spark._jsparkSession.newSession())
+    jvm_session: Any = spark._jsparkSession
+    plain = SparkSession(spark.sparkContext, jvm_session.newSession())
     plain.conf.set(ROUTING, "false")
     assert type(plain) is SparkSession
     assert not is_routed(plain)
