@@ -1,6 +1,7 @@
 """A Spark application of its own, as tests start it: appends numbers to a table, then prints `done`.
 
-Arguments: location, coordinator, first number, how many, how many appends, a file that stops it midway ("" for none).
+Arguments: location, coordinator, first number, how many, how many appends, a file that stops it midway ("" for none). With ROUTED=true in
+its environment the driver commits, otherwise a process of Spark's data source.
 
 With that file the last append's only task waits, after its rows were handed to the writer, until it is killed; the file is
 written when it has come so far.
@@ -8,6 +9,7 @@ written when it has come so far.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -22,7 +24,8 @@ from tests.spark_integration.conftest import small
 
 def main(location: str, coordinator: str, first: int, count: int, appends: int, stop_file: str) -> None:
     builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
-    spark = sluice.configure(builder, coordinator=coordinator, application=f"driver {first}").getOrCreate()
+    routed = os.environ.get("ROUTED") == "true"
+    spark = sluice.configure(builder, coordinator=coordinator, application=f"driver {first}", routing=routed).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
 
     def slow(rows: Iterable[int]) -> Iterable[tuple[int]]:

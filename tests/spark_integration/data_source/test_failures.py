@@ -112,13 +112,18 @@ def driver(place: Place, *arguments: object, stop_file: str = "", **environment:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("routed", [False, True], ids=["by-the-data-source", "by-the-driver"])
 @pytest.mark.parametrize(("point", "survives"), [("data-staged", False), ("after-ratify", True)])
-def test_the_commit_is_killed(place: Place, point: str, survives: bool) -> None:
-    """Spark's commit process dies by SIGKILL; before its multi nothing is decided, after it the rows come exactly once."""
+def test_the_commit_is_killed(place: Place, point: str, survives: bool, routed: bool) -> None:
+    """The committing process dies by SIGKILL; before its multi nothing is decided, after it the rows come exactly once."""
     place.write(place.spark.range(10))
-    out, err = driver(place, 100, 10, 1, SLUICE_FAILPOINT=point).communicate(timeout=200)
+    process = driver(place, 100, 10, 1, SLUICE_FAILPOINT=point, ROUTED=str(routed).lower())
+    out, err = process.communicate(timeout=200)
     assert "done" not in out, "the failure point was not passed"
-    assert "Python worker exited unexpectedly" in err
+    if routed:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert "Python worker exited unexpectedly" in err
     place.write(place.spark.range(20, 30))
     between = list(range(100, 110)) if survives else []
     assert held(place) == [*range(10), *range(20, 30), *between]
