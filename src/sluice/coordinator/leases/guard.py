@@ -37,7 +37,7 @@ class Granted:
 
 
 def held_in_words(lease: LeaseNode) -> str:
-    """Who holds a lease and since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
+    """The holder of a lease, and since when: "an exclusive lease 'load' on p = 'a', held by job on host-7 (process 12) since ...Z"."""
     name = f" {lease.name!r}" if lease.name else ""
     scope = f" on {lease.where}" if lease.where else ""
     who = f"{lease.client.application or 'somebody'} on {lease.client.host} (process {lease.client.pid})"
@@ -60,7 +60,7 @@ def held_facts(path: str, lease: LeaseNode) -> dict[str, object]:
 
 
 def breaker(leases: Node | None, nodes: Collection[str]) -> str:
-    """Who broke one of the nodes, in words that follow "is gone"; "" if nobody did or no record says so."""
+    """The words after "is gone" that name the user who broke one of the leases; "" if no record names one."""
     grants = None if leases is None else Grants.decode(leases.data)
     names = {path.rpartition("/")[2] for path in nodes}
     found: Broken | None = next((b for b in (grants.broken if grants else ()) if b.node in names), None)

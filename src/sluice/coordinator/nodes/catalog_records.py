@@ -87,7 +87,7 @@ class NamespaceRecord(Record):
 
     @staticmethod
     def of(node: Node | None) -> NamespaceRecord:
-        """The record of a node; that of the namespace `default` is made without data."""
+        """Read the record of a node. The node of the namespace `default` has no data, and gives an empty record."""
         return NamespaceRecord() if node is None or not node.data else NamespaceRecord.decode(node.data)
 
 

@@ -47,7 +47,7 @@ def read(
     storage_options: Mapping[str, str] | None = None,
     consistency: str = "latest",
 ) -> DataFrame:
-    """One version of a table: the latest at the time of the call, or that of a number or time (ms since the epoch, or UTC text).
+    """Read one version of a table: the latest, or the one with a number or at a time (ms since the epoch, or UTC text).
 
     The DataFrame keeps that version, whatever is committed later. `where` is a condition in SQL with UTC as its time zone;
     files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. Raises the

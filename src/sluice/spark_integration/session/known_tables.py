@@ -18,7 +18,7 @@ def catalog_for(options: Options) -> Catalog:
 
 
 def means_sluice(spark: SparkSession, source: str | None, name: str, options: Options) -> bool:
-    """Whether a name to read or to add rows to is that of a sluice table.
+    """Whether a name belongs to a sluice table, for reading and for adding rows.
 
     With a format, it says so. Without one, Spark's own views and tables come first, then the names that the coordinator keeps.
     """
