@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ IGNORED = {
     ".venv",
     ".venv-delta",
     ".venv-docs",
+    ".venv-bench-spark",
     "build",
     "dist",
     "site",
@@ -166,6 +168,37 @@ def test_imports_stand_at_the_top() -> None:
     assert broken(late, SOURCES) == {}
 
 
+def is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def loaded(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    """The top-level packages that these statements import; what only type checkers read is left out."""
+    for node in statements:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").partition(".")[0]
+        elif not is_for_types(node):
+            for block in ("body", "orelse", "handlers", "finalbody"):
+                yield from loaded(getattr(node, block, []))
+
+
+def declared() -> set[str]:
+    """The packages that an installation of sluice without extras has; boto3 brings botocore."""
+    listed = re.search(r"^dependencies = \[$(.*?)^\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)
+    assert listed
+    return {*re.findall(r'^ *"([\w-]+)', listed[1], re.MULTILINE), "botocore"}
+
+
+def test_what_is_imported_is_installed_with_sluice() -> None:
+    """The environment of the tests has more packages than an installation by pip."""
+    known = {*declared(), *OPTIONAL, *sys.stdlib_module_names, "sluice"}
+    assert {"boto3", "orjson"} <= known
+    found = broken(lambda path: sorted(set(loaded(tree(path).body)) - known), SOURCES)
+    assert found == {}, "declare it in pyproject.toml, or import it for type checkers only"
+
+
 def imports_of_the_face(path: Path) -> list[int]:
     depth = len(path.relative_to(ROOT / "src/sluice").parts)
     return [
@@ -261,6 +294,11 @@ def test_no_tool_is_pointed_at_the_links() -> None:
         ("try:\n    f()\nexcept OSError:\n    return_()\n", swallowed, []),
         ("def f():\n    import json\n    from .a import b\n", late_imports, [(2, "json"), (3, ".a")]),
         ("import json\n", late_imports, []),
+        (
+            "import a.b\nif TYPE_CHECKING:\n    import c\ntry:\n    from d import e\nfinally:\n    pass\n",
+            lambda code: [*loaded(code.body)],
+            ["a", "d"],
+        ),
     ],
 )
 def test_the_rules_find_what_they_are_for(code: str, check: Callable[[ast.Module], object], expected: object) -> None:

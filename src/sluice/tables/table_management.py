@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from typing_extensions import Self
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit, SystemClock, Timeout, bounding
 from ..storage.errors import InvalidRequest
@@ -21,8 +20,10 @@ from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
 from .manage.restoring import restore
 from .table_writes import TableWrites
 
-__all__ = ["TableManagement"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
+__all__ = ["TableManagement"]
 
 T = TypeVar("T", bound="TableManagement")
 
