@@ -18,7 +18,7 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.health import Health, judge_servers
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release
-from sluice.coordinator.service.ensemble import Server, _told
+from sluice.coordinator.service.ensemble import Server, _server
 from sluice.storage.errors import InvalidRequest
 from tests.chaos.ensemble import Ensemble
 
@@ -145,6 +145,6 @@ def test_what_servers_say_is_judged(servers: tuple[Server, ...], behind: tuple[s
 
 
 def test_answers_of_servers_are_read() -> None:
-    assert _told("a:1", "Zookeeper version: 3.9\nZxid: 0x10000002a\nMode: follower\n") == Server("a:1", "follower", 0x10000002A)
-    assert _told("a:1", "srvr is not executed because it is not in the whitelist.").serves is None
-    assert _told("a:1", "This ZooKeeper instance is not currently serving requests").state == "not serving"
+    assert _server("a:1", "Zookeeper version: 3.9\nZxid: 0x10000002a\nMode: follower\n") == Server("a:1", "follower", 0x10000002A)
+    assert _server("a:1", "srvr is not executed because it is not in the whitelist.").serves is None
+    assert _server("a:1", "This ZooKeeper instance is not currently serving requests").state == "not serving"

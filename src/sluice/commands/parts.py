@@ -124,8 +124,8 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, text: str | None 
     else:
         for name, value in facts.items():
             if isinstance(value, Mapping):
-                for key, told in value.items():
-                    click.echo(f"{name}: {key} = {told}")
+                for key, text in value.items():
+                    click.echo(f"{name}: {key} = {text}")
             else:
                 click.echo(f"{name}: {'unknown' if value is None else value}")
 

@@ -39,5 +39,5 @@ def drop_command(at: At, as_json: bool, keep_data: bool, yes: bool) -> None:
 def forget_command(at: At, as_json: bool) -> None:
     """Remove the coordinator's nodes of a table whose folder is gone."""
     version = forget(at.location, **at.reached)
-    told = f"forgotten: {at.location}, which was at version {version}"
-    print_facts({"forgotten": at.location, "version": version}, as_json=as_json, text=told)
+    text = f"forgotten: {at.location}, which was at version {version}"
+    print_facts({"forgotten": at.location, "version": version}, as_json=as_json, text=text)

@@ -109,10 +109,10 @@ def compact_command(
             counts = {"removed files": metrics.get("numRemovedFiles"), "added files": metrics.get("numAddedFiles")}
             facts |= counts if commit.commits == 1 else {"commits": commit.commits}
     if commit is None:
-        told = f"nothing to compact: {facts['compacted']}"
+        text = f"nothing to compact: {facts['compacted']}"
     elif commit.commits > 1:
-        told = f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}"
+        text = f"compacted: {facts['compacted']} in {commit.commits} commits; the last one is version {commit.version}"
     else:
         files = f"{facts['removed files']} files became {facts['added files']}"
-        told = f"compacted: {facts['compacted']} in version {commit.version}; {files}"
-    print_facts(facts, as_json=as_json, text=told)
+        text = f"compacted: {facts['compacted']} in version {commit.version}; {files}"
+    print_facts(facts, as_json=as_json, text=text)

@@ -156,12 +156,12 @@ def _tables(session: CoordinationStore, clock: Clock, bound_s: float) -> tuple[C
     except SluiceError as trouble:
         return _unseen(f"the tables cannot be read: {trouble.message}")
     return (
-        _told("publication", late, unread, f"of {len(locations)} tables none has a ratified version that waits for its log"),
-        _told("waiting", waiting, unread, f"of {len(locations)} tables none has a commit that waits to be decided"),
+        _check("publication", late, unread, f"of {len(locations)} tables none has a ratified version that waits for its log"),
+        _check("waiting", waiting, unread, f"of {len(locations)} tables none has a commit that waits to be decided"),
     )
 
 
-def _told(name: str, bad: Sequence[str], unread: Sequence[str], well: str) -> Check:
+def _check(name: str, bad: Sequence[str], unread: Sequence[str], well: str) -> Check:
     if bad:
         more = f", and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
         return Check(name, False, "; ".join(bad[:_NAMED_MAX]) + more)

@@ -106,8 +106,8 @@ class Job:
 
     def committed(self, rows: int, began: float, commit: Commit | None = None) -> None:
         """Report a commit of `rows` rows whose operation began at `began` (monotonic seconds); Spark does not name the commit."""
-        told = {} if commit is None else {"version": commit.version, "transaction_id": commit.transaction_id, "repeated": commit.repeated}
-        self.report("commit", rows=rows, ms=round(1000 * (time.monotonic() - began), 1), **told)
+        named = {} if commit is None else {"version": commit.version, "transaction_id": commit.transaction_id, "repeated": commit.repeated}
+        self.report("commit", rows=rows, ms=round(1000 * (time.monotonic() - began), 1), **named)
 
     def _listen(self) -> None:
         for line in sys.stdin:

@@ -49,18 +49,18 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, order: bool = False
 
 def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Any:
     """`__init__`, compiled, since it runs for every object."""
-    told: dict[str, Any] = {"_set": object.__setattr__, "_not_given": _NOT_GIVEN}
+    names: dict[str, Any] = {"_set": object.__setattr__, "_not_given": _NOT_GIVEN}
     parameters, body = ["self"], []
     for each in fields:
         name = value = each.name
         if each.default_factory is not dataclasses.MISSING:
-            told[f"_made_{name}"] = each.default_factory
+            names[f"_made_{name}"] = each.default_factory
             value = f"_made_{name}() if {name} is _not_given else {name}" if each.init else f"_made_{name}()"
             parameters += [f"{name}=_not_given"] if each.init else []
         elif not each.init:
             continue
         elif each.default is not dataclasses.MISSING:
-            told[f"_default_{name}"] = each.default
+            names[f"_default_{name}"] = each.default
             parameters.append(f"{name}=_default_{name}")
         else:
             parameters.append(name)
@@ -68,10 +68,10 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool)
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     lines = "".join(f"  {line}\n" for line in body or ["pass"])
-    source = f"def make({', '.join(told)}):\n def __init__({', '.join(parameters)}):\n{lines} return __init__"
+    source = f"def make({', '.join(names)}):\n def __init__({', '.join(parameters)}):\n{lines} return __init__"
     made: dict[str, Any] = {}
     exec(source, sys.modules[cls.__module__].__dict__, made)  # noqa: S102 - as `dataclasses` does; the names of fields are identifiers
-    init = made["make"](**told)
+    init = made["make"](**names)
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__annotations__ = {**{each.name: each.type for each in fields if each.init}, "return": None}
     return init

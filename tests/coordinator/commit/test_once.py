@@ -145,7 +145,7 @@ def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> N
     client = world.client()
     claim = claim_slot(client.context, append_intent(client.head(), "x.parquet"), client.head(), soon())
     record = BatchRecord("b", 0, Rendering(0), (Verdict(claim.slot, "somebody-else", 0, 0),), ())
-    told = client.committer.verdicts.told_by(record, claim)
+    told = client.committer.verdicts.recorded_by(record, claim)
     assert told is not None
     assert told.verdict.transaction_id == claim.transaction_id
     assert told.verdict.refusal is not None

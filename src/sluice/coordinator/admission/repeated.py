@@ -9,7 +9,7 @@ from .change import Change
 from .change_footprint import applications_of
 from .table_client import TableClient
 
-__all__ = ["commit_told_by", "written_since"]
+__all__ = ["commit_by_application", "written_since"]
 
 
 def written_since(table: TableClient, change: Change, head: Head, ack: str) -> Commit | None:
@@ -21,11 +21,11 @@ def written_since(table: TableClient, change: Change, head: Head, ack: str) -> C
         winner = table.log.winner(version)
         for app, number in apps.items():
             if winner.app_versions.get(app) == number:
-                return commit_told_by(table, winner, winner.ordinal_of_app(app), ack)
+                return commit_by_application(table, winner, winner.ordinal_of_app(app), ack)
     return None
 
 
-def commit_told_by(table: TableClient, winner: Winner, ordinal: int, ack: str) -> Commit:
+def commit_by_application(table: TableClient, winner: Winner, ordinal: int, ack: str) -> Commit:
     """The earlier commit of a version; with `ack` = "published", waits until it is published."""
     timestamp = int(table.log.info(winner.version).get("inCommitTimestamp", 0))
     state = table.context.read_published()

@@ -58,14 +58,14 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
         home.clock.now_ms(),
         f"{_user()}@{socket.gethostname()}",
     )
-    told = {**orjson.loads(root.data), "closed": True, _MARK: identity}
+    content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
         # check: a-drop-takes-in-every-commit
         Check(found.head.path, found.head.version),
         # check: a-named-drop-closes-the-table
         Delete(found.tree.incarnation(incarnation_of(root))),
         # check: a-named-drop-closes-the-table
-        Write(root.path, orjson.dumps(told), root.version),
+        Write(root.path, orjson.dumps(content), root.version),
         Delete(node.path, node.version),
         Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()),
     ]
@@ -97,13 +97,13 @@ def reopen(home: Home, identity: str, name: TableName) -> Named:
             continue
         if root is None or orjson.loads(root.data).get(_MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
-        told = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
+        content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
         record = NameRecord(
             name.name, dropped.location, dropped.table_id, dropped.managed, max(home.clock.now_ms(), dropped.dropped_ms + 2)
         )
         path = name.path.encode()
         ops: list[Op] = [
-            Write(root.path, orjson.dumps(told), root.version),
+            Write(root.path, orjson.dumps(content), root.version),
             Create(tree.incarnation(incarnation_of(root))),
             Create(name.path, record.encode()),
             Create(tree.name, path) if back is None else Write(tree.name, path, back.version),

@@ -236,9 +236,9 @@ class Decider:
         context = front.table.context
         name = next((each for each in front.names if each.transaction_id == transaction_id), None)
         node = None if name is None else context.coordination.read(context.tree.slot(front.head.generation, name))
-        told = None if node is not None else front.table.verdicts.refusal_of(transaction_id)
-        if told is not None:
-            return told
+        recorded = None if node is not None else front.table.verdicts.refusal_of(transaction_id)
+        if recorded is not None:
+            return recorded
         # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
         if name is None or node is None or node.created_zxid != origin.created_zxid:
             return lacks_siblings(table.location, "it has no slot there that was made together with the others")

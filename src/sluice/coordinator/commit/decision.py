@@ -160,7 +160,7 @@ class _Resolution:
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     objects: dict[str, Text] = field(default_factory=dict)
     planned: dict[str, Rows] = field(default_factory=dict)
-    told: int = 0
+    refusal_bytes: int = 0
     """Characters of refusals so far."""
     _made: dict[tuple[int, int], Winner] = field(default_factory=dict)
 
@@ -319,7 +319,7 @@ class _Resolution:
 
     def decide(self, queued: Queued) -> bool:
         """Decide one slot; False if the run must end before it."""
-        if self.told > self.limits.batch_bytes_max // 4:  # one node records all verdicts
+        if self.refusal_bytes > self.limits.batch_bytes_max // 4:  # one node records all verdicts
             return False
         member = queued.member
         # check: taken-back-though-committed (member is None -> member is None or queued.against)
@@ -339,9 +339,9 @@ class _Resolution:
 
     def refuse(self, queued: Queued, why: Refusal) -> bool:
         """Refuse one slot, with short texts: the refused transaction may have chosen them."""
-        told = brief(why)
-        self.told += len(told.message)
-        self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=told))
+        refusal = brief(why)
+        self.refusal_bytes += len(refusal.message)
+        self.verdicts.append(Verdict(queued.slot, queued.transaction_id, refusal=refusal))
         return True
 
 

@@ -158,9 +158,9 @@ class Leg:
         """Read the verdict of this table; `commit` stays None if no record has it. Raises the refusal."""
         if self.claim is not None and not self.late:
             published = self.published if self.phase is Phase.PUBLISHED else None
-            told = self.table.verdicts.find(self.claim, published, after=self.after)
-            if told is not None or self.alone:
-                self.commit = None if told is None else settle(told, published=self.phase is Phase.PUBLISHED)
+            recorded = self.table.verdicts.find(self.claim, published, after=self.after)
+            if recorded is not None or self.alone:
+                self.commit = None if recorded is None else settle(recorded, published=self.phase is Phase.PUBLISHED)
                 self.asked = True
                 return
         found = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=self.after))
@@ -170,9 +170,9 @@ class Leg:
 
     def hear(self, record: BatchRecord) -> None:
         """Take the verdict, if any, from the record of a batch that this client ratified. Raises the refusal."""
-        told = self.table.verdicts.told_by(record, self.claim)
-        if told is not None and told.verdict.transaction_id == self.transaction_id:
-            self.committed(settle(told, published=False))
+        recorded = self.table.verdicts.recorded_by(record, self.claim)
+        if recorded is not None and recorded.verdict.transaction_id == self.transaction_id:
+            self.committed(settle(recorded, published=False))
 
     def committed(self, commit: Commit) -> None:
         """Note the commit."""

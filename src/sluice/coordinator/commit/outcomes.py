@@ -67,19 +67,19 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Recorded:
     """A verdict, with the timestamp of its version."""
 
     verdict: Verdict
     timestamp_ms: int
 
 
-def settle(told: Told, *, published: bool = True) -> Commit:
+def settle(recorded: Recorded, *, published: bool = True) -> Commit:
     """The commit that a verdict grants; raises the refusal."""
-    verdict = told.verdict
+    verdict = recorded.verdict
     if verdict.refusal is not None:
         raise refusal_error(verdict.refusal, verdict.transaction_id)
-    return Commit(verdict.version, verdict.ordinal, told.timestamp_ms, verdict.transaction_id, published, verdict.repeats)
+    return Commit(verdict.version, verdict.ordinal, recorded.timestamp_ms, verdict.transaction_id, published, verdict.repeats)
 
 
 CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
@@ -95,97 +95,97 @@ class Verdicts:
         self._context = context
         self._log = log
 
-    def find(self, claim: Claim, published: Published | None = None, *, after: int = -1) -> Told | None:
+    def find(self, claim: Claim, published: Published | None = None, *, after: int = -1) -> Recorded | None:
         """The verdict on a decided slot; None if no record and no version after `after` has it.
 
         That happens if the transaction was refused long ago, or only read this table. `published` is how far publication is:
         it repeats the commits of the batch published last.
         """
-        told = None if published is None else self._in_published(claim, published)
-        if told is not None:
-            return told
+        recorded = None if published is None else self._in_published(claim, published)
+        if recorded is not None:
+            return recorded
         hint = "" if published is None else published.record
-        told = self._look(claim, hint, after)
-        while told is None:  # the session that showed the decision may be over, and the next one's server lag
+        recorded = self._look(claim, hint, after)
+        while recorded is None:  # the session that showed the decision may be over, and the next one's server lag
             session = self._context.coordination.session_id
             self._context.barrier()
             # check: verdicts-are-looked-for-again
-            told = self._look(claim, hint, after)
-            if told is None and session == self._context.coordination.session_id:
+            recorded = self._look(claim, hint, after)
+            if recorded is None and session == self._context.coordination.session_id:
                 if self._context.read_published() is None:
                     raise self._context.vanished()  # everything was lost since the decision was seen: the log may have it
                 return None
             require_time_left(f"the verdict on transaction {claim.transaction_id} could not be read")
-        return told
+        return recorded
 
     @staticmethod
-    def _in_published(claim: Claim, published: Published) -> Told | None:
+    def _in_published(claim: Claim, published: Published) -> Recorded | None:
         """The verdict on a slot in `published` itself."""
-        told = published.commit_of(claim.transaction_id)
-        # check: published-tells-of-its-own-slots (without or (published.generation, told[0]) != (claim.generation, claim.slot))
-        if told is None or (published.generation, told[0]) != (claim.generation, claim.slot):
+        recorded = published.commit_of(claim.transaction_id)
+        # check: published-tells-of-its-own-slots (without or (published.generation, recorded[0]) != (claim.generation, claim.slot))
+        if recorded is None or (published.generation, recorded[0]) != (claim.generation, claim.slot):
             return None
-        slot, version, ordinal, timestamp_ms = told
-        return Told(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
+        slot, version, ordinal, timestamp_ms = recorded
+        return Recorded(Verdict(slot, claim.transaction_id, version, ordinal), timestamp_ms)
 
-    def _look(self, claim: Claim, hint: str, after: int) -> Told | None:
+    def _look(self, claim: Claim, hint: str, after: int) -> Recorded | None:
         probable = VerdictName.parse(hint)
-        told = None if probable is None else self._in_record(probable, claim)
-        if told is not None:
-            return told
+        recorded = None if probable is None else self._in_record(probable, claim)
+        if recorded is not None:
+            return recorded
         wanted = (claim.generation, claim.slot)
         names = sorted(n for n in self._names() if (n.generation, n.slot) >= wanted)
-        told = self._in_record(names[0], claim) if names else None
-        if told is None:  # it may have come too late for its generation, and been decided in a later one
-            told = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
-        if told is None:
-            told = self._put_away(claim.transaction_id)
+        recorded = self._in_record(names[0], claim) if names else None
+        if recorded is None:  # it may have come too late for its generation, and been decided in a later one
+            recorded = self._on_record(claim.transaction_id, [n for n in names if n.generation > claim.generation])
+        if recorded is None:
+            recorded = self._put_away(claim.transaction_id)
         # if its record was pruned, which happens only to published batches, the log has it
-        return told if told is not None else self._in_log(claim.transaction_id, after=after)
+        return recorded if recorded is not None else self._in_log(claim.transaction_id, after=after)
 
-    def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Told | None:
+    def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Recorded | None:
         """The latest verdict on a transaction in these records, whatever its slot."""
         for name in sorted(names, reverse=True):
             record = self._record(name)
             verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
             if record is not None and verdict is not None:
-                return self._told(record, verdict)
+                return self._recorded(record, verdict)
         return None
 
-    def _put_away(self, transaction_id: str) -> Told | None:
+    def _put_away(self, transaction_id: str) -> Recorded | None:
         """The separately stored verdict on a transaction. Look in the records first, from which it is moved here."""
         record = find_put_away(self._context, transaction_id)
-        return None if record is None else self._told(record, record.verdicts[0])
+        return None if record is None else self._recorded(record, record.verdicts[0])
 
-    def told_by(self, record: BatchRecord, claim: Claim | None) -> Told | None:
+    def recorded_by(self, record: BatchRecord, claim: Claim | None) -> Recorded | None:
         """The verdict on a slot, or on a transaction without one, in its batch's record; None if the record is another batch's."""
         if claim is None:
-            return self._told(record, record.verdicts[0]) if record.direct else None
+            return self._recorded(record, record.verdicts[0]) if record.direct else None
         verdict = record.verdict_of(claim.slot) if record.generation == claim.generation else None
         # check: made-up-slot-is-not-mine
         if verdict is not None and verdict.transaction_id != claim.transaction_id:
-            return Told(_forgotten(claim), 0)  # somebody made up a slot with this number, which came first
-        return None if verdict is None else self._told(record, verdict)
+            return Recorded(_forgotten(claim), 0)  # somebody made up a slot with this number, which came first
+        return None if verdict is None else self._recorded(record, verdict)
 
-    def _in_record(self, name: VerdictName, claim: Claim) -> Told | None:
+    def _in_record(self, name: VerdictName, claim: Claim) -> Recorded | None:
         record = self._record(name)
-        return None if record is None else self.told_by(record, claim)
+        return None if record is None else self.recorded_by(record, claim)
 
     def search(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Outcome:
         """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`.
 
         Raises Unavailable if the deadline passes before the log was searched.
         """
-        told = (
+        recorded = (
             # check: refusals-are-found (after the next)
             self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
         )
-        if told is not None and told.verdict.refusal is not None:
-            return Outcome.refused(refusal_error(told.verdict.refusal, transaction_id))
-        if told is not None:
+        if recorded is not None and recorded.verdict.refusal is not None:
+            return Outcome.refused(refusal_error(recorded.verdict.refusal, transaction_id))
+        if recorded is not None:
             state = self._context.read_published()
-            published = state is not None and told.verdict.version <= state[0].version
-            return Outcome.committed(settle(told, published=published))
+            published = state is not None and recorded.verdict.version <= state[0].version
+            return Outcome.committed(settle(recorded, published=published))
         found = self._in_log(transaction_id, after=after, deadline=deadline)
         return Outcome("unknown") if found is None else Outcome.committed(settle(found))
 
@@ -200,8 +200,8 @@ class Verdicts:
     def refusal_of(self, transaction_id: str) -> Refusal | None:
         """Why a transaction was refused, if that is still on record."""
         # check: refusals-stay (without or self._put_away(transaction_id))
-        told = self._on_record(transaction_id, (name for name in self._names() if name.refusals)) or self._put_away(transaction_id)
-        return None if told is None else told.verdict.refusal
+        recorded = self._on_record(transaction_id, (name for name in self._names() if name.refusals)) or self._put_away(transaction_id)
+        return None if recorded is None else recorded.verdict.refusal
 
     def raise_refusal(self, transaction_id: str) -> None:
         """Raise the refusal of a transaction, if it is still on record."""
@@ -217,14 +217,14 @@ class Verdicts:
         node = self._context.coordination.read(self._context.tree.verdict(name))
         return None if node is None else BatchRecord.decode(node.data)
 
-    def _told(self, record: BatchRecord, verdict: Verdict) -> Told:
+    def _recorded(self, record: BatchRecord, verdict: Verdict) -> Recorded:
         for plan in record.versions:
             if plan.version == verdict.version:
-                return Told(verdict, plan.timestamp_ms)
+                return Recorded(verdict, plan.timestamp_ms)
         if verdict.refusal is not None:
-            return Told(verdict, 0)
+            return Recorded(verdict, 0)
         # a repetition of something committed in an earlier batch
-        return Told(verdict, self._timestamp(verdict.version))
+        return Recorded(verdict, self._timestamp(verdict.version))
 
     def _timestamp(self, version: int) -> int:
         try:
@@ -233,7 +233,7 @@ class Verdicts:
             return 0
         return int(info.get("inCommitTimestamp", info.get("timestamp", 0)))
 
-    def _in_log(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Told | None:
+    def _in_log(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Recorded | None:
         """Search the published log from its end down to `after`, the oldest version, or the time when the id was made."""
         state = self._context.read_published()
         version = -1 if state is None else state[0].version
@@ -252,7 +252,7 @@ class Verdicts:
                 return None
             ordinal = winner.ordinal_of(transaction_id)
             if ordinal is not None:
-                return Told(Verdict(-1, transaction_id, version, ordinal), self._timestamp(version))
+                return Recorded(Verdict(-1, transaction_id, version, ordinal), self._timestamp(version))
             # check: ids-are-looked-for-before-they-were-made
             # check: clocks-may-differ (without - CLOCKS_DIFFER_MS)
             if made is not None and winner.timestamp_ms is not None and winner.timestamp_ms < made - CLOCKS_DIFFER_MS:

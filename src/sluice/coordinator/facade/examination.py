@@ -22,7 +22,7 @@ _HOUR_MS: Final = 3_600_000
 _KNOWN_NODES: Final = {"head", "slots", "verdicts", "refused", "published", "leases", "pins", "checkpoint"}
 
 
-def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], told: Callable[[Finding], object]) -> None:
+def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
     """Report what is wrong: the log lacks what was ratified, leases are held for long, nodes are unneeded.
 
     `seals` are the digests of the log's versions. Changes nothing.
@@ -31,39 +31,39 @@ def examine_nodes(table: CoordinatedTable, seals: Mapping[int, Seal], told: Call
     tree, session = context.tree, context.coordination
     if not table.exists():
         what = "the coordinator has no nodes of this table"
-        told(Finding(ERROR, tree.root, what, "check that this is the coordinator of its writers; if its data were lost, sluice recover"))
+        report(Finding(ERROR, tree.root, what, "check that this is the coordinator of its writers; if its data were lost, sluice recover"))
         return
     session.barrier()
     head_node, published_node = session.read_many([tree.head, tree.published])
     if head_node is None or published_node is None:
-        told(Finding(ERROR, tree.root, "the table's nodes are incomplete", "rebuild them: sluice recover"))
+        report(Finding(ERROR, tree.root, "the table's nodes are incomplete", "rebuild them: sluice recover"))
         return
     try:
         head, published = Head.decode(head_node.data), Published.decode(published_node.data)
     except (MalformedRecord, UnknownFormat) as unknown:
-        told(Finding(ERROR, tree.root, f"the table's nodes cannot be read: {unknown.message}", "use the release that wrote them"))
+        report(Finding(ERROR, tree.root, f"the table's nodes cannot be read: {unknown.message}", "use the release that wrote them"))
         return
     latest = max(seals, default=-1)
     if latest > head.version:
         what = f"the log has version {latest}, and the coordinator ratified {head.version}"
         remedy = f"stop the writers that bypass sluice, and move away the files from version {head.version + 1} on"
-        told(Finding(ERROR, commit_path(head.version + 1), what, remedy))
+        report(Finding(ERROR, commit_path(head.version + 1), what, remedy))
     for version in range(latest + 1, published.version + 1):
-        told(Finding(ERROR, commit_path(version), f"version {version} was published, but is not in the log", "restore it from a copy"))
+        report(Finding(ERROR, commit_path(version), f"version {version} was published, but is not in the log", "restore it from a copy"))
     if published.version < head.version:
         what = f"versions {published.version + 1} to {head.version} are ratified, but not published yet"
-        told(Finding(NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them"))
-    _compare_records(context, seals, published, told)
-    _stray(context, head, published, told)
+        report(Finding(NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them"))
+    _compare_records(context, seals, published, report)
+    _stray(context, head, published, report)
     now_ms = table.now_ms()
     for lease in list_leases(session, Place.of_table(tree)):
         hours = (now_ms - lease.since_ms) / _HOUR_MS
         if lease.held and hours >= 1:
             what = f"{lease.application} on {lease.host} (process {lease.pid}) has held a lease for {hours:.0f} hours"
-            told(Finding(NOTE, lease.lease, what, "sluice leases break takes it away, if nobody needs it"))
+            report(Finding(NOTE, lease.lease, what, "sluice leases break takes it away, if nobody needs it"))
 
 
-def _compare_records(context: TableContext, seals: Mapping[int, Seal], published: Published, told: Callable[[Finding], object]) -> None:
+def _compare_records(context: TableContext, seals: Mapping[int, Seal], published: Published, report: Callable[[Finding], object]) -> None:
     """Check that the records of the last batches have the digests of their versions."""
     names = sorted(filter(None, map(VerdictName.parse, context.coordination.children(context.tree.verdicts) or ())))
     nodes = context.coordination.read_many([context.tree.verdict(name) for name in names])
@@ -73,33 +73,33 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], published
         try:
             record = BatchRecord.decode(node.data)
         except (MalformedRecord, UnknownFormat) as unknown:
-            told(Finding(WARNING, context.tree.verdict(name), f"this record cannot be read: {unknown.message}"))
+            report(Finding(WARNING, context.tree.verdict(name), f"this record cannot be read: {unknown.message}"))
             continue
         for plan in record.versions:
             seal = seals.get(plan.version)
             if plan.version <= published.version and seal is not None and seal.digest != plan.digest:
                 what = f"version {plan.version} is not what was ratified: its file was changed or replaced after it was published"
-                told(
+                report(
                     Finding(ERROR, commit_path(plan.version), what, "stop the writers that bypass sluice, and restore the file from a copy")
                 )
 
 
-def _stray(context: TableContext, head: Head, published: Published, told: Callable[[Finding], object]) -> None:
+def _stray(context: TableContext, head: Head, published: Published, report: Callable[[Finding], object]) -> None:
     """Nodes that no part of the protocol uses (any more)."""
     tree, session = context.tree, context.coordination
     for name in sorted(session.children(tree.root) or ()):
         if name not in _KNOWN_NODES and not name.startswith("incarnation-"):
-            told(Finding(NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it"))
+            report(Finding(NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it"))
     for name in sorted(session.children(tree.slots(head.generation)) or ()):
         slot = SlotName.parse(name)
         if slot is None:
-            told(Finding(WARNING, f"{tree.slots(head.generation)}/{name}", "this is not a slot: something else made it", "remove it"))
+            report(Finding(WARNING, f"{tree.slots(head.generation)}/{name}", "this is not a slot: something else made it", "remove it"))
         elif slot.sequence <= min(head.slot, published.slot) and published.generation == head.generation:
-            told(
+            report(
                 Finding(
                     NOTE, tree.slot(head.generation, slot), "this slot is decided and published, and was left behind", "nobody reads it"
                 )
             )
     for name in sorted(session.children(tree.verdicts) or ()):
         if VerdictName.parse(name) is None:
-            told(Finding(WARNING, f"{tree.verdicts}/{name}", "this is not a verdict: something else made it", "remove it"))
+            report(Finding(WARNING, f"{tree.verdicts}/{name}", "this is not a verdict: something else made it", "remove it"))

@@ -156,9 +156,9 @@ def claimed(table: CoordinatedTable) -> Iterator[RebuildingClaim]:
     path = f"{RECOVERING}/{context.tree.root.rpartition('/')[2]}"
     session.ensure_path(RECOVERING)
     identity = uuid.uuid4().hex
-    told = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": table.now_ms(), "id": identity}
+    claim = {"host": socket.gethostname(), "pid": os.getpid(), "since_ms": table.now_ms(), "id": identity}
     mark = f"{path}.{identity}"
-    _claim(session, path, orjson.dumps(told), mark, table.location)
+    _claim(session, path, orjson.dumps(claim), mark, table.location)
     try:
         yield RebuildingClaim(table, mark)
     finally:

@@ -24,9 +24,9 @@ def require_one_coordinator(tables: Sequence[CoordinatedTable]) -> None:
     """Raise InvalidRequest unless the tables are kept by one coordinator, below one chroot."""
     places = {each.location: _place(each.coordinator) for each in tables}
     if len(set(places.values())) > 1:
-        told = ", ".join(f"{location} by {scheme}://{place}{chroot}" for location, (scheme, place, chroot) in sorted(places.items()))
+        listed = ", ".join(f"{location} by {scheme}://{place}{chroot}" for location, (scheme, place, chroot) in sorted(places.items()))
         raise InvalidRequest(
-            f"these tables are kept by different coordinators ({told}): one commit needs one order, so put them under one coordinator "
+            f"these tables are kept by different coordinators ({listed}): one commit needs one order, so put them under one coordinator "
             "and chroot, or commit to them one after the other",
             places=sorted(set(places.values())),
         )

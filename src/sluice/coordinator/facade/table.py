@@ -181,9 +181,9 @@ class CoordinatedTable(TableClient):
 
     def commit_of(self, winner: Winner, ordinal: int, ack: str) -> Commit:
         """The earlier commit of a version; with `ack` = "published", waits until it is published."""
-        from ..admission.repeated import commit_told_by
+        from ..admission.repeated import commit_by_application
 
-        return commit_told_by(self, winner, ordinal, ack)
+        return commit_by_application(self, winner, ordinal, ack)
 
     def operation_that_lost(
         self, change: Change, operations: Sequence[tuple[str, Reads | None]], lost: ConcurrentModification

@@ -91,7 +91,7 @@ def find_cycle(store: CoordinationStore, mine: WaitNode) -> tuple[str, ...]:
             if wait.guid == mine.guid:
                 # check: the-youngest-gives-in (always)
                 if youngest < born:
-                    return tuple(_told(picture, each) for each in trail)
+                    return tuple(_description(picture, each) for each in trail)
                 continue
             age = max(youngest, picture.waits[wait.guid][1])
             to_visit += [(each, (*trail, each), age) for each in picture.awaited_by(wait)]
@@ -99,7 +99,7 @@ def find_cycle(store: CoordinationStore, mine: WaitNode) -> tuple[str, ...]:
     return ()
 
 
-def _told(picture: _Picture, path: str) -> str:
+def _description(picture: _Picture, path: str) -> str:
     place, name = Place.of_node(path), LeaseName.parse(path.rpartition("/")[2])
     if place is None or name is None:
         return path

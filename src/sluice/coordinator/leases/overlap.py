@@ -47,11 +47,11 @@ def _may_hold(asked: Node, places: Sequence[dict[Column, _Values]], schema: Stru
         return False
     columns = {RECORDS.path: pa.repeat(pa.scalar(1, pa.int64()), len(places))}
     for column in {column for place in places for column in place}:
-        told = [place.get(column) or _Values() for place in places]
+        values = [place.get(column) or _Values() for place in places]
         columns |= {
-            (LOW, *column.path): pa.array([each.low for each in told], column.type),
-            (HIGH, *column.path): pa.array([each.high for each in told], column.type),
-            (NULLS, *column.path): pa.array([None if each.null and each.value else int(each.null) for each in told], pa.int64()),
+            (LOW, *column.path): pa.array([each.low for each in values], column.type),
+            (HIGH, *column.path): pa.array([each.high for each in values], column.type),
+            (NULLS, *column.path): pa.array([None if each.null and each.value else int(each.null) for each in values], pa.int64()),
         }
     answers = Skipper(asked, schema, ()).may_match(Files.of_columns(len(places), columns))
     return bool(pc.any(answers).as_py())
@@ -59,7 +59,7 @@ def _may_hold(asked: Node, places: Sequence[dict[Column, _Values]], schema: Stru
 
 def _places(condition: Node) -> list[dict[Column, _Values]]:
     """The facts about the columns where the condition holds, one per alternative."""
-    return [place for terms in _alternatives(_without_not(condition)) if (place := _told(terms)) is not None]
+    return [place for terms in _alternatives(_without_not(condition)) if (place := _values_by_column(terms)) is not None]
 
 
 def _without_not(node: Node, *, truth: bool = True) -> Node:
@@ -94,40 +94,40 @@ def _alternatives(node: Node) -> list[list[Node]]:
     return found if len(found) <= _ALTERNATIVES_MAX else [[node]]
 
 
-def _told(terms: Sequence[Node]) -> dict[Column, _Values] | None:
+def _values_by_column(terms: Sequence[Node]) -> dict[Column, _Values] | None:
     """The facts about columns where all of the terms hold; None if they never do."""
-    told: dict[Column, _Values] = {}
+    values: dict[Column, _Values] = {}
     for term in terms:
         match term:
             case Literal() if term.value is not True:
                 return None
             case IsNull(term=Column() as column):
-                told.setdefault(column, _Values()).value = False
+                values.setdefault(column, _Values()).value = False
             case Not(term=IsNull(term=Column() as column)):
-                told.setdefault(column, _Values()).null = False
+                values.setdefault(column, _Values()).null = False
             case Column():
-                _narrow(told.setdefault(term, _Values()), "=", True)
+                _narrow(values.setdefault(term, _Values()), "=", True)
             case Not(term=Column() as column):
-                _narrow(told.setdefault(column, _Values()), "=", False)
+                _narrow(values.setdefault(column, _Values()), "=", False)
             case Compare(left=Literal(), right=Column()):
-                _compare(told, Compare(FLIPPED[term.op], term.right, term.left, term.at))
+                _compare(values, Compare(FLIPPED[term.op], term.right, term.left, term.at))
             case Compare():
-                _compare(told, term)
-    return told if all(map(_is_possible, told.values())) else None
+                _compare(values, term)
+    return values if all(map(_is_possible, values.values())) else None
 
 
-def _compare(told: dict[Column, _Values], term: Compare) -> None:
+def _compare(values: dict[Column, _Values], term: Compare) -> None:
     match term:
         case Compare(left=Column() as column, right=Literal() as literal):
-            values = told.setdefault(column, _Values())
+            column_values = values.setdefault(column, _Values())
         case _:
             return
     if literal.value is not None:
-        _narrow(values, term.op, _stored(literal, column.type, term.at))
+        _narrow(column_values, term.op, _stored(literal, column.type, term.at))
     elif term.op == "<=>":
-        values.value = False
+        column_values.value = False
     else:
-        values.null = values.value = False
+        column_values.null = column_values.value = False
 
 
 def _narrow(values: _Values, op: str, bound: Value) -> None:

@@ -86,8 +86,8 @@ class LeaseRequest:
         now = home.clock.now_ms()
         self._asked = [LeaseNode(w.mode, w.where, dict(w.partition_types), w.name, home.client, now, tuple(holds)) for w in self.wanted]
         self._places = sorted({w.place for w in self.wanted})
-        told = len(self._places) > 1 or bool(holds)
-        self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if told else None
+        announces = len(self._places) > 1 or bool(holds)
+        self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if announces else None
         self._seen: dict[str, LeaseNode] = {}
 
     # -- the three steps ---------------------------------------------------------------------------------------------

@@ -58,20 +58,20 @@ class Deletion:
         grave, deleter = self.context.in_connection(look)
         if grave is None or grave.version != self.grave.version:
             raise self.context.dropped()
-        if deleter is None or _told(deleter)["id"] != self.identity:
+        if deleter is None or _content(deleter)["id"] != self.identity:
             raise Unavailable(f"the claim to delete the data of {tree.location} is gone: repeat the drop", location=tree.location)
 
     def done(self) -> None:
         """Record that the data are deleted. Raises what `require` does."""
-        told = orjson.dumps({**orjson.loads(self.grave.data), "deleting": False})
+        content = orjson.dumps({**orjson.loads(self.grave.data), "deleting": False})
         for _ in range(_ATTEMPTS):
             self.require()
             try:
-                self.context.connect().apply([Write(self.grave.path, told, self.grave.version), *self._gone()])
+                self.context.connect().apply([Write(self.grave.path, content, self.grave.version), *self._gone()])
                 return
             except ReplyLost:
                 node = self.context.in_connection(self._read_grave)
-                if node is not None and (node.version, node.data) == (self.grave.version + 1, told):
+                if node is not None and (node.version, node.data) == (self.grave.version + 1, content):
                     return
             except (ApplyRefused, SessionLost):
                 continue
@@ -113,7 +113,7 @@ def deletion(context: TableContext, tombstone: Tombstone) -> Iterator[Deletion]:
 
 def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
     tree, identity = context.tree, uuid.uuid4().hex
-    told = {"id": identity, "host": socket.gethostname(), "pid": os.getpid()}
+    claim = {"id": identity, "host": socket.gethostname(), "pid": os.getpid()}
     for _ in range(_ATTEMPTS):
         session = context.connect()
         session.barrier()
@@ -121,11 +121,11 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
         # check: a-drop-deletes-its-own-table (without or Tombstone(**orjson.loads(grave.data)) != tombstone)
         if grave is None or Tombstone(**orjson.loads(grave.data)) != tombstone:
             raise context.dropped()
-        if deleter is not None and left is not None and _told(deleter)["id"] == identity:  # our claim, whose reply was lost
+        if deleter is not None and left is not None and _content(deleter)["id"] == identity:  # our claim, whose reply was lost
             return Deletion(context, tombstone, identity, grave, left.version, first=left.version == 0)
         if deleter is not None:
             raise _taken(context, deleter)
-        body = orjson.dumps({**told, "since_ms": context.clock.now_ms()})
+        body = orjson.dumps({**claim, "since_ms": context.clock.now_ms()})
         stays: Op = Create(tree.deleter_left, body) if left is None else Write(tree.deleter_left, body, left.version)
         with suppress(ApplyRefused, ReplyLost):
             session.apply([Check(tree.tombstone, grave.version), stays, Create(tree.deleter, body, ephemeral=True)])
@@ -135,13 +135,13 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
 
 
 def _taken(context: TableContext, deleter: Node) -> Unavailable:
-    told, location = _told(deleter), context.tree.location
+    claim, location = _content(deleter), context.tree.location
     return Unavailable(
-        f"the table at {location} was dropped, and its data are being deleted by process {told['pid']} on {told['host']}: wait until it is "
-        "done, or end it, and repeat this when its session has expired",
+        f"the table at {location} was dropped, and its data are being deleted by process {claim['pid']} on {claim['host']}: wait until it "
+        "is done, or end it, and repeat this when its session has expired",
         location=location,
-        host=told["host"],
-        pid=told["pid"],
+        host=claim["host"],
+        pid=claim["pid"],
     )
 
 
@@ -153,7 +153,7 @@ def require_no_deleter(context: TableContext) -> None:
         raise _taken(context, deleter)
     if left is None:
         return
-    wait_s = _told(left)["since_ms"] / 1000 + LONGEST_PUT_S - context.clock.now_ms() / 1000
+    wait_s = _content(left)["since_ms"] / 1000 + LONGEST_PUT_S - context.clock.now_ms() / 1000
     if wait_s > 0:
         raise Unavailable(
             f"the table at {tree.location} was dropped, and a client that deleted its data disappeared before it was done (killed, or "
@@ -165,5 +165,5 @@ def require_no_deleter(context: TableContext) -> None:
         context.connect().delete(left.path, version=left.version)
 
 
-def _told(node: Node) -> dict[str, Any]:
+def _content(node: Node) -> dict[str, Any]:
     return dict(orjson.loads(node.data))

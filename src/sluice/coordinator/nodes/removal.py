@@ -59,14 +59,14 @@ def bury_tree(context: TableContext, head: Head, *, deleting: bool, forgotten: b
             return
         if node is None or Head.decode(node.data) != head:
             break
-        told = orjson.loads(root.data)
+        content = orjson.loads(root.data)
         ops: list[Op] = [
             Check(tree.head, node.version),
             # check: a-dropped-tree-is-closed-at-once
-            Delete(tree.incarnation(told["incarnation"])),
+            Delete(tree.incarnation(content["incarnation"])),
             Create(tree.closed),
             # check: a-dropped-tree-is-closed-at-once
-            Write(tree.root, orjson.dumps({**told, "closed": True}), root.version),
+            Write(tree.root, orjson.dumps({**content, "closed": True}), root.version),
             # check: names-go-with-their-tables
             *name_removal(session, tree, name),
         ]

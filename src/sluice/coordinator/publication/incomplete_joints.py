@@ -42,17 +42,17 @@ def incomplete_joints(stores: Mapping[str, ObjectStore], *, versions: int = _VER
 
     A table whose log was not given does not make a transaction incomplete, but is named.
     """
-    told: dict[str, Mapping[str, int]] = {}
+    joints: dict[str, Mapping[str, int]] = {}
     found: dict[str, set[str]] = {}
     ends: dict[str, tuple[int, int]] = {}
     for location, store in stores.items():
         commits = list_versions(store).commits  # earlier ones were cleaned up
         ends[location] = (max(min(commits), max(commits) - versions + 1), max(commits)) if commits else (-1, -1)
         for transaction_id, joint in _joints(store, *ends[location]):
-            told[transaction_id] = joint
+            joints[transaction_id] = joint
             found.setdefault(transaction_id, set()).add(location)
     incomplete: list[IncompleteJoint] = []
-    for transaction_id, joint in told.items():
+    for transaction_id, joint in joints.items():
         lacking = {at: version for at, version in joint.items() if at in stores and at not in found[transaction_id]}
         missing = {at: version for at, version in lacking.items() if version >= ends[at][0]}  # earlier versions were not examined
         if missing:

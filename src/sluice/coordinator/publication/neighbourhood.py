@@ -68,7 +68,7 @@ class Neighbourhood:
                 for sealed in self._sealed(name):
                     if not self._is_sound(sealed):
                         self._damaged = sealed
-                        _log.error("%s", self._told(sealed))
+                        _log.error("%s", self._description(sealed))
             except SluiceError as trouble:
                 _log.info("the log of %s was not checked: %s", self._context.tree.location, trouble)
 
@@ -80,7 +80,7 @@ class Neighbourhood:
         if self._is_sound(damaged):
             self._damaged = None  # restored
             return
-        raise CorruptLogFile(self._told(damaged), file=commit_path(damaged.version), location=self._context.tree.location)
+        raise CorruptLogFile(self._description(damaged), file=commit_path(damaged.version), location=self._context.tree.location)
 
     def _sealed(self, name: VerdictName) -> list[_Sealed]:
         node = self._context.coordination.read(self._context.tree.verdict(name))
@@ -98,7 +98,7 @@ class Neighbourhood:
         self._presence.found(begun_s)
         return sound
 
-    def _told(self, sealed: _Sealed) -> str:
+    def _description(self, sealed: _Sealed) -> str:
         return (
             f"{commit_path(sealed.version)} of {self._context.tree.location} is not what was committed as version {sealed.version}: the "
             "file was overwritten, damaged or removed. Nothing more is committed by this client until it is restored from a copy; sluice "

@@ -56,13 +56,13 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
 
     Repeating it changes nothing.
     """
-    told = {v.transaction_id: v for v in record.verdicts if v.refusal is not None or v.repeats}
-    if not told:
+    kept = {v.transaction_id: v for v in record.verdicts if v.refusal is not None or v.repeats}
+    if not kept:
         return []
     tree, today = context.tree, context.clock.now_ms() // _DAY_MS
     alone = {
         tree.refusal(today, transaction_id): replace(record, verdicts=(verdict,), versions=(), direct="").encode()
-        for transaction_id, verdict in told.items()
+        for transaction_id, verdict in kept.items()
     }
     parents = [tree.refused, tree.refused_on(today)]
     all_days, day, *there = context.coordination.read_many([*parents, *alone])

@@ -76,8 +76,8 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "txnId": first.transaction_id,
         "sluice": {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]},
     }
-    if told := next((m.intent.user_metadata for m in members if m.intent.user_metadata), ""):
-        info["userMetadata"] = told
+    if text := next((m.intent.user_metadata for m in members if m.intent.user_metadata), ""):
+        info["userMetadata"] = text
     read_version = min(m.intent.read_version for m in members)
     if read_version >= 0:  # a commit that makes the table read no version; delta-rs considers a negative number damaged
         info["readVersion"] = read_version

@@ -271,18 +271,19 @@ def _exact(attempt: Attempt, winner: Winner) -> Attempt:
     """A copy that lists, from the actions, the files removed by both and the partitions touched."""
     mine = attempt.footprint
     removes: list[str] = []
-    told: set[str] | None = set() if mine.scope is None and mine.partitions is None else None
+    touched: set[str] | None = set() if mine.scope is None and mine.partitions is None else None
     for action in attempt.each():
         if not isinstance(action, (AddFile, RemoveFile)):
             continue
         if isinstance(action, RemoveFile) and action.path in winner.removed:
             removes.append(action.path)
-        if told is not None:
+        if touched is not None:
             if action.partition_values is None:
-                told = None
+                touched = None
             else:
-                told.add(partition_key(action.partition_values))
-    return replace(attempt, footprint=replace(mine, removes=tuple(removes), partitions=mine.partitions if told is None else tuple(told)))
+                touched.add(partition_key(action.partition_values))
+    partitions = mine.partitions if touched is None else tuple(touched)
+    return replace(attempt, footprint=replace(mine, removes=tuple(removes), partitions=partitions))
 
 
 def _after(attempt: Attempt, merged: Merge) -> Attempt:

@@ -72,10 +72,10 @@ def _ask(name: str, tls: Tls | None, timeout_s: float) -> Server:
                 answer += chunk
     except OSError:
         return Server(name, "away")
-    return _told(name, answer.decode(errors="replace"))
+    return _server(name, answer.decode(errors="replace"))
 
 
-def _told(name: str, answer: str) -> Server:
+def _server(name: str, answer: str) -> Server:
     mode = re.search(r"^Mode: (\w+)", answer, re.MULTILINE)
     if mode is None:
         return Server(name, "not serving" if "not currently serving" in answer else "closed")

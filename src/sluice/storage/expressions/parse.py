@@ -171,9 +171,9 @@ class _Translator:
         if not all(isinstance(part, exp.Identifier) for part in tree.parts):
             self._unknown(tree)
         path = [part.name for part in tree.parts]
-        told = self._clock(path[0]) if len(path) == 1 and not tree.this.quoted else None
-        if told is not None and path[0].lower() not in map(str.lower, self.schema.names):
-            return told
+        clock = self._clock(path[0]) if len(path) == 1 and not tree.this.quoted else None
+        if clock is not None and path[0].lower() not in map(str.lower, self.schema.names):
+            return clock
         return build.column(path, self.schema)
 
     def _clock(self, name: str) -> Node | None:
@@ -288,8 +288,8 @@ class _Translator:
         return call("concat", [self.node(part) for part in tree.expressions])
 
     def _anonymous(self, tree: exp.Anonymous) -> Node:
-        told = self._clock(str(tree.this)) if not tree.expressions else None
-        return told if told is not None else call(str(tree.this), [self.node(arg) for arg in tree.expressions])
+        clock = self._clock(str(tree.this)) if not tree.expressions else None
+        return clock if clock is not None else call(str(tree.this), [self.node(arg) for arg in tree.expressions])
 
     def _if(self, tree: exp.If) -> Node:
         otherwise = tree.args.get("false")

@@ -55,35 +55,35 @@ class Seal:
     transaction: str | None
 
 
-def examine_log(store: ObjectStore, told: Callable[[Finding], object]) -> dict[int, Seal]:
+def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict[int, Seal]:
     """Examine every file of the log; returns the commits that could be read."""
     listing = list_versions(store)
-    _gaps(listing, told)
-    seals = _commits(store, listing, told)
-    _checksums(store, seals, told)
-    _checkpoints(store, listing, told)
+    _gaps(listing, report)
+    seals = _commits(store, listing, report)
+    _checksums(store, seals, report)
+    _checkpoints(store, listing, report)
     for info in store.list_from(LOG_FOLDER, recursive=True):
         known = LogPath.parse(info.key) or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not known and not info.key.rpartition("/")[2].startswith((".", "_")):
-            told(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
+            report(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
     return seals
 
 
-def _gaps(listing: LogListing, told: Callable[[Finding], object]) -> None:
+def _gaps(listing: LogListing, report: Callable[[Finding], object]) -> None:
     newest = listing.checkpoints[-1].version if listing.checkpoints else -1
     latest = listing.latest if listing.latest is not None else -1
     if not listing.commits:
-        told(Finding(WARNING, LOG_FOLDER, "the log has no commit", "read from its checkpoint, or restore the log from a copy"))
+        report(Finding(WARNING, LOG_FOLDER, "the log has no commit", "read from its checkpoint, or restore the log from a copy"))
     first = min(*listing.commits, newest + 1) if listing.commits else newest + 1
     for version in (each for each in range(first, latest + 1) if each not in listing.commits):
         if version > newest:
-            told(Finding(ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE))
+            report(Finding(ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE))
         else:
             what = f"version {version} is missing; the checkpoint of version {newest} replaces it"
-            told(Finding(WARNING, commit_path(version), what, "versions that need it cannot be read any more; restore it if they matter"))
+            report(Finding(WARNING, commit_path(version), what, "versions that need it cannot be read any more; restore it if they matter"))
 
 
-def _commits(store: ObjectStore, listing: LogListing, told: Callable[[Finding], object]) -> dict[int, Seal]:
+def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> dict[int, Seal]:
     seals: dict[int, Seal] = {}
     versions_of: dict[str, int] = {}
     read = _Read()
@@ -96,23 +96,23 @@ def _commits(store: ObjectStore, listing: LogListing, told: Callable[[Finding], 
         except ObjectNotFound:
             continue  # removed by a clean-up; otherwise the next look reports it
         except SluiceError as damage:
-            told(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
+            report(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
             continue
         info = read.info
         seal = Seal(sha256(text), info.in_commit_timestamp if info else None, info.fields.get("txnId") if info else None)
         copied = versions_of.get(seal.digest)
         before = None if untimed or read.has_no_timestamps else seals.get(version - 1)
         if copied is not None:
-            told(
+            report(
                 Finding(ERROR, key, f"version {version} has the content of version {copied}: one file was copied over the other", _RESTORE)
             )
         elif (
             before and None not in (before.timestamp_ms, seal.timestamp_ms) and int(seal.timestamp_ms or 0) <= int(before.timestamp_ms or 0)
         ):
             what = f"its in-commit timestamp {seal.timestamp_ms} is not later than {before.timestamp_ms}, that of version {version - 1}"
-            told(Finding(ERROR, key, f"{what}: one of the two files is not what was committed", _RESTORE))
+            report(Finding(ERROR, key, f"{what}: one of the two files is not what was committed", _RESTORE))
         elif read.has_timestamps and seal.timestamp_ms is None:
-            told(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
+            report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
         versions_of.setdefault(seal.digest, version)
         seals[version] = seal
     return seals
@@ -151,7 +151,7 @@ class _Read:
         return self.protocol is not None and self.metadata is not None and not self.has_timestamps
 
 
-def _checksums(store: ObjectStore, seals: Mapping[int, Seal], told: Callable[[Finding], object]) -> None:
+def _checksums(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
     for info in store.list_from(LOG_FOLDER):
         path = LogPath.parse(info.key)
         seal = seals.get(path.version) if path is not None and path.kind is LogKind.CRC else None
@@ -164,15 +164,15 @@ def _checksums(store: ObjectStore, seals: Mapping[int, Seal], told: Callable[[Fi
         except ValueError:
             says = None
         if not isinstance(says, dict):
-            told(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do not need it"))
+            report(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do not need it"))
             continue
         for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
             if says.get(name) is not None and own is not None and says[name] != own:
                 what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
-                told(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files is not what was written", _RESTORE))
+                report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files is not what was written", _RESTORE))
 
 
-def _checkpoints(store: ObjectStore, listing: LogListing, told: Callable[[Finding], object]) -> None:
+def _checkpoints(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:
     for checkpoint in listing.checkpoints:
         name = checkpoint.parts[0].key
         try:
@@ -183,15 +183,15 @@ def _checkpoints(store: ObjectStore, listing: LogListing, told: Callable[[Findin
             continue
         except SluiceError as damage:
             what = f"the checkpoint of version {checkpoint.version} cannot be read: {damage.message}"
-            told(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
+            report(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
             continue
         if not whole:
             what = f"the checkpoint of version {checkpoint.version} lacks the table's protocol or metadata"
-            told(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
+            report(Finding(ERROR, name, what, _checkpoint_remedy(listing, checkpoint.version)))
     hint = last_checkpoint_version(store)
     if hint is not None and hint not in {each.version for each in listing.checkpoints}:
         what = f"it names a checkpoint of version {hint}, which is not there"
-        told(Finding(WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint); sluice reads on without it, others may not"))
+        report(Finding(WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint); sluice reads on without it, others may not"))
 
 
 def _checkpoint_remedy(listing: LogListing, version: int) -> str:
@@ -201,7 +201,7 @@ def _checkpoint_remedy(listing: LogListing, version: int) -> str:
 
 
 def examine_files(
-    store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], told: Callable[[Finding], object]
+    store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], report: Callable[[Finding], object]
 ) -> None:
     """Check that the files of a version exist and have the size in the log. `vectors` are the keys of its deletion vectors."""
     there = {info.key: info for info in store.list_from("", recursive=True)}
@@ -214,15 +214,15 @@ def examine_files(
                 continue
             found = _object(store, there, key)
             if found is None:
-                told(Finding(ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY))
+                report(Finding(ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY))
             elif found.size != size:
                 what = f"this file has {found.size} bytes, and the log says {size}"
-                told(Finding(ERROR, key, what, _FILE_REMEDY))
+                report(Finding(ERROR, key, what, _FILE_REMEDY))
     for key in sorted(set(vectors)):
         if _object(store, there, key) is None:
-            told(Finding(ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY))
+            report(Finding(ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY))
     if outside:
-        told(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not checked"))
+        report(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not checked"))
 
 
 _FILE_REMEDY: Final = (

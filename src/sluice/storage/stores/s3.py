@@ -209,8 +209,8 @@ def _credentials(session: Session, options: S3Options) -> Credentials | None:
 
 def _trusted(session: Session) -> ssl.SSLContext:
     """The certificates that the client accepts."""
-    told: Any = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
-    path = Path(str(get_cert_path(told)))
+    bundle: Any = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
+    path = Path(str(get_cert_path(bundle)))
     return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 

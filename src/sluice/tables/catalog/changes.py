@@ -34,15 +34,15 @@ def note_name(address: TableAddress, name: str, named_ms: int, *, managed: bool,
         access = Access.coordinated(address)
         for _ in range(_ATTEMPTS):
             snapshot = access.latest()
-            told = {**snapshot.configuration, **properties_of_name(name, named_ms, managed=managed)}
+            named = {**snapshot.configuration, **properties_of_name(name, named_ms, managed=managed)}
             newer = snapshot.configuration.get(NAMED_MS_KEY, "0")
-            if told == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
+            if named == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
                 return True
             change = Change(
                 access.new_transaction_id(),
                 operation,
                 snapshot,
-                (replace(snapshot.metadata, configuration=told),),
+                (replace(snapshot.metadata, configuration=named),),
                 parameters={"name": name},
             )
             try:

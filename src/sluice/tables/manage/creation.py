@@ -219,8 +219,8 @@ def commit_first(
     """Commit version 0 with files; `row_ids` says where the ids of these files' rows end. Raises TableExists if somebody else was first."""
     metadata = registry.named_after_coordinator(access.ours, metadata)
     if new is not None:
-        told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
-        metadata = replace(metadata, configuration={**metadata.configuration, **told})
+        named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
+        metadata = replace(metadata, configuration={**metadata.configuration, **named})
     actions = first_actions(metadata, access.ours.now_ms())
     if row_ids is not None:
         actions = (*(each for each in actions if not isinstance(each, DomainMetadata)), row_ids)

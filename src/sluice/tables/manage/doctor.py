@@ -57,29 +57,29 @@ def doctor(
     address = TableAddress.of(location, coordinator, storage_options)
     store = address.store()
     found: list[Finding] = []
-    told = found.append
+    report = found.append
     version: int | None = None
     try:
         list_segment(store)
     except SluiceError as damage:
         if not damage.details.get("version"):
             raise  # no log
-    seals = examine_log(store, told)
+    seals = examine_log(store, report)
     managed = True
     try:
         snapshot = Snapshot.load(store)
         managed, version = is_managed(snapshot.protocol), snapshot.version
         vectors = _vectors(snapshot)
-        examine_files(store, snapshot, partial(key_inside, snapshot.location), vectors, told)
+        examine_files(store, snapshot, partial(key_inside, snapshot.location), vectors, report)
     except SluiceError as damage:
         remedy = "follow the advice about the files above" if found else "restore the table from a copy"
-        told(Finding(ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy))
+        report(Finding(ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy))
     if coordinator is not None:
         if managed:
             with bounding(timeout_s, SystemClock()):
-                examine_nodes(address.coordinated(), seals, told)
+                examine_nodes(address.coordinated(), seals, report)
         else:
-            told(Finding(NOTE, address.location, "sluice does not manage this table: the coordinator was not asked"))
+            report(Finding(NOTE, address.location, "sluice does not manage this table: the coordinator was not asked"))
     order = (ERROR, WARNING, NOTE)
     found.sort(key=lambda each: order.index(each.severity))
     return Diagnosis(address.location, version, coordinator is not None and managed, tuple(found))

@@ -47,9 +47,9 @@ def set_properties(access: Access, properties: Mapping[str, str]) -> Change | No
     snapshot = _latest(access)
     _check_row_tracking(properties, snapshot)
     kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
-    told = {"properties": dumps(dict(properties)).decode()}
+    parameters = {"properties": dumps(dict(properties)).decode()}
     configuration = with_defaults({**snapshot.configuration, **kept})
-    return _change(access, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", told)
+    return _change(access, snapshot, configuration, asked_features(properties), "SET TBLPROPERTIES", parameters)
 
 
 def unset_properties(access: Access, names: Iterable[str]) -> Change | None:
@@ -63,8 +63,8 @@ def unset_properties(access: Access, names: Iterable[str]) -> Change | None:
     snapshot = _latest(access)
     check_names_to_unset(gone, snapshot.configuration)
     left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
-    told = {"properties": dumps(gone).decode(), "ifExists": "true"}
-    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", told)
+    parameters = {"properties": dumps(gone).decode(), "ifExists": "true"}
+    return _change(access, snapshot, left, (), "UNSET TBLPROPERTIES", parameters)
 
 
 def domains_of(snapshot: Snapshot) -> dict[str, str]:

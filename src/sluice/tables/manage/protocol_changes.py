@@ -148,12 +148,12 @@ def _check_name(name: object) -> None:
 
 
 def _commit_protocol(access: Access, snapshot: Snapshot, after: Protocol, *, ack: str, timeout_s: Timeout) -> Commit:
-    told = {
+    protocol = {
         "minReaderVersion": after.min_reader_version,
         "minWriterVersion": after.min_writer_version,
         "readerFeatures": list(after.reader_features or ()),
         "writerFeatures": list(after.writer_features or ()),
     }
-    parameters = {"newProtocol": dumps(told).decode()}
+    parameters = {"newProtocol": dumps(protocol).decode()}
     change = Change(access.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters=parameters, kind=Kind.OTHER)
     return access.ours.commit(change, ack=ack, timeout_s=timeout_s)

@@ -163,14 +163,14 @@ class _Piece:
 
 def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
     """A version's changes, deleted rows first. Files that were only added, or only removed, are not kept: there may be millions."""
-    added = removed = told = 0
+    added = removed = recorded = 0
     for each in actions:
         if isinstance(each, AddCDCFile):
-            told += 1
+            recorded += 1
             yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
         added += isinstance(each, AddFile) and each.data_change
         removed += isinstance(each, RemoveFile) and each.data_change
-    if told:
+    if recorded:
         return
     both = _paths_of_both(actions, fewer=AddFile if added <= removed else RemoveFile) if added and removed else frozenset[str]()
     copies = len(both) < min(added, removed) and _changes_rows(version, actions)

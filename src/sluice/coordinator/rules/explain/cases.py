@@ -187,7 +187,7 @@ class _Reader:
     def _described(self, setup: list[Any], schema: StructType) -> Mapping[str, Any]:
         """Defaults for what a metaData action omits: the table's own values."""
         made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
-        return {name: default if (told := self._from_table(setup, name)) is None else told for name, default in made.items()}
+        return {name: default if (given := self._from_table(setup, name)) is None else given for name, default in made.items()}
 
     # -- actions and reads -------------------------------------------------------------------------------------------------
 

@@ -99,13 +99,13 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     own, _ = _traced(table, case.own_operation, case.own_actions)
     attempt = Attempt("explain", operation, footprint, table.level, actions=own, strict=table.strict)
     level = effective_level(footprint, table.level, operation)
-    told = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
+    explained = Explanation("ok", None, "", None, None, level.value, table.policy.value, case.name, notes=(*case.notes, *notes))
     repeats = None if table.strict else _repeats(footprint, case)
     if repeats is not None:
-        return replace(told, because=repeats)
+        return replace(explained, because=repeats)
     for version, commit in enumerate(case.winning_commits, start=1):
         actions, note = _traced(table, case.winning_operation, commit, touched=attempt.footprint.removes or ())
-        told = replace(told, notes=(*told.notes, *note))
+        explained = replace(explained, notes=(*explained.notes, *note))
         winner = winner_of_case(table, read, version, actions, skip_adds=operation in BACKFILLS)
         refused = _unsupported(read, winner) if table.strict else None
         if refused is None:
@@ -114,16 +114,16 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
             attempt = attempt if isinstance(met, Finding) else met
         if refused is not None:
             return replace(
-                told,
+                explained,
                 verdict=refused.error,
                 rule=refused.rule,
                 because=refused.message,
                 winning_version=version,
                 winning_operation=refused.winning_operation or None,
-                notes=(*told.notes, *_unknown_rows(attempt, winner, refused.rule)),
+                notes=(*explained.notes, *_unknown_rows(attempt, winner, refused.rule)),
             )
         table = table.after(actions)
-    return replace(told, because=_why_not(attempt, table, level), rebased=attempt.rebased)
+    return replace(explained, because=_why_not(attempt, table, level), rebased=attempt.rebased)
 
 
 def _repeats(mine: Footprint, case: Case) -> str | None:

@@ -261,10 +261,10 @@ def _partitions(table: CaseTable, kind: Kind, adds: Sequence[AddFile], removes: 
     known = {add.path: add.partition_values for add in table.files()}
     values = [add.partition_values for add in adds]
     for remove in removes:
-        told = remove.partition_values if remove.partition_values is not None else known.get(remove.path)
-        if told is None:
+        own = remove.partition_values if remove.partition_values is not None else known.get(remove.path)
+        if own is None:
             return None
-        values.append(told)
+        values.append(own)
     if any(set(partition) != set(case.partition_columns) for partition in named) or not (named or values):
         return None
     return tuple(dict.fromkeys(partition_key(each) for each in (*named, *values)))
@@ -274,8 +274,8 @@ def _scope(case: Case, predicates: Mapping[int, str], adds: Sequence[AddFile], r
     """What an overwrite replaces: the scope it read, else the partitions of its own files; "" is the whole table."""
     if predicates:
         return "" if "" in predicates.values() else " OR ".join(f"({sql})" for sql in predicates.values())
-    told = [add.partition_values for add in adds] + [each.partition_values for each in removes if each.partition_values is not None]
-    return _inside(case, told, "own_actions") if case.partition_columns and told else ""
+    given = [add.partition_values for add in adds] + [each.partition_values for each in removes if each.partition_values is not None]
+    return _inside(case, given, "own_actions") if case.partition_columns and given else ""
 
 
 # -- the commits that came first -----------------------------------------------------------------------------------------------

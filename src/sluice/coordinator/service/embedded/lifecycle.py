@@ -292,9 +292,9 @@ def _try_lock(path: Path, kind: int) -> int | None:
     return descriptor
 
 
-def _numbers(told: dict[str, Any], key: str) -> list[int]:
+def _numbers(record: dict[str, Any], key: str) -> list[int]:
     """Numbers listed in one of our files; none if it is damaged."""
-    listed = told.get(key)
+    listed = record.get(key)
     return [each for each in listed if type(each) is int] if isinstance(listed, list) else []
 
 

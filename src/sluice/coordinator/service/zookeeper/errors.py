@@ -78,10 +78,10 @@ def translate(error: Exception, about: str, who: str = "this client") -> SluiceE
     """Our error for one of kazoo's; `about` is its path or request, `who` this client."""
     name = type(error).__name__
     meaning = MEANING[name]
-    told = f"{about}: ZooKeeper answers {name} {error}".rstrip()
+    message = f"{about}: ZooKeeper answers {name} {error}".rstrip()
     if meaning is AccessDenied:
-        told = f"{about} is denied to {who} ({name}): {_DENIED}"
-    return meaning(told, about=about, path=about)
+        message = f"{about} is denied to {who} ({name}): {_DENIED}"
+    return meaning(message, about=about, path=about)
 
 
 def no_answer(hosts: str, waited_s: float, line: Line | None) -> SluiceError:

@@ -72,18 +72,18 @@ class Tls:
             _use(f"ca={self.ca}", "certificates in PEM form of who signed the server's", lambda: context.load_verify_locations(self.ca))
         if self.cert is not None:
             cert, key = self.cert, self.key
-            told = f"cert={cert}" + (f", key={key}" if key else "")
+            files = f"cert={cert}" + (f", key={key}" if key else "")
             wanted = f"this client's certificate and its private key in PEM form, the key's password in {KEY_PASSWORD_VARIABLE}"
             # Always a callable, even without a password: otherwise OpenSSL would ask at the terminal.
-            _use(told, wanted, lambda: context.load_cert_chain(cert, key, lambda: str.__str__(self.key_password)))
+            _use(files, wanted, lambda: context.load_cert_chain(cert, key, lambda: str.__str__(self.key_password)))
         return context
 
 
-def _use(told: str, wanted: str, load: Callable[[], object]) -> None:
+def _use(files: str, wanted: str, load: Callable[[], object]) -> None:
     try:
         load()
     except (OSError, ValueError) as error:  # an SSLError is an OSError
-        raise InvalidRequest(f"{told} cannot be used ({error}): name {wanted}") from error
+        raise InvalidRequest(f"{files} cannot be used ({error}): name {wanted}") from error
 
 
 @dataclass(frozen=True, slots=True)
