@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Place:
     spark: SparkSession
     location: str
     coordinator: str
+    storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, frame: DataFrame, mode: str = "append", **options: Any) -> None:
         frame.write.format("sluice").mode(mode).options(coordinator=self.coordinator, **options).save(self.location)
@@ -63,10 +64,10 @@ class Place:
         return sluice.read(self.spark, self.location, coordinator=self.coordinator, **options)
 
     def table(self) -> sluice.Table:
-        return sluice.Table.open(self.location, coordinator=self.coordinator)
+        return sluice.Table.open(self.location, coordinator=self.coordinator, storage_options=self.storage_options)
 
     def create(self, schema: pa.Schema | StructType, **options: Any) -> sluice.Table:
-        return sluice.Table.create(self.location, schema, coordinator=self.coordinator, **options)
+        return sluice.Table.create(self.location, schema, coordinator=self.coordinator, storage_options=self.storage_options, **options)
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table holds, read without Spark."""
@@ -74,8 +75,12 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterator[Place]:
-    yield Place(spark, str(tmp_path / f"table-{uuid.uuid4().hex[:8]}"), zookeeper_address)
+def place(request: pytest.FixtureRequest, spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterator[Place]:
+    if getattr(request, "param", "disk") == "s3":
+        options = request.getfixturevalue("s3_server").options
+        yield Place(spark, request.getfixturevalue("s3_location"), zookeeper_address, options)
+    else:
+        yield Place(spark, str(tmp_path / f"table-{uuid.uuid4().hex[:8]}"), zookeeper_address)
     release(zookeeper_address)
 
 

@@ -25,7 +25,14 @@ from ..conftest import Place
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
-KINDS = [("true", "false"), ("true", "true"), ("false", "true")]
+# Deletion vectors, change data files; on S3 Python tasks read the table.
+KINDS = [
+    ("disk", "true", "false"),
+    ("disk", "true", "true"),
+    ("disk", "false", "true"),
+    *(pytest.param("s3", *kind, marks=pytest.mark.s3) for kind in [("true", "true"), ("false", "false")]),
+]
+of_every_kind = pytest.mark.parametrize(("place", "vectors", "changes"), KINDS, indirect=["place"])
 UPSERT = [Clause("matched", "update_all"), Clause("not_matched", "insert_all")]
 
 
@@ -54,7 +61,7 @@ def told(table: sluice.Table) -> list[tuple[Any, ...]]:
     return sorted(((row["_change_type"], row["id"], row["p"]) for row in table.changes(version - 1, version).to_pylist()), key=repr)
 
 
-@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+@of_every_kind
 def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = rows_of(table)
@@ -78,7 +85,7 @@ def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, chang
     assert table.refresh().version == version
 
 
-@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+@of_every_kind
 def test_rows_are_updated_and_move_between_partitions(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = rows_of(table)
@@ -106,7 +113,7 @@ def new_rows(spark: SparkSession, ids: Sequence[int | None]) -> DataFrame:
 
 
 @pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize(("vectors", "changes"), KINDS)
+@of_every_kind
 def test_rows_are_merged(
     spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +207,26 @@ def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place
         assert merge_rows(tx, spark, frame, "t.id = s.id", once, target_alias="t", source_alias="s").deleted == 1
     with table.begin() as tx:
         assert merge_rows(tx, spark, frame, "t.id = s.id", [Clause("matched", "delete")], target_alias="t", source_alias="s").deleted == 1
+
+
+@pytest.mark.parametrize("place", [pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
+def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place) -> None:
+    table = made(place)
+    assert "id = 7 (2 times)" in refused(spark, table, new_rows(spark, [7, 7, 8]), "t.id = s.id", UPSERT[0])
+    with table.begin() as tx:
+        assert delete_rows(tx, spark, "id > 0 AND 100 % id = 1").deleted == 5  # Spark does not divide by the 0 either
+    with table.begin() as tx:
+        assert update_rows(tx, spark, {"id": "-id", "p": "p", "s.b": "'u'"}, "s.a = 2").updated == 1
+    assert rows_of(table)[-2] == ("p 2", (2, "u"))
+
+
+def test_a_shallow_clone_is_changed(spark: SparkSession, place: Place) -> None:
+    """Spark's own scan does not read files outside of the table's folder."""
+    table = made(place)
+    clone = table.clone(f"{place.location}-clone")
+    with clone.begin() as tx:
+        merged(spark, tx, [1, 2000])
+    assert rows_of(clone) == rows_of(table) | dict.fromkeys([1, 2000], ("new", (7, "n")))
 
 
 def merged(spark: SparkSession, tx: sluice.Transaction, ids: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from sluice.storage.actions import AddFile, DeletionVector
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.wide_statistics import wide
 from sluice.storage.data import scan_file
+from sluice.storage.data.scan import TableScan
 from sluice.storage.data.statistics import collect
 from sluice.storage.data.vectors import Rows, plan_vector
 from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
@@ -120,6 +121,12 @@ def test_what_is_read_is_what_is_there_less_what_is_hidden(
         hidden_rows = {add.path: Rows(hidden) for add, (_, hidden) in zip(adds, drawn, strict=True)}
         assert positions(store, plain, hidden_rows, **call) == wanted
         assert positions(store, files, {add.path: Rows() for add in adds}, **call) == positions(store, plain, **call)
+        pieces = [
+            (number, at)
+            for number, _, found in TableScan(store, SCHEMA, ["p"]).places(files, columns, call["predicate"])
+            for at in found.to_pylist()
+        ]
+        assert pieces == [(number, at) for number, listed in wanted.items() for at, _ in listed]
         flat = [row for each in wanted.values() for _, row in each]
         table = read_files(store, files, **call)
         assert (table.num_rows, table.to_pylist() if table.num_columns else flat) == (len(flat), flat)

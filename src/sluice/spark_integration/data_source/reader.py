@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.data.scan import TableScan
 from ...storage.schema.conform import adapt
 from ..schemas import requested
+from .shares import balanced
 
 if TYPE_CHECKING:
     from ...tables.read.table_snapshot import TableSnapshot
@@ -57,8 +58,6 @@ class SluiceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The files that may have rows of the result, in tasks of about equal size."""
-        from .read_plan import balanced
-
         assert self._snapshot is not None
         files = self._snapshot.files(self._predicate).select(_NEEDED)
         # tasks do not need statistics: files that they exclude are already gone

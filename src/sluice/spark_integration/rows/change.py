@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +22,9 @@ from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from ...tables.write.row_operations import require_no_keys
-from .assignments import Path, new_values, path_of
+from .assignments import Path, new_values, old_values, path_of
 from .clauses import RowCounts
-from .conditions import as_column, conjuncts, names_of, predicate_of, resolved
-from .jvm import quoted
+from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
 from .work import Located, Work
 from .writer import DELETE, Done, Hidden
@@ -45,7 +46,7 @@ def delete_rows(part: Transaction, spark: SparkSession, condition: Column | str 
         target = target_of(draft, predicate, predicate)
         rest, rows = _drop_whole(draft, target, predicate, exact=exact)
         if rest.num_rows:
-            rows += _delete_from(work, Target(rest, target.lost, target.reads), condition, alias)
+            rows += _delete_from(work, replace(target, files=rest), condition, alias)
         counted.append(rows)
         parameters = {} if condition is None else {"predicate": _told(condition)}
         return target.reads, Step("DELETE", Kind.CHANGE, parameters, {"numDeletedRows": rows}, target.reads) if rows else None
@@ -80,7 +81,7 @@ def update_rows(
         if len(assigned) < len(assignments):
             raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
         require_no_keys(draft, [path[0] for path in assigned])
-        new_values(empty, assigned, work.schema, {name: empty[quoted(name)] for name in work.schema.names}, "the update")
+        new_values(empty, assigned, work.schema, old_values(empty, work.schema), "the update")
         predicate, _ = _predicate(work, condition, alias, "UPDATE")
         target = target_of(draft, predicate, predicate)
         rows = _update_in(work, target, assigned, condition, alias) if target.files.num_rows else 0
@@ -124,11 +125,21 @@ def _drop_whole(draft: Draft, target: Target, predicate: Predicate | None, *, ex
     return picked(files, pc.invert(surely)), rows
 
 
-def _chosen(work: Work, target: Target, condition: Column | str | None, alias: str | None) -> tuple[Located, DataFrame]:
-    """The rows of the target with their places, and those of them that satisfy the condition."""
+def _chosen(
+    work: Work, target: Target, condition: Column | str | None, alias: str | None, assigned: Mapping[Path, Column | str] | None = None
+) -> tuple[Located, DataFrame]:
+    """The rows of the target with their places, and those of them that satisfy the condition; `assigned` to them will be what."""
     names = work.name("file"), work.name("row")
-    located = work.located(target.files, target.lost, names, alias)
+    located = work.located(target, names, alias, partial(_needed, work, condition, alias, assigned))
     return located, located.frame if condition is None else located.frame.where(as_column(condition))
+
+
+def _needed(work: Work, condition: Column | str | None, alias: str | None, assigned: Mapping[Path, Column | str] | None) -> frozenset[str]:
+    """The columns that the condition uses, and those that the new rows take over or are made of."""
+    empty = work.empty(alias)
+    new = {} if assigned is None else new_values(empty, assigned, work.schema, old_values(empty, work.schema), "the update")
+    kept = frozenset() if assigned is None else frozenset(work.schema.names) - new.keys()
+    return kept | used_by(empty, [*new.values(), *([] if condition is None else [condition])], names_of(empty))
 
 
 def _before(work: Work, located: Located) -> tuple[str | None, list[Column]]:
@@ -146,7 +157,7 @@ def _delete_from(work: Work, target: Target, condition: Column | str | None, ali
 
 
 def _update_in(work: Work, target: Target, assigned: Mapping[Path, Column | str], condition: Column | str | None, alias: str | None) -> int:
-    located, chosen = _chosen(work, target, condition, alias)
+    located, chosen = _chosen(work, target, condition, alias, assigned)
     before, told = _before(work, located)
     hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
     new = new_values(located.frame, assigned, work.schema, located.columns, "the update")

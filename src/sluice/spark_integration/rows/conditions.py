@@ -18,7 +18,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
 from .jvm import analysed, items, jvm_of, patterns_of, quoted
 
-__all__ = ["Names", "as_column", "conjuncts", "equal_keys", "names_of", "predicate_of", "resolved", "resolved_types"]
+__all__ = ["Names", "as_column", "conjuncts", "equal_keys", "names_of", "predicate_of", "resolved", "resolved_types", "used_by"]
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
@@ -68,6 +68,12 @@ def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> Spa
     if not is_plain or any(each.containsPattern(patterns.PLAN_EXPRESSION()) for each in items(plan.expressions())):
         raise InvalidRequest(f"{what} assigns an aggregate, a window function, a generator or a subquery; a new value is made of one row")
     return selected.schema
+
+
+def used_by(frame: DataFrame, values: Sequence[Column | str], names: Names) -> frozenset[str]:
+    """Those of the columns `names` that expressions over the frame use."""
+    used = items(analysed(frame.select(*map(as_column, values))).references().toSeq()) if values else []
+    return frozenset(names[number] for each in used if (number := each.exprId().id()) in names)
 
 
 def names_of(frame: DataFrame) -> Names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -69,11 +69,19 @@ def told(clause: Clause, frame: DataFrame, work: Work, sides: Resolved, alias: s
 
 
 def carry_out(
-    work: Work, kept: Kept, target: Target, on: Column | str, clauses: Sequence[Clause], alias: str | None, *, evolves: bool
+    work: Work,
+    kept: Kept,
+    target: Target,
+    on: Column | str,
+    clauses: Sequence[Clause],
+    alias: str | None,
+    needed: Callable[[], frozenset[str]],
+    *,
+    evolves: bool,
 ) -> RowCounts:
-    """Have tasks change the rows, and make that part of the draft."""
+    """Have tasks change the rows, and make that part of the draft; `needed` tells the columns of the table that are used."""
     merge = _Merge(work, kept, on, clauses, alias, evolves)
-    return merge.without_target() if not target.files.num_rows else merge.over(target)
+    return merge.without_target() if not target.files.num_rows else merge.over(target, needed)
 
 
 class _Merge:
@@ -98,10 +106,10 @@ class _Merge:
         self._work.apply(done, {})
         return _counts([done])
 
-    def over(self, target: Target) -> RowCounts:
+    def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> RowCounts:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
-        located = work.located(target.files, target.lost, names, self._alias)
+        located = work.located(target, names, self._alias, needed)
         joined, matched = self._joined(located)
         apart = self._kept.small and self._inserts
         frame = self._actions(joined, located, matched, reports=apart)
@@ -198,7 +206,7 @@ class _Merge:
         """The table's rows that clauses change for several rows of the source, once each."""
         changes = self._which(located, matched, (MATCHED,)).isNotNull()
         places = [located.file.alias("file"), located.row.alias("row")]
-        columns = [value.alias(name) for name, value in located.columns.items()]
+        columns = [value.alias(name) for name, value in located.columns.items() if name in located.read]
         pairs = joined.where(changes).select(F.struct(*places).alias("place"), F.struct(*columns).alias("values"))
         return pairs.groupBy("place").agg(F.count(F.lit(1)).alias("times"), F.first("values").alias("values")).where("times > 1")
 

@@ -18,7 +18,7 @@ from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts, check_clauses
-from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved
+from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .evolution import evolved
 from .matching import Resolved, carry_out, told
 from .session import session_for_changes
@@ -123,8 +123,26 @@ def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[
     kept = keep(given, work.name("number", given))
     values = key_values(kept, found.keys, work.schema)
     target = _target(work, asked, found, values)
-    counts = carry_out(work, kept, target, asked.on, asked.clauses, asked.target_alias, evolves=asked.evolves)
+    counts = carry_out(
+        work, kept, target, asked.on, asked.clauses, asked.target_alias, lambda: _needed(work, given, asked), evolves=asked.evolves
+    )
     return counts, target.reads, kept.rows or 0
+
+
+def _needed(work: Work, given: DataFrame, asked: _Asked) -> frozenset[str]:
+    """The table's columns that conditions use, and those that new rows take over or are made of."""
+    target = work.empty(asked.target_alias)
+    pairs = target.crossJoin(given)
+    mine, sides = names_of(target), Resolved.of(target, given, work.schema)
+    needed = used_by(pairs, [asked.on], mine)
+    for clause in asked.clauses:
+        if clause.inserts:
+            continue  # they use the source alone
+        rows = pairs if clause.matched == MATCHED else target
+        new = told(clause, rows, work, sides, asked.target_alias, evolves=asked.evolves)
+        needed |= used_by(rows, [*new.values(), *([] if clause.condition is None else [clause.condition])], mine)
+        needed |= frozenset(work.schema.names) - new.keys() if clause.writes else frozenset()
+    return needed
 
 
 def _target(work: Work, asked: _Asked, found: _Found, values: KeyValues) -> Target:

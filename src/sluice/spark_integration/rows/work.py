@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -12,28 +13,31 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...storage.actions.filetable import add_rows
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvariantBroken, UnsupportedFeature
+from ...storage.errors import InvariantBroken
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
-from ...tables.write.row_changes import RowChanges, apply_changes
+from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..schemas import to_spark
 from .dataframes import written_by_executors
 from .jvm import quoted
+from .python_scan import rows_by_python
 from .writer import DELETE, RENEW, REPLACE, Done, Hidden, changed_by_tasks
 
 __all__ = ["Located", "Work"]
+
+_log = logging.getLogger(__name__)
 
 _PREFIX: Final = "__sluice_"
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Rows of the table with their places: `columns` by name, `file` as Spark spells it, `row` its position in it.
+    """Rows of the table with their places: `columns` by name, `file` as the scan names it, `row` its position in it.
 
-    `paths` has the files' paths in the log by that spelling.
+    `paths` has the files' paths in the log by these names. Columns that are not `read` are null.
     """
 
     frame: DataFrame
@@ -41,6 +45,7 @@ class Located:
     file: Column
     row: Column
     paths: Mapping[str, str]
+    read: frozenset[str]
 
 
 class Work:
@@ -79,23 +84,27 @@ class Work:
         frame = self.session.createDataFrame([], to_spark(self.schema))
         return frame if alias is None else frame.alias(alias)
 
-    def located(self, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str], alias: str | None) -> Located:
-        """The rows of these files without those `lost`. Raises UnsupportedFeature if Spark cannot read them."""
-        address, layout = self.plan.address, self.layout
-        reason: DataFrame | str | None = why_not_native(self.session, address.location, address.storage_options, self.schema)
-        if reason is None:
-            reason = rows_of_files(self.session, layout, files, lost, names)
-        if isinstance(reason, str):
-            raise UnsupportedFeature(
-                f"{address.location} cannot be changed by Spark: {reason}; use the operations of sluice.Table, which need no JVM",
-                features=["native-scan"],
-                access="write",
-            )
-        assert reason is not None
-        frame = reason if alias is None else reason.alias(alias)
+    def located(self, target: Target, names: tuple[str, str], alias: str | None, needed: Callable[[], frozenset[str]]) -> Located:
+        """The rows of a target; `needed` tells the columns that the operation uses: others may be null."""
+        layout, files = self.layout, target.files
+        native = self._native(files, target.lost, names)
+        if isinstance(native, str):
+            _log.info("%s is read by Python tasks: %s", layout.location, native)
+            read = frozenset(self.schema.names) if self.records else needed()
+            frame = rows_by_python(self.session, layout, files, target.lost, names, columns=read, predicate=target.predicate)
+            paths = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}
+        else:
+            read = frozenset(self.schema.names)
+            frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
+        frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
-        paths = {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
-        return Located(frame, columns, frame[names[0]], frame[names[1]], paths)
+        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read)
+
+    def _native(self, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
+        """The rows by Spark's own scan, or the reason why it cannot read them."""
+        layout = self.layout
+        reason = why_not_native(self.session, layout.location, layout.storage_options, self.schema)
+        return rows_of_files(self.session, layout, files, lost, names) if reason is None else reason
 
     def replacing(self, file: Column, paths: Mapping[str, str]) -> Column:
         """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
@@ -128,10 +137,10 @@ class Work:
         if not remaining:
             return
         files = add_rows(remaining)
-        frame = rows_of_files(self.session, self.layout, files, self.draft.deleted_in(files))
-        written = None if isinstance(frame, str) else written_by_executors(frame)
-        if written is None:
-            return  # the transaction copies them itself
+        lost = self.draft.deleted_in(files)
+        native = self._native(files, lost)
+        written = written_by_executors(rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native)
+        assert written is not None
         _, write = written
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
 

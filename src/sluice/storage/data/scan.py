@@ -79,8 +79,26 @@ class TableScan:
         with closing(_ahead(scan.jobs(files, chosen), scan.reader.open, OpenFile.close)) as ahead:
             for job, opened in ahead:
                 with closing(opened):
-                    for table in scan.reader.batches(job, opened):
-                        yield from table.to_batches()
+                    for found in scan.reader.batches(job, opened):
+                        yield from found.rows.to_batches()
+
+    def places(
+        self,
+        files: pa.Table,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+        *,
+        chosen: bool = False,
+        deleted: Mapping[str, Rows] = _NOTHING,
+    ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
+        """Like `positions`, in bounded memory: each file in pieces, some of which may have no rows."""
+        scan = _Scan.of(self, columns, predicate)
+        with closing(_ahead(scan.jobs(files, chosen, deleted), scan.reader.open, OpenFile.close)) as ahead:
+            for job, opened in ahead:
+                with closing(opened):
+                    for found in scan.reader.batches(job, opened, positions=True):
+                        assert found.positions is not None
+                        yield job.index, found.rows, found.positions
 
     def positions(
         self,

@@ -118,7 +118,7 @@ class FileReader:
             stored = file.read(names, use_threads=job.is_large) if groups is None else file.read_row_groups(groups, names)
             return self._finish(job, stored, spans, deleted, positions=positions)
 
-    def batches(self, job: Job, opened: OpenFile) -> Iterator[pa.Table]:
+    def batches(self, job: Job, opened: OpenFile, *, positions: bool = False) -> Iterator[Found]:
         """The rows of one file in pieces."""
         with _decoding(job.path):
             file = _parquet(opened.source)
@@ -133,9 +133,9 @@ class FileReader:
                     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=job.is_large):
                         piece = range(start, start + batch.num_rows)
                         start = piece.stop
-                        yield self._finish(job, batch, [piece], deleted).rows
+                        yield self._finish(job, batch, [piece], deleted, positions=positions)
                 else:
-                    yield self._finish(job, None, [span], deleted).rows
+                    yield self._finish(job, None, [span], deleted, positions=positions)
 
     def _names(self, file: pq.ParquetFile) -> list[str]:
         """The needed columns' names in the file."""

@@ -27,14 +27,15 @@ __all__ = ["RowChanges", "Target", "apply_changes", "files_of", "target_of"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The files in which an engine looks for rows: those that may satisfy a predicate, and the rows they have lost already.
+    """The files in which an engine looks for rows: those that may satisfy the predicate, and the rows they have lost already.
 
-    `reads` is what the engine will have read of the table.
+    `reads` is what the engine will have read of the table. No other rows than those that satisfy `predicate` (None: any) change.
     """
 
     files: pa.Table
     lost: Mapping[str, Rows]
     reads: Reads
+    predicate: Predicate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class RowChanges:
 def target_of(draft: Draft, predicate: Predicate | None, read: Predicate | None) -> Target:
     """The target of a change of rows that satisfy `predicate` (None: any); `read` is the condition to remember as read."""
     files = draft.candidates(predicate)
-    return Target(files, draft.deleted_in(files), reads_in(draft, read, files))
+    return Target(files, draft.deleted_in(files), reads_in(draft, read, files), predicate)
 
 
 def files_of(draft: Draft, paths: Iterable[str]) -> dict[str, AddFile]:
