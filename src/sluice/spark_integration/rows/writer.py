@@ -1,8 +1,7 @@
 """Tasks that turn changed rows into files and sets of positions, and the result of all of them.
 
 Each row that reaches a task is one thing to do: rows to delete or replace come with their file and position, new rows with
-their values. The tasks write the new rows, the commit process leaves the result in the table's folder, and the driver's own
-process takes it from there, as for `dataframes`.
+their values. The tasks write the new rows, and return the rest to the driver's own process.
 """
 
 from __future__ import annotations
@@ -15,18 +14,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
 from ...storage.data.vectors import Rows, decode_payload, encode_payload, rows_at
 from ...storage.dataclass import dataclass
-from ...storage.log.paths import staged_path
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
-from .dataframes import attempt, plan_of, plan_options
+from .dataframes import attempt
 from .streams import Streams
+from .tasks import results_of_tasks
 
 __all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Done", "Hidden", "changed_by_tasks"]
 
@@ -41,10 +38,8 @@ ADD: Final = 3
 RENEW: Final = 4
 """Like REPLACE, for a row that the transaction added itself."""
 
-_NAME: Final = "sluice_changes"
 _SUCCESSORS: Final = "s"
 _ADDED: Final = "a"
-_OPTIONS: Final = "changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Done(WriterCommitMessage):
+class Done:
     """What a task did, or all of them: positions by file and thing to do as bitmaps' bytes, their number with repetitions, the rows
     of the source that matched, numbers of new rows, and files.
     """
@@ -149,54 +144,22 @@ def changed_by_tasks(frame: DataFrame, plan: WritePlan, label: str, hidden: Hidd
     `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. Raises
     what PySpark does if a task fails.
     """
-    told = {**{each.name: getattr(hidden, each.name) for each in fields(hidden)}, "apart": apart, "records": records}
-    options = {**plan_options(plan, label), _OPTIONS: json.dumps(told)}
-    frame.sparkSession.dataSource.register(ChangesSource)
-    frame.write.format(_NAME).mode("append").options(**options).save(plan.address.location)
-    store, key = plan.address.store(), _key(plan, label)
-    done = Done.decoded(store.get(key), key)
-    store.delete(key)
-    return done
+    results = results_of_tasks(frame, _Change(plan, label, hidden, apart, records))
+    return Done.together([Done.decoded(result, label) for result in results])
 
 
-def _key(plan: WritePlan, label: str) -> str:
-    return staged_path(f"{plan.transaction_id}-changes{label}")
+@dataclass(frozen=True)
+class _Change:
+    """What each task does."""
 
+    plan: WritePlan
+    label: str
+    hidden: Hidden
+    apart: bool
+    records: bool
 
-class ChangesSource(DataSource):
-    """Carries out changes of rows by a plan; commits nothing."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name for `format(...)`."""
-        return _NAME
-
-    def writer(self, schema: SparkStruct, overwrite: bool) -> ChangesWriter:
-        """A writer for the plan in the options."""
-        return ChangesWriter(self.options)
-
-
-class ChangesWriter(DataSourceArrowWriter):
-    """Writes new rows and gathers positions in tasks."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """In a task: do what the rows say."""
-        plan, label = plan_of(self._options)
-        told = json.loads(self._options[_OPTIONS])
-        task = _Task(plan, attempt(label), Hidden(*(told[each.name] for each in fields(Hidden))), told["apart"], told["records"])
-        return task.run(iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave what the tasks did for the driver."""
-        plan, label = plan_of(self._options)
-        done = Done.together([message for message in messages if isinstance(message, Done)])
-        plan.address.store().put(_key(plan, label), done.encoded())
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing to do: nothing refers to the files."""
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
+        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records).run(batches).encoded()
 
 
 class _Task:
