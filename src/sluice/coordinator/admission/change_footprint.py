@@ -11,6 +11,8 @@ import orjson
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.removals import besides_removals
+from ...storage.actions.row_tracking import tracks_rows
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import to_text
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
@@ -70,7 +72,7 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
         partitions=None if files.partitions is None else tuple(sorted(files.partitions)),
         scope=_scope(change.scope) if policy.by_classes else None,
-        keeps_row_ids=change.kind not in (Kind.CHANGE, Kind.MINOR, Kind.MAJOR) or not _new_files(change.actions),
+        keeps_row_ids=_keeps_row_ids(change),
     )
 
 
@@ -177,10 +179,16 @@ class _Files:
                 self.partitions = None
 
 
-def _new_files(actions: Collection[Action]) -> bool:
-    """Whether files were written; a file that only got a deletion vector does not count."""
-    added = {action.path for action in actions if isinstance(action, AddFile)}
-    for action in actions if added else ():
-        if isinstance(action, RemoveFile):
-            added.discard(action.path)
-    return bool(added)
+def _keeps_row_ids(change: Change) -> bool:
+    """Whether rows that it copies keep their ids: the table has columns for them; or it copies none.
+
+    Rows may be copied if files are removed and others written; a file that got a deletion vector or is restored does not count.
+    """
+    snapshot = change.snapshot
+    if snapshot is None or change.kind is Kind.OVERWRITE or not tracks_rows(snapshot.metadata, snapshot.protocol):
+        return True
+    if RowIdColumns.of(snapshot.metadata, snapshot.protocol) is not None:
+        return True
+    written = {action.path for action in change.actions if isinstance(action, AddFile) and action.base_row_id is None}
+    removed = {action.path for action in change.actions if isinstance(action, RemoveFile)} if written else set()
+    return not removed or written <= removed

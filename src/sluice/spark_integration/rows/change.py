@@ -162,6 +162,7 @@ def _update_in(work: Work, target: Target, assigned: Mapping[Path, Column | str]
     hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
     new = new_values(located.frame, assigned, work.schema, located.columns, "the update")
     values = [new.get(name, located.columns[name]).alias(name) for name in work.schema.names]
+    values += [row_id.alias(name) for name, row_id in located.ids.items()]
     what = work.replacing(located.file, located.paths).alias(hidden.what)
     return _carried_out(work, chosen.select(what, located.file, located.row, *told, *values), hidden, located)
 

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import AddFile, Metadata, decode_commit, encode_all
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.log.paths import staged_path
 from ...storage.schema.schema import conform, to_arrow
 from ...tables.client.address import TableAddress
@@ -25,22 +26,27 @@ from ...tables.write.data_writing import WritePlan
 from ..data_source.writer import FilesWritten
 from ..schemas import from_spark
 
-__all__ = ["FilesSource", "attempt", "plan_of", "plan_options", "written_by_executors"]
+__all__ = ["FilesSource", "attempt", "ids_of", "plan_of", "plan_options", "written_by_executors"]
 
 _NAME: Final = "sluice_files"
 _STORAGE_PREFIX: Final = "s3."
 
 
-def written_by_executors(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch."""
+def written_by_executors(
+    rows: Any, ids: RowIdColumns | None = None
+) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
+    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch.
+
+    `ids` are columns in which the rows bring their ids along.
+    """
     if not isinstance(rows, DataFrame):
         return None
     schema = to_arrow(from_spark(rows.schema))
 
     def write(plan: WritePlan, label: str) -> list[AddFile]:
-        conform(schema.empty_table(), plan.schema)  # before any task runs
+        conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
         rows.sparkSession.dataSource.register(FilesSource)
-        rows.write.format(_NAME).mode("append").options(**plan_options(plan, label)).save(plan.address.location)
+        rows.write.format(_NAME).mode("append").options(**plan_options(plan, label, ids)).save(plan.address.location)
         store, key = plan.address.store(), _key(plan, label)
         listed = store.get(key)
         store.delete(key)
@@ -54,8 +60,8 @@ def _key(plan: WritePlan, label: str) -> str:
     return staged_path(f"{plan.transaction_id}-files{label}")
 
 
-def plan_options(plan: WritePlan, label: str) -> dict[str, str]:
-    """A plan as texts; storage options get names under which Spark hides secrets."""
+def plan_options(plan: WritePlan, label: str, ids: RowIdColumns | None = None) -> dict[str, str]:
+    """A plan as texts; storage options get names under which Spark hides secrets. `ids` are columns with the ids of copied rows."""
     told = {
         "transaction_id": plan.transaction_id,
         "metadata": encode_all((plan.metadata,)).decode(),
@@ -63,6 +69,7 @@ def plan_options(plan: WritePlan, label: str) -> dict[str, str]:
         "where": plan.where,
         "label": label,
         "max_records_per_file": plan.max_records_per_file,
+        "row_ids": None if ids is None else ids.names,
     }
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
 
@@ -76,6 +83,12 @@ def plan_of(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     limit = told["max_records_per_file"]
     plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], max_records_per_file=limit)
     return plan, told["label"]
+
+
+def ids_of(options: Mapping[str, str]) -> RowIdColumns | None:
+    """The columns with the ids of copied rows, from these texts."""
+    names = json.loads(options["plan"])["row_ids"]
+    return None if names is None else RowIdColumns(*names)
 
 
 def attempt(label: str) -> str:
@@ -107,7 +120,7 @@ class FilesWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
         plan, label = plan_of(self._options)
-        return FilesWritten(plan.write(iterator, label=attempt(label)))
+        return FilesWritten(plan.write(iterator, label=attempt(label), row_ids=ids_of(self._options)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the list of the tasks' files for the driver."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ...storage.data.row_ids import refuse_reserved
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
 from ...tables.write.data_writing import WritePlan
 from ..schemas import for_new_table, from_spark
@@ -30,6 +31,7 @@ def evolved(
     merged = merge(plan.schema, StructType(fields))
     if merged == plan.schema:
         return plan, False
+    refuse_reserved(plan.metadata.configuration, merged)
     metadata = replace(plan.metadata, schema_string=schema_to_json(merged))
     return replace(plan, metadata=metadata, changes_metadata=True), True
 

@@ -164,7 +164,10 @@ class _Merge:
         if hidden.before is not None:
             changes = which.isNotNull() & located.file.isNotNull()
             columns.append(F.when(changes, F.struct(*located.columns.values())).alias(hidden.before))
-        return rows.select(*columns, *self._values(rows, Resolved(located.columns, self._source_columns()), which, kinds))
+        values = self._values(rows, Resolved(located.columns, self._source_columns()), which, kinds)
+        # rows of the source that match nothing have no id yet
+        ids = [row_id.alias(name) for name, row_id in located.ids.items()] if values else []
+        return rows.select(*columns, *values, *ids)
 
     def _values(self, rows: DataFrame, sides: Resolved, which: Column, kinds: Sequence[str]) -> list[Column]:
         """The new values of all columns, null where a clause makes no new row."""

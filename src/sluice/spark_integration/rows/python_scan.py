@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, decode_payload, encode_payload
 from ...storage.expressions.nodes import Arithmetic, Call, Case, Cast, Compare, In, Literal, Node, children, walk
@@ -35,7 +36,7 @@ __all__ = ["PlacesSource", "rows_by_python"]
 
 _NAME: Final = "sluice_places"
 _STORAGE_PREFIX: Final = "s3."
-_NEEDED: Final = ("path", "partition_values", "size")
+_NEEDED: Final = ("path", "partition_values", "size", "base_row_id", "default_row_commit_version")
 
 
 def rows_by_python(
@@ -51,10 +52,14 @@ def rows_by_python(
     """The rows of these files without those `lost`, by the files' paths in the log.
 
     `located` names two more columns: each row's file, as its number in `files`, and its position in it. Of the table's columns,
-    those not in `columns` (None: all) are null. Rows that do not satisfy the predicate may be left out.
+    those not in `columns` (None: all) are null. With `layout.row_ids` the rows' ids follow them. Rows that do not satisfy the
+    predicate may be left out.
     """
     wanted = [each for each in layout.schema.fields if columns is None or each.name in columns]
+    ids = () if layout.row_ids is None else layout.row_ids.names
     schema = to_spark(StructType(wanted))
+    for name in ids:
+        schema = schema.add(name, LongType())
     file, row = located or _unused(layout.schema)
     schema = schema.add(file, StringType()).add(row, LongType())
     told = {
@@ -63,6 +68,7 @@ def rows_by_python(
         "partition_columns": layout.partition_columns,
         "version": layout.version,
         "columns": [each.name for each in wanted],
+        "row_ids": ids,
         "where": None if predicate is None or _may_fail(predicate) else predicate.to_sql(),
     }
     spark.dataSource.register(PlacesSource)
@@ -72,7 +78,7 @@ def rows_by_python(
     everything: dict[str, Any] = {each.name: each.dataType for each in to_spark(layout.schema).fields}
     names = {each.name for each in wanted}
     values = [column(name) if name in names else F.lit(None).cast(kind).alias(name) for name, kind in everything.items()]
-    return frame.select(*values, *([] if located is None else [column(file), column(row)]))
+    return frame.select(*values, *map(column, ids), *([] if located is None else [column(file), column(row)]))
 
 
 def _may_fail(predicate: Predicate) -> bool:
@@ -133,6 +139,7 @@ class PlacesReader(DataSourceReader):
         self._partition_columns = told["partition_columns"]
         self._version = told["version"]
         self._columns = told["columns"]
+        self._ids = RowIdColumns(*told["row_ids"]) if told["row_ids"] else None
         self._names = schema.names
         self._predicate = None if told["where"] is None else Predicate.parse(told["where"], self._schema)
 
@@ -150,9 +157,11 @@ class PlacesReader(DataSourceReader):
         numbers = [str(each) for each in files["number"].to_pylist()]
         paths = files["path"].to_pylist()
         lost = {path: decode_payload(each) for path, each in zip(paths, files["lost"].to_pylist(), strict=True) if each is not None}
-        scan = TableScan(open_store(self._location, self._storage), self._schema, self._partition_columns, self._version)
+        store, ids = open_store(self._location, self._storage), self._ids
+        scan = TableScan(store, self._schema, self._partition_columns, self._version, ids)
         wanted = StructType(each for each in self._schema.fields if each.name in self._columns)
-        for index, rows, positions in scan.places(files, self._columns, self._predicate, chosen=True, deleted=lost):
+        wanted = wanted if ids is None else ids.beside(wanted)
+        for index, rows, positions in scan.places(files, wanted.names, self._predicate, chosen=True, deleted=lost):
             columns = [] if not wanted.fields else adapt(rows, wanted).columns
             table = pa.Table.from_arrays([*columns, pa.repeat(numbers[index], len(positions)), positions], names=self._names)
             yield from table.to_batches()

@@ -37,7 +37,8 @@ _PREFIX: Final = "__sluice_"
 class Located:
     """Rows of the table with their places: `columns` by name, `file` as the scan names it, `row` its position in it.
 
-    `paths` has the files' paths in the log by these names. Columns that are not `read` are null.
+    `paths` has the files' paths in the log by these names. Columns that are not `read` are null. `ids` are the rows' ids, by the name
+    of the files' column for them, if the rows keep theirs.
     """
 
     frame: DataFrame
@@ -46,6 +47,7 @@ class Located:
     row: Column
     paths: Mapping[str, str]
     read: frozenset[str]
+    ids: Mapping[str, Column]
 
 
 class Work:
@@ -69,7 +71,8 @@ class Work:
     def layout(self) -> Layout:
         """What Spark's scan needs to know."""
         address, draft = self.plan.address, self.draft
-        return Layout(address.location, dict(address.storage_options), self.schema, draft.partition_columns, draft.base.version)
+        options = dict(address.storage_options)
+        return Layout(address.location, options, self.schema, draft.partition_columns, draft.base.version, draft.row_ids)
 
     def name(self, word: str, *frames: DataFrame) -> str:
         """A name for a column beside the columns of the table and of these frames."""
@@ -98,7 +101,8 @@ class Work:
             frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
         frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
-        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read)
+        ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
+        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids)
 
     def _native(self, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
@@ -113,7 +117,10 @@ class Work:
 
     def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "") -> Done:
         """Have tasks do what the rows say, see `changed_by_tasks`; `step` distinguishes the jobs of one operation."""
-        return changed_by_tasks(frame, self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records)
+        names = self.draft.row_ids if self.draft.row_ids is not None and self.draft.row_ids.row_id in frame.columns else None
+        return changed_by_tasks(
+            frame, self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records, ids=names
+        )
 
     def apply(self, done: Done, paths: Mapping[str, str]) -> None:
         """Make what the tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
@@ -139,7 +146,8 @@ class Work:
         files = add_rows(remaining)
         lost = self.draft.deleted_in(files)
         native = self._native(files, lost)
-        written = written_by_executors(rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native)
+        frame = rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native
+        written = written_by_executors(frame, self.draft.row_ids)
         assert written is not None
         _, write = written
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import Rows, decode_payload, encode_payload, rows_at
 from ...storage.dataclass import dataclass
 from ...tables.client.property_rules import file_size_of
@@ -138,13 +139,15 @@ class Done:
         )
 
 
-def changed_by_tasks(frame: DataFrame, plan: WritePlan, label: str, hidden: Hidden, *, apart: bool, records: bool) -> Done:
+def changed_by_tasks(
+    frame: DataFrame, plan: WritePlan, label: str, hidden: Hidden, *, apart: bool, records: bool, ids: RowIdColumns | None
+) -> Done:
     """Have tasks do what the rows of `frame` say: the `hidden` columns, then the new values.
 
-    `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. Raises
-    what PySpark does if a task fails.
+    `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. `ids`: the new
+    values have the id of a row that is replaced, in this column. Raises what PySpark does if a task fails.
     """
-    results = results_of_tasks(frame, _Change(plan, label, hidden, apart, records))
+    results = results_of_tasks(frame, _Change(plan, label, hidden, apart, records, ids))
     return Done.together([Done.decoded(result, label) for result in results])
 
 
@@ -157,18 +160,20 @@ class _Change:
     hidden: Hidden
     apart: bool
     records: bool
+    ids: RowIdColumns | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
-        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records).run(batches).encoded()
+        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records, self.ids).run(batches).encoded()
 
 
 class _Task:
     """One attempt at one task."""
 
-    def __init__(self, plan: WritePlan, label: str, hidden: Hidden, apart: bool, records: bool) -> None:
+    def __init__(self, plan: WritePlan, label: str, hidden: Hidden, apart: bool, records: bool, ids: RowIdColumns | None) -> None:
         self._plan = plan
         self._label = label
         self._hidden = hidden
+        self._ids = ids
         self._apart = apart
         self._changes = None if not records else _change_data_writer(plan, label)
         self._positions: dict[tuple[int, str], Rows] = {}
@@ -177,7 +182,7 @@ class _Task:
         self._new: dict[int, int] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Done:
-        streams = Streams(lambda name, rows: self._plan.write(rows, label=f"{self._label}{name}"))
+        streams = Streams(lambda name, rows: self._plan.write(rows, label=f"{self._label}{name}", row_ids=self._ids))
         with streams:
             for batch in batches:
                 self._take(batch, streams)

@@ -6,7 +6,7 @@ with one bit per row of a file, are broadcast: the cost per row does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
@@ -21,7 +21,7 @@ from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.stores.objects import ObjectStore
 
-__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "without_deleted"]
+__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "facts_of", "without_deleted"]
 
 BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
 """Larger bitmaps are not broadcast; enough for a thousand million rows in files with vectors."""
@@ -58,6 +58,17 @@ def bitmaps_of(deleted: Mapping[str, Rows]) -> pa.Table | str:
     return pa.table({"file": pa.array(list(deleted), pa.string()), "words": words})
 
 
+def facts_of(files: pa.Table, keys: Sequence[str], lost: Mapping[str, Rows]) -> pa.Table | str:
+    """Like `bitmaps_of` for all of these files, with the ids of their rows: `base` of the first one, and their commit `version`.
+
+    `lost` is by path, `keys` are the files' by Spark's scan.
+    """
+    bitmaps = bitmaps_of({key: lost.get(uri, Rows()) for key, uri in zip(keys, files["path"].to_pylist(), strict=True)})
+    if isinstance(bitmaps, str):
+        return bitmaps
+    return bitmaps.append_column("base", files["base_row_id"]).append_column("version", files["default_row_commit_version"])
+
+
 def _words(rows: Rows) -> pa.Array:
     """The bits of all positions up to the last deleted one."""
     count = (rows.max() // _WORD_BITS + 1 if rows else 0) * _WORD_BITS
@@ -68,17 +79,28 @@ def _words(rows: Rows) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), count // _WORD_BITS, [None, bits.buffers()[1]])
 
 
-def without_deleted(spark: SparkSession, frame: DataFrame, deleted: pa.Table, columns: Mapping[str, Column]) -> DataFrame:
-    """`columns` of Spark's scan of the files in `deleted`, without the deleted rows."""
+def without_deleted(
+    spark: SparkSession, frame: DataFrame, deleted: pa.Table, columns: Mapping[str, Column], ids: tuple[str, str] | None = None
+) -> DataFrame:
+    """`columns` of Spark's scan of the files in `deleted`, without the deleted rows.
+
+    `ids` names the columns with the ids and commit versions that rows carry; others get what `facts_of` says of their file.
+    """
     prefix = "sluice_"
     while any(name.lower().startswith(prefix) for name in columns):
         prefix += "_"
-    file, words, row, name = (prefix + each for each in ("file", "words", "row", "name"))
+    file, words, row, name, base, version = (prefix + each for each in ("file", "words", "row", "name", "base", "version"))
     hidden = frame.metadataColumn("_metadata")
     located = frame.select(*columns.values(), hidden["row_index"].alias(row), hidden["file_path"].alias(name))
-    bitmaps = spark.createDataFrame(deleted.rename_columns([file, words]))
+    bitmaps = spark.createDataFrame(deleted.rename_columns([file, words, base, version][: deleted.num_columns]))
     joined = located.join(F.broadcast(bitmaps), F.col(name) == F.col(file), "left")
     word = F.get(F.col(words), F.shiftright(F.col(row), _WORD_SHIFT).cast("int"))
     # beyond the last word all rows are live
     is_deleted = F.coalesce(F.getbit(word, F.col(row).bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte"))
-    return joined.where(is_deleted == 0).select(*[F.col("`" + each.replace("`", "``") + "`") for each in columns])
+    shown = {each: F.col("`" + each.replace("`", "``") + "`") for each in columns}
+    if ids is not None:
+        shown |= {
+            carried: F.coalesce(shown[carried], default).alias(carried)
+            for carried, default in zip(ids, (F.col(base) + F.col(row), F.col(version)), strict=True)
+        }
+    return joined.where(is_deleted == 0).select(*shown.values())

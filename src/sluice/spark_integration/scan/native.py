@@ -20,13 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions.uris import key_inside
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import MissingObject
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
 from ...storage.stores.s3_options import S3Options
 from ..schemas import to_spark
-from .deletions import bitmaps_of, without_deleted
+from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
 
 __all__ = ["Layout", "column", "file_key", "hadoop_options", "rows_of_files", "why_not_native"]
@@ -42,13 +43,17 @@ _QUOTED: Final = re.compile(r"[\x00-\x20\"#%<>?\[\\\]^`{|}\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a scan needs to know of a table's version: `storage_options` are those of its store."""
+    """What a scan needs to know of a table's version: `storage_options` are those of its store.
+
+    With `row_ids` its rows come with their ids, in columns of these names.
+    """
 
     location: str
     storage_options: Mapping[str, str]
     schema: StructType
     partition_columns: tuple[str, ...]
     version: int
+    row_ids: RowIdColumns | None = None
 
 
 def why_not_native(spark: SparkSession, location: str, options: Mapping[str, str], schema: StructType) -> str | None:
@@ -85,6 +90,9 @@ def rows_of_files(
     paths = spelled_paths(root, layout.location, files, layout.schema, layout.partition_columns)
     if isinstance(paths, str):
         return paths
+    if layout.row_ids is not None:
+        facts = facts_of(files, [file_key(layout, uri) for uri in files["path"].to_pylist()], lost)
+        return facts if isinstance(facts, str) else _scan(spark, root, layout, paths, located, facts)
     has_lost = [uri in lost for uri in files["path"].to_pylist()]
     deleted = bitmaps_of({file_key(layout, uri): lost[uri] for uri in files["path"].to_pylist() if uri in lost})
     if isinstance(deleted, str):
@@ -135,8 +143,12 @@ def _scan(
     located: tuple[str, str] | None,
     deleted: pa.Table | None = None,
 ) -> DataFrame:
-    """Spark's scan of these files with the table's columns, types and names, without the `deleted` rows."""
-    schema, partitions = layout.schema, frozenset(layout.partition_columns)
+    """Spark's scan of these files with the table's columns, types and names, without the `deleted` rows.
+
+    For `layout.row_ids`, `deleted` has all files, with the ids of their rows (`facts_of`).
+    """
+    ids, partitions = layout.row_ids, frozenset(layout.partition_columns)
+    schema = layout.schema if ids is None else ids.beside(layout.schema)
     # partition columns as the log's text: Spark's own parsing of folder names depends on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
     options = hadoop_options(layout.location, layout.storage_options)
@@ -153,7 +165,7 @@ def _scan(
         columns |= {name: hidden[field].alias(name) for name, field in zip(located, ("file_path", "row_index"), strict=True)}
     if deleted is None:
         return frame.select(*columns.values())
-    return without_deleted(spark, frame, deleted, columns)
+    return without_deleted(spark, frame, deleted, columns, None if ids is None else ids.names)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ...storage.errors import InvalidRequest
+from ...storage.data.row_ids import RowIdColumns
+from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.expressions.nodes import walk
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructField, StructType
@@ -46,34 +47,47 @@ def read(
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     consistency: str = "latest",
+    row_ids: bool = False,
 ) -> DataFrame:
     """Read one version of a table: the latest, or the one with a number or at a time (ms since the epoch, or UTC text).
 
     The DataFrame keeps that version, whatever is committed later. `where` is a condition in SQL with UTC as its time zone;
-    files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. Raises the
-    errors of `Table.open` and `Table.snapshot`, PredicateError, MissingObject.
+    files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. `row_ids` adds
+    the columns `_row_id` and `_row_commit_version`, as `TableSnapshot.to_arrow` does. Raises the errors of `Table.open`
+    and `Table.snapshot`, PredicateError, MissingObject; UnsupportedFeature for `row_ids` where Spark itself cannot read the files.
     """
     use_session(spark)
     options = default_storage_options() if storage_options is None else dict(storage_options)
     table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
     snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
     wanted = _wanted(snapshot.struct, columns)
+    ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
+    shown = {each.name: each.name for each in wanted.fields}
+    if ids is not None:
+        shown |= dict(zip(ids.names, ids.shown(ids.names), strict=True))
     predicate = snapshot.predicate(where)
     # The list of files may be long: if the data source will read it, it is not read here.
     frame: DataFrame | str | None = _why_not_by_spark(spark, table.location, options, snapshot.struct, predicate)
     if frame is None:
         files = snapshot.files(predicate)
         if not files.num_rows:
-            return spark.createDataFrame([], to_spark(wanted))
-        frame = _by_spark(spark, table.location, options, snapshot, files)
+            return spark.createDataFrame([], to_spark(wanted if ids is None else ids.beside(wanted))).toDF(*shown.values())
+        frame = _by_spark(spark, table.location, options, snapshot, files, ids)
     if isinstance(frame, str):
+        if ids is not None:
+            raise UnsupportedFeature(
+                f"row_ids=True needs Spark's own scan, and {table.location} cannot be read by it: {frame}; read the ids with "
+                "sluice.Table.snapshot().to_arrow(row_ids=True)",
+                features=["rowTracking"],
+                access="read",
+            )
         _log.info("%s is read through the data source: %s", table.location, frame)
         told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
         told |= {name: text for name, text in {"coordinator": coordinator, "where": where}.items() if text is not None}
         return spark.read.format("sluice").options(**told).schema(to_spark(wanted)).load(table.location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
-    return frame.select(*[column(each.name) for each in wanted.fields])
+    return frame.select(*[column(name).alias(told) for name, told in shown.items()])
 
 
 def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:
@@ -94,12 +108,13 @@ def _by_spark(
     options: Mapping[str, str],
     snapshot: TableSnapshot,
     files: pa.Table,
+    ids: RowIdColumns | None,
 ) -> DataFrame | str:
     """The rows of these files through Spark's own scan, or the reason why it cannot read them."""
     deleted = deleted_rows(open_store(location, options), files)
     if isinstance(deleted, str):
         return deleted
-    layout = Layout(location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version)
+    layout = Layout(location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids)
     return rows_of_files(spark, layout, files, deleted)
 
 

@@ -18,6 +18,8 @@ from .features import writer_features
 from .records import DomainMetadata, Metadata, Protocol
 
 __all__ = [
+    "COMMIT_VERSION_COLUMN_KEY",
+    "ROW_ID_COLUMN_KEY",
     "ROW_TRACKING_DOMAIN",
     "ROW_TRACKING_KEY",
     "first_domain",
@@ -28,6 +30,8 @@ __all__ = [
 
 ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
 ROW_TRACKING_KEY: Final = "delta.enableRowTracking"
+ROW_ID_COLUMN_KEY: Final = "delta.rowTracking.materializedRowIdColumnName"
+COMMIT_VERSION_COLUMN_KEY: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _SUSPENDED_KEY: Final = "delta.rowTrackingSuspended"
 _MARK: Final = "rowIdHighWaterMark"
 
@@ -66,6 +70,6 @@ def first_domain() -> DomainMetadata:
 def materialized_columns() -> dict[str, str]:
     """The properties that name the columns for copied rows' ids and commit versions; no other column can have these names."""
     return {
-        "delta.rowTracking.materializedRowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
-        "delta.rowTracking.materializedRowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
+        ROW_ID_COLUMN_KEY: f"_row-id-col-{uuid.uuid4()}",
+        COMMIT_VERSION_COLUMN_KEY: f"_row-commit-version-col-{uuid.uuid4()}",
     }

@@ -21,6 +21,7 @@ from ..schema.datatypes import StructType
 from ..stores.objects import ObjectStore
 from .file_writer import FileFormat, OpenFile
 from .partition_split import PartitionKey, split
+from .row_ids import RowIdColumns
 from .statistics import INDEXED_COLUMNS_DEFAULT
 
 __all__ = ["TARGET_FILE_BYTES", "write_files"]
@@ -56,6 +57,7 @@ def write_files(
     max_open_partitions: int = MAX_OPEN_PARTITIONS,
     indexed_columns: int = INDEXED_COLUMNS_DEFAULT,
     root: str = "",
+    row_ids: RowIdColumns | None = None,
 ) -> list[AddFile]:
     """Write rows as data files and return their add actions; no rows make no files.
 
@@ -63,11 +65,13 @@ def write_files(
     once it has reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond
     `max_open_partitions`, the least recently used partition's file is finished. `label` distinguishes calls under one
     transaction (tasks, attempts). `root` is the folder in the table that contains the partitions' folders, "" or ending in
-    "/". If this raises, it has removed the files it wrote.
+    "/". With `row_ids` the files get these columns beside those of the schema; the batches may have them. If this raises, it has removed
+    the files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
-    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root, max_file_rows)
+    layout = FileFormat(schema, tuple(partition_columns), compression, indexed_columns, target_file_bytes, root, max_file_rows, row_ids)
+    schema = schema if row_ids is None else row_ids.beside(schema)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id, max(1, max_open_partitions))
     try:
         for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):

@@ -25,6 +25,7 @@ from ..schema.partitions import folder, path_to_uri
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
 from .partition_split import PartitionKey
+from .row_ids import RowIdColumns
 from .statistics import StatsCollector
 
 __all__ = ["FileFormat", "OpenFile"]
@@ -40,7 +41,8 @@ _ROW_GROUP_BYTES_MIN: Final = 64 * 1024
 class FileFormat:
     """The settings shared by all files of one write; sizes are bytes, `row_group_bytes` counts rows in memory.
 
-    `root` is the parent folder of the partitions, "" or ending in "/".
+    `root` is the parent folder of the partitions, "" or ending in "/". With `row_ids` the files have these columns, too, which
+    statistics omit.
     """
 
     schema: StructType
@@ -50,6 +52,7 @@ class FileFormat:
     target_file_bytes: int
     root: str = ""
     max_file_rows: int | None = None
+    row_ids: RowIdColumns | None = None
 
     def __post_init__(self) -> None:
         if self.compression not in _SUFFIXES:
@@ -63,7 +66,7 @@ class FileFormat:
     @property
     def stored(self) -> StructType:
         """The columns stored in the files."""
-        return _stored(self.schema, self.partition_columns)
+        return _stored(self.schema, self.partition_columns, self.row_ids)
 
     @property
     def suffix(self) -> str:
@@ -89,8 +92,9 @@ class FileFormat:
 
 
 @lru_cache(maxsize=256)
-def _stored(schema: StructType, partition_columns: tuple[str, ...]) -> StructType:
-    return stored_schema(schema, partition_columns).without(partition_columns)
+def _stored(schema: StructType, partition_columns: tuple[str, ...], row_ids: RowIdColumns | None) -> StructType:
+    stored = stored_schema(schema, partition_columns).without(partition_columns)
+    return stored if row_ids is None else row_ids.beside(stored)
 
 
 @lru_cache(maxsize=256)
@@ -123,7 +127,7 @@ class OpenFile:
         self.pending_bytes = 0
         self._pending: list[pa.Table] = []
         self.rows = 0
-        self._stats = StatsCollector(layout.stored, (), layout.indexed_columns)
+        self._stats = StatsCollector(layout.stored, () if layout.row_ids is None else layout.row_ids.names, layout.indexed_columns)
         self._stream: _Stream | None = None
 
     @property

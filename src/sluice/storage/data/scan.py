@@ -25,6 +25,7 @@ from .vectors import Rows
 
 if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
+    from .row_ids import RowIdColumns
 
 __all__ = ["TableScan"]
 
@@ -41,6 +42,8 @@ _T = TypeVar("_T")
 class TableScan:
     """Reads rows of a table's files, in the table's `schema`; errors name the `version` whose files they are.
 
+    With `row_ids` there are two more columns, under these names: the rows' ids, and the versions that inserted or last updated them.
+
     The methods take files of a snapshot, the wanted `columns` (None: all) and a condition. `chosen` says that the files were
     already filtered by the predicate. They raise MissingObject, naming path and version, if a file is gone, and
     InvalidRequest for an unknown column.
@@ -50,6 +53,7 @@ class TableScan:
     schema: StructType
     partition_columns: Sequence[str]
     version: int | None = None
+    row_ids: RowIdColumns | None = None
 
     def read(
         self, files: pa.Table, columns: Sequence[str] | None = None, predicate: Predicate | None = None, *, chosen: bool = False
@@ -157,14 +161,16 @@ class _Scan:
 
     @staticmethod
     def of(table: TableScan, columns: Sequence[str] | None, predicate: Predicate | None) -> _Scan:
-        schema, partitioned = table.schema, table.partition_columns
+        ids, partitioned = table.row_ids, table.partition_columns
+        schema = table.schema if ids is None else ids.beside(table.schema)
         wanted = [each.name for each in schema.fields] if columns is None else _resolved(columns, schema)
         needed = frozenset(wanted) | (frozenset() if predicate is None else predicate.columns)
         stored = StructType(each for each in schema.fields if each.name in needed and each.name not in partitioned)
         partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partitioned)
         output = pa.schema([to_arrow(schema).field(name) for name in wanted])
         both = StructType([*stored.fields, *partitions])
-        return _Scan(table, FileReader(table.store, both, stored, partitions, output, predicate, table.version))
+        ids = None if ids is None or needed.isdisjoint(ids.names) else ids
+        return _Scan(table, FileReader(table.store, both, stored, partitions, output, predicate, table.version, ids))
 
     def jobs(self, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
         """The files that may have rows of the result; partition values are decoded for several files at a time."""
@@ -184,8 +190,11 @@ class _Scan:
         decoded = [_decode(column, field) for column, field in zip(texts, fields, strict=True)]
         paths, sizes = files.column("path").to_pylist(), files.column("size").to_pylist()
         vectors = _vectors(files)
-        for row, (index, path, size) in enumerate(zip(indices, paths, sizes, strict=True)):
-            yield Job(index, path, size, tuple(values.slice(row, 1) for values in decoded), vectors.get(row), deleted.get(path))
+        defaults: Sequence[tuple[int | None, int | None]]
+        defaults = _defaults(files) if self.reader.row_ids is not None else [(None, None)] * files.num_rows
+        for row, (index, path, size, default) in enumerate(zip(indices, paths, sizes, defaults, strict=True)):
+            values = tuple(values.slice(row, 1) for values in decoded)
+            yield Job(index, path, size, values, vectors.get(row), deleted.get(path), *default)
 
 
 def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
@@ -195,6 +204,12 @@ def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
     rows = pc.indices_nonzero(pc.is_valid(files.column("deletion_vector")))
     found = files.column("deletion_vector").take(rows).to_pylist()
     return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), found, strict=True)}
+
+
+def _defaults(files: pa.Table) -> list[tuple[int | None, int | None]]:
+    """The files' base row ids and commit versions."""
+    columns = (files.column(name).to_pylist() for name in ("base_row_id", "default_row_commit_version"))
+    return list(zip(*columns, strict=True))
 
 
 def _decode(texts: pa.Array, field: StructField) -> pa.Array:

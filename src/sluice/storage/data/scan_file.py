@@ -24,6 +24,7 @@ from .vectors import Rows, positions_of, read_vector
 
 if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
+    from .row_ids import RowIdColumns
 
 __all__ = ["FileReader", "Found", "Job", "OpenFile"]
 
@@ -37,7 +38,8 @@ _FORMAT: Final = ds.ParquetFileFormat()
 class Job:
     """One file to read: row `index` of the requested files.
 
-    `values` are those of the needed partition columns, as arrays of one value; `deleted`, if given, replaces `vector`.
+    `values` are those of the needed partition columns, as arrays of one value; `deleted`, if given, replaces `vector`. Rows that
+    carry no id get theirs from `base_row_id` and `commit_version`.
     """
 
     index: int
@@ -46,6 +48,8 @@ class Job:
     values: tuple[pa.Array, ...]
     vector: DeletionVector | None = None
     deleted: Rows | None = None
+    base_row_id: int | None = None
+    commit_version: int | None = None
 
     @property
     def is_large(self) -> bool:
@@ -83,6 +87,7 @@ class FileReader:
     output: pa.Schema
     predicate: Predicate | None
     version: int | None
+    row_ids: RowIdColumns | None = None  # if their columns are among those to read
 
     def open(self, job: Job) -> OpenFile:
         """The file's bytes and its deletion vector. Raises MissingObject, and UnsupportedFeature if sluice cannot reach it."""
@@ -188,6 +193,7 @@ class FileReader:
         """
         num_rows = sum(map(len, spans))
         live: pa.Array | None = None
+        positions = positions or self.row_ids is not None
         if deleted is not None or positions:
             present = Rows()
             for span in spans:
@@ -198,6 +204,8 @@ class FileReader:
             num_rows -= len(hidden)
             live = positions_of(present - hidden) if positions else None
         table = self._table(job, stored, num_rows)
+        if self.row_ids is not None:
+            table = self.row_ids.filled(table, live, job.base_row_id, job.commit_version)
         if self.predicate is not None:
             mask = self.predicate.mask(table)
             table = table.filter(mask)

@@ -34,6 +34,7 @@ from ...storage.constants import (
     NAME_KEY,
     NAMED_MS_KEY,
 )
+from ...storage.data.row_ids import refuse_reserved
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
@@ -166,7 +167,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _switch,
     ),
     Property(CHANGE_DATA_FEED, _YES_OR_NO, "`false`", "`true` writes files that say which rows changed, for every Delta reader", _switch),
-    Property(ROW_TRACKING_KEY, _YES_OR_NO, "`false`", "`true` gives rows ids; only when the table is created", _switch),
+    Property(
+        ROW_TRACKING_KEY,
+        _YES_OR_NO,
+        "`false`",
+        "`true` gives rows ids that they [keep](managing-tables.md#rows-with-ids); only when the table is created",
+        _switch,
+    ),
     Property(
         FEATURE_PREFIX + _NAME,
         "`supported`",
@@ -343,6 +350,7 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
             policy=policy.value,
         )
     primary_key_of(configuration, schema)
+    refuse_reserved(configuration, schema)
     if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
         raise InvalidRequest(
             f"{CHANGE_DATA_FEED} reserves the column names {', '.join(CHANGE_COLUMN_NAMES)}, but the table has {', '.join(taken)}; "

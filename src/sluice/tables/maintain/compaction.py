@@ -30,6 +30,7 @@ from ...storage.actions.lineage import Moved
 from ...storage.actions.removals import Actions, Removals
 from ...storage.actions.wide_statistics import record_count
 from ...storage.data.file_writer import FileFormat
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
@@ -286,7 +287,12 @@ def _staged(
     sources = _sources(snapshot.files, bins)
     access.ours.require_room(sum(map(Removals.least_bytes, sources)))
     layout = FileFormat(
-        plan.schema, snapshot.partition_columns, _COMPRESSION, indexed_columns_of(snapshot.configuration), asked.target_bytes
+        plan.schema,
+        snapshot.partition_columns,
+        _COMPRESSION,
+        indexed_columns_of(snapshot.configuration),
+        asked.target_bytes,
+        row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
     )
     owner = transaction_id or access.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner

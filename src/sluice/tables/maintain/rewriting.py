@@ -138,10 +138,11 @@ class Rewriter:
 
     @property
     def _scan(self) -> TableScan:
-        return TableScan(self.store, self.schema, self.layout.partition_columns, self.version)
+        return TableScan(self.store, self.schema, self.layout.partition_columns, self.version, self.layout.row_ids)
 
     def _columns(self) -> list[str]:
-        return [name for name in self.schema.names if name not in self.layout.partition_columns]
+        ids = () if self.layout.row_ids is None else self.layout.row_ids.names
+        return [*(name for name in self.schema.names if name not in self.layout.partition_columns), *ids]
 
     def _live_rows(self, sources: pa.Table, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.Table]]:
         """(source, rows), source after source, each in order; never empty, and without partition columns."""

@@ -19,7 +19,7 @@ from ...storage.actions import Action, AddFile, DeletionVector
 from ...storage.actions.features import FEATURE_PREFIX, check_writable
 from ...storage.actions.filetable import adds_of
 from ...storage.actions.removals import Actions, Removals
-from ...storage.actions.row_tracking import ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY
+from ...storage.actions.row_tracking import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
 from ...storage.actions.uris import absolute
 from ...storage.data.vectors import vector_key
 from ...storage.errors import InvalidRequest
@@ -137,6 +137,10 @@ def _replaced(
     check_writable(latest.protocol, latest.metadata, latest.domains)
     require_replaceable(access.address.location, latest)
     becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE")
+    metadata = becomes.metadata
+    if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
+        # a former clone of that table: ids that its files carry could be given to other rows here
+        metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
     metrics = {**sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
     actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
     # a file that both hold is removed and added again, which one commit must not do
@@ -148,7 +152,7 @@ def _replaced(
         "CLONE",
         latest,
         Actions(
-            [*actions, becomes.metadata],
+            [*actions, metadata],
             Removals(gone, access.ours.now_ms()),
             [_without_row_ids(add) for add in adds if add.key not in there],
         ),

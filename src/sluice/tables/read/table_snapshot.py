@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock, Timeout, bounding
 from ...storage.actions.filetable import picked
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
@@ -77,19 +78,33 @@ class TableSnapshot:
             return files
         return picked(files, predicate.may_match(files, schema=self.struct, partition_columns=self.raw.partition_columns))
 
-    @property
-    def _scan(self) -> TableScan:
-        return TableScan(self._store, self.struct, self.raw.partition_columns, self.version)
+    def _scan(self, columns: Sequence[str] | None, ids: RowIdColumns | None) -> tuple[TableScan, Sequence[str] | None]:
+        scan = TableScan(self._store, self.struct, self.raw.partition_columns, self.version, ids)
+        return scan, columns if columns is None or ids is None else [*columns, *ids.names]
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
-        """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject."""
-        predicate = self.predicate(where)
-        return self._scan.read(self.files(predicate), columns, predicate, chosen=True)
+    def _ids(self, asked: bool) -> RowIdColumns | None:
+        return RowIdColumns.to_show(self.raw.metadata, self.raw.protocol, self.struct) if asked else None
 
-    def to_batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None, *, row_ids: bool = False) -> pa.Table:
+        """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject.
+
+        With `row_ids` two columns follow, `_row_id` and `_row_commit_version` (int64): a row keeps its id as long as it is in the
+        table, whatever changes it or moves it to another file, and has the version that inserted or last updated it. Raises
+        InvalidRequest for a table without `delta.enableRowTracking`.
+        """
+        predicate, ids = self.predicate(where), self._ids(row_ids)
+        scan, wanted = self._scan(columns, ids)
+        rows = scan.read(self.files(predicate), wanted, predicate, chosen=True)
+        return rows if ids is None else rows.rename_columns(ids.shown(rows.column_names))
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, where: str | Predicate | None = None, *, row_ids: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Like `to_arrow`, batch by batch, in bounded memory."""
-        predicate = self.predicate(where)
-        return self._scan.batches(self.files(predicate), columns, predicate, chosen=True)
+        predicate, ids = self.predicate(where), self._ids(row_ids)
+        scan, wanted = self._scan(columns, ids)
+        batches = scan.batches(self.files(predicate), wanted, predicate, chosen=True)
+        return batches if ids is None else (batch.rename_columns(ids.shown(batch.schema.names)) for batch in batches)
 
     def __repr__(self) -> str:
         return f"TableSnapshot({self.raw!r})"

@@ -16,6 +16,7 @@ from ...storage.actions import AddFile, Metadata
 from ...storage.actions import Protocol as TableProtocol
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
@@ -224,8 +225,10 @@ class WritePlan:
         """The schema that the rows must fit."""
         return _schema(self.metadata.schema_string)
 
-    def write(self, rows: Rows, *, label: str = "") -> tuple[AddFile, ...]:
+    def write(self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None) -> tuple[AddFile, ...]:
         """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
+
+        With `row_ids` the files get these columns, too, for rows that bring their ids along.
 
         Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
         """
@@ -241,6 +244,7 @@ class WritePlan:
             indexed_columns=indexed_columns_of(configuration),
             check=self._checks(),
             label=label,
+            row_ids=row_ids,
         )
         return tuple(files)
 

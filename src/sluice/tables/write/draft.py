@@ -24,6 +24,7 @@ from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.removals import Actions, Removals, removal
 from ...storage.actions.wide_statistics import record_count, wide
 from ...storage.data.datafiles import write_files
+from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ...storage.dataclass import dataclass
@@ -79,7 +80,7 @@ class Draft:
     """The files and rows of one open transaction. Not thread-safe.
 
     `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `tells_changes` whether the
-    table records change data.
+    table records change data; `row_ids` the columns of the ids that its rows keep, None if they keep none.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Draft:
         self.schema: StructType = parse_schema(base.metadata.schema_string)
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
         self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
+        self.row_ids = RowIdColumns.of(base.metadata, base.protocol)
         self._added: dict[str, AddFile] = {}
         # Files of the base by path: removed ones, and those with deleted rows. The keys of `_deleted` are changed files of
         # the base and files of this transaction; the rows include those of a file's own vector.
@@ -166,10 +168,19 @@ class Draft:
         deleted, vector = self._deleted.get(add.path), add.deletion_vector
         return len(deleted) if deleted is not None else 0 if vector is None else vector.cardinality
 
-    def find(self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None) -> Iterator[Found]:
-        """The rows of `files`, from its candidates, that satisfy the predicate (None: all), file by file; omits files without any."""
+    def find(
+        self, predicate: Predicate | None, files: pa.Table, *, columns: Sequence[str] | None = None, with_ids: bool = False
+    ) -> Iterator[Found]:
+        """The rows of `files`, from its candidates, that satisfy the predicate (None: all), file by file; omits files without any.
+
+        `with_ids`: they have the columns `row_ids`, too, if there are any.
+        """
         adds = list(adds_of(files))
-        found = self._scan.positions(files, columns, predicate, chosen=True, deleted={**self._known_vectors(adds), **self._deleted})
+        scan = self._scan
+        if with_ids and self.row_ids is not None:
+            scan = replace(scan, row_ids=self.row_ids)
+            columns = None if columns is None else [*columns, *self.row_ids.names]
+        found = scan.positions(files, columns, predicate, chosen=True, deleted={**self._known_vectors(adds), **self._deleted})
         for number, rows, positions in found:
             if len(positions):
                 yield Found(adds[number], rows, positions)
@@ -290,8 +301,13 @@ class Draft:
             self.uses_vectors = deletion_vectors(protocol, metadata)
             self.tells_changes = is_on(metadata.configuration, CHANGE_DATA_FEED)
 
-    def write(self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None) -> list[AddFile]:
-        """Write rows to new files, which are not part of the draft yet; `label` distinguishes the calls of one transaction."""
+    def write(
+        self, batches: Iterable[pa.Table], *, label: str, check: Callable[[pa.Table], None] | None = None, with_ids: bool = False
+    ) -> list[AddFile]:
+        """Write rows to new files, which are not part of the draft yet; `label` distinguishes the calls of one transaction.
+
+        `with_ids`: some of them were in the table before, and bring their ids along in the columns `row_ids`, if there are any.
+        """
         configuration = self.metadata.configuration
         return write_files(
             self.store,
@@ -303,6 +319,7 @@ class Draft:
             indexed_columns=indexed_columns_of(configuration),
             check=check,
             label=label,
+            row_ids=self.row_ids if with_ids else None,
         )
 
     def record(self, changes: Sequence[AddCDCFile]) -> None:
@@ -406,8 +423,8 @@ class Draft:
         copied = [add for _, copies in good for add in copies]
         rows = sum(record_count(add.stats) or 0 for add in copied)
         changed = self.uncopied
-        for number, found in enumerate(self.find(None, add_rows(changed)) if changed else ()):
-            copied += self.write([found.rows], label=f"d{number}")
+        for number, found in enumerate(self.find(None, add_rows(changed), with_ids=True) if changed else ()):
+            copied += self.write([found.rows], label=f"d{number}", with_ids=True)
             rows += found.rows.num_rows
         return Finished(
             actions=Actions(*self._whole_removals(now_ms), [removal(add, now_ms) for add in removed], copied, kept),

@@ -9,6 +9,7 @@ import pyarrow as pa
 from ...coordinator.rules.isolation import table_policy
 from ...storage.actions import Metadata
 from ...storage.actions.features import check_writable
+from ...storage.data.row_ids import refuse_reserved
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
@@ -89,6 +90,7 @@ def plan_on(
     if schema is not None and merge_schema and redefines is None:
         merged = merge(struct, from_arrow(schema))
         if merged != struct:
+            refuse_reserved(metadata.configuration, merged)
             planned = replace(metadata, schema_string=schema_to_json(merged))
             struct = merged
     if where is not None:

@@ -125,13 +125,15 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
 
     def updated() -> Iterator[pa.Table]:
         nbytes = 0
-        for found in draft.find(predicate, files):
+        for found in draft.find(predicate, files, with_ids=True):
             gone.append((found.file, found.positions))
             draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
-            yield assignments.apply(found.rows)
+            rows = assignments.apply(found.rows)
+            # without a commit version of their own they get that of the commit
+            yield rows if draft.row_ids is None else rows.drop_columns([draft.row_ids.commit_version])
 
     are_new = files.num_rows > 0 and draft.is_new(files["path"][0].as_py())
-    written_files = draft.write(updated(), label=label, check=check_rows(draft.metadata))
+    written_files = draft.write(updated(), label=label, check=check_rows(draft.metadata), with_ids=True)
     draft.replace(gone, [] if are_new else written_files)
     if are_new:
         draft.add(written_files)

@@ -227,12 +227,14 @@ def upsert_rows(
     check_rows(draft.metadata)(rows)
     met = _meet(draft, rows, keys)
     draft.foresee(add for add, _ in met.gone)
+    if draft.row_ids is not None and met.gone:
+        rows = rows.append_column(draft.row_ids.row_id, met.ids_of(numbers))
     if draft.tells_changes:
         succeeds = pc.is_in(numbers, value_set=pa.array(met.succeeded, pa.int64()), skip_nulls=True)
-        draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s"))
-        draft.add(draft.write([rows.filter(pc.invert(succeeds))], label=label))
+        draft.replace(met.gone, draft.write([rows.filter(succeeds)], label=f"{label}s", with_ids=True))
+        draft.add(draft.write([rows.filter(pc.invert(succeeds))], label=label, with_ids=bool(met.gone)))
     else:
-        draft.replace(met.gone, draft.write([rows], label=label))
+        draft.replace(met.gone, draft.write([rows], label=label, with_ids=bool(met.gone)))
     metrics = {
         "numSourceRows": data.num_rows,
         "numOutputRows": rows.num_rows,
@@ -258,13 +260,19 @@ def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:
 class _Met:
     """The table's rows with one of the keys: their places, what was read to find them, and the numbers of their keys.
 
-    `succeeded` are the keys of those that this transaction did not add itself.
+    `succeeded` are the keys of those that this transaction did not add itself, `ids` the ids of rows that have one, with their keys.
     """
 
     reads: Reads
     gone: list[tuple[AddFile, pa.Array]] = field(default_factory=list)
     keys: set[int] = field(default_factory=set)
     succeeded: set[int] = field(default_factory=set)
+    ids: list[pa.Table] = field(default_factory=list)
+
+    def ids_of(self, numbers: pa.Array) -> pa.Array:
+        """The ids for new rows with the keys of these numbers: of several rows with one key, the first one's; null for others."""
+        known = pa.concat_tables(self.ids)
+        return known["id"].combine_chunks().take(pc.index_in(numbers, value_set=known["key"].combine_chunks()))
 
 
 def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
@@ -273,7 +281,7 @@ def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
     condition = keys.condition(rows, draft.schema)
     files = draft.candidates(condition)
     met = _Met(reads_in(draft, condition, files))
-    for found in draft.find(condition, files, columns=list(keys.names)):
+    for found in draft.find(condition, files, columns=list(keys.names), with_ids=True):
         numbers = keys.find(found.rows)
         if numbers.null_count < len(numbers):
             met.gone.append((found.file, found.positions.filter(pc.is_valid(numbers))))
@@ -281,6 +289,9 @@ def _meet(draft: Draft, rows: pa.Table, keys: Keys) -> _Met:
             met.keys.update(found_keys)
             if not draft.is_new(found.file.path):
                 met.succeeded.update(found_keys)
+            if draft.row_ids is not None:
+                ids = pa.table({"key": numbers, "id": found.rows[draft.row_ids.row_id]})
+                met.ids.append(ids.filter(pc.and_(pc.is_valid(ids["key"]), pc.is_valid(ids["id"]))))
     return met
 
 
