@@ -253,6 +253,26 @@ def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, pl
         fourth.commit()
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
+    spark: SparkSession, place: Place, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
+    table = made(place, by=())
+    first, second = table.begin(), table.begin()
+    insert = [Clause("matched", "update_all", "t.p = 'p 0'"), Clause("not_matched", "insert_all")]
+    for tx, ids in ((first, [1, 6000]), (second, [3, 7000])):
+        assert merge_rows(tx, spark, new_rows(spark, ids), "t.id = s.id", insert, target_alias="t", source_alias="s").inserted == 1
+    table.delete("id IN (1, 4)")
+    second.commit()
+    with pytest.raises(sluice.ConcurrentDeleteReadException, match="1 row"):
+        first.commit()  # without row 1, it would have inserted it
+    found = rows_of(table)
+    assert found[3] == found[7000] == ("new", (7, "n"))
+    assert not {1, 6000} & found.keys()
+
+
 def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     """Each in a thread with an attempt until it stands: no row is lost."""
     table = made(place, by=())

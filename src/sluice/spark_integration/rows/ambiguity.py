@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.errors import InvalidRequest
 from .clauses import MATCHED, Clause
-from .writer import Done
+from .writer import NOTHING, Done
 
 __all__ = ["require_unambiguous"]
 
@@ -28,7 +28,9 @@ def require_unambiguous(done: Done, clauses: Sequence[Clause], pairs: Callable[[
     if len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None:
         return
     rows: dict[str, Rows] = {}
-    for (_, file), payload in done.positions.items():
+    for (what, file), payload in done.positions.items():
+        if what == NOTHING:
+            continue
         found = decode_payload(payload)
         rows[file] = rows[file] | found if file in rows else found
     changed = sum(map(len, rows.values()))

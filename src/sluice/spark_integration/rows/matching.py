@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ...storage.data.vectors import decode_payload, positions_of
+from ...coordinator.facade.values import Reads
+from ...storage.data.vectors import Rows, decode_payload, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.schema import StructType
@@ -21,7 +23,7 @@ from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCou
 from .conditions import as_column
 from .jvm import quoted
 from .source import Kept
-from .work import Located, Work
+from .work import Located, Work, by_path
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
 __all__ = ["Resolved", "carry_out", "told"]
@@ -78,10 +80,13 @@ def carry_out(
     needed: Callable[[], frozenset[str]],
     *,
     evolves: bool,
-) -> RowCounts:
-    """Have tasks change the rows, and make that part of the draft; `needed` tells the columns of the table that are used."""
+) -> tuple[RowCounts, Reads]:
+    """Have tasks change the rows, and make that part of the draft; `needed` tells the columns of the table that are used.
+
+    Returns the counts, and what was read of the table.
+    """
     merge = _Merge(work, kept, on, clauses, alias, evolves)
-    return merge.without_target() if not target.files.num_rows else merge.over(target, needed)
+    return (merge.without_target(), target.reads) if not target.files.num_rows else merge.over(target, needed)
 
 
 class _Merge:
@@ -106,7 +111,7 @@ class _Merge:
         self._work.apply(done, {})
         return _counts([done])
 
-    def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> RowCounts:
+    def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> tuple[RowCounts, Reads]:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
         located = work.located(target, names, self._alias, needed)
@@ -125,7 +130,17 @@ class _Merge:
         together = Done.together(parts)
         if together.changed or sum(together.new_rows.values()):
             work.apply(together, located.paths)
-        return _counts(parts)
+        return _counts(parts), replace(target.reads, rows=self._kept_rows(together, located))
+
+    def _kept_rows(self, done: Done, located: Located) -> dict[str, Rows]:
+        """Rows that kept a row of the source from being inserted and stay as they are: if others delete one, the merge is another.
+
+        Without deletion vectors the files are remembered instead.
+        """
+        draft = self._work.draft
+        if not self._inserts or not draft.uses_vectors:
+            return {}
+        return {path: rows for path, rows in by_path(done, NOTHING, located.paths).items() if not draft.is_own(path)}
 
     def _joined(self, located: Located) -> tuple[DataFrame, Column]:
         """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair."""
@@ -149,12 +164,14 @@ class _Merge:
         return F.lit(None).cast("int") if which is None else which
 
     def _actions(self, joined: DataFrame, located: Located, matched: Column, *, reports: bool) -> DataFrame:
-        """What the tasks have to do; `reports`: rows show which rows of the source matched, instead of being inserted."""
+        """What the tasks have to do, and which rows matched if there are rows to insert; `reports`: rows show which rows of the source
+        matched, instead of being inserted.
+        """
         work, hidden = self._work, self._hidden
         kinds = (MATCHED, NOT_MATCHED_BY_SOURCE) if reports else (MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE)
         which = F.col(self._clause)
         rows = joined.select("*", self._which(located, matched, kinds).alias(self._clause))
-        rows = rows.where(which.isNotNull() | matched) if reports else rows.where(which.isNotNull())
+        rows = rows.where(which.isNotNull() | matched) if self._inserts else rows.where(which.isNotNull())
         replaces = work.replacing(located.file, located.paths)
         codes = {"update": replaces, "update_all": replaces, "delete": F.lit(DELETE), "insert": F.lit(ADD), "insert_all": F.lit(ADD)}
         what = _by_clause(which, {n: codes[clause.action] for n, clause in enumerate(self._clauses) if clause.matched in kinds})

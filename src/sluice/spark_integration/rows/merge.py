@@ -123,10 +123,10 @@ def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[
     kept = keep(given, work.name("number", given))
     values = key_values(kept, found.keys, work.schema)
     target = _target(work, asked, found, values)
-    counts = carry_out(
+    counts, reads = carry_out(
         work, kept, target, asked.on, asked.clauses, asked.target_alias, lambda: _needed(work, given, asked), evolves=asked.evolves
     )
-    return counts, target.reads, kept.rows or 0
+    return counts, reads, kept.rows or 0
 
 
 def _needed(work: Work, given: DataFrame, asked: _Asked) -> frozenset[str]:

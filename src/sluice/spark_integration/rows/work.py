@@ -125,8 +125,8 @@ class Work:
     def apply(self, done: Done, paths: Mapping[str, str]) -> None:
         """Make what the tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
         changes = RowChanges(
-            deleted=_by_path(done, DELETE, paths),
-            replaced=_by_path(done, REPLACE, paths),
+            deleted=by_path(done, DELETE, paths),
+            replaced=by_path(done, REPLACE, paths),
             successors=done.successors,
             added=done.added,
             recorded=done.recorded if self.records else None,
@@ -153,7 +153,8 @@ class Work:
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
 
 
-def _by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:
+def by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:
+    """The positions at which tasks did a thing, by file of the table."""
     found: dict[str, Rows] = {}
     for (kind, file), payload in done.positions.items():
         if kind == what:

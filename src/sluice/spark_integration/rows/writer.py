@@ -29,7 +29,7 @@ from .tasks import results_of_tasks
 __all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Done", "Hidden", "changed_by_tasks"]
 
 NOTHING: Final = 0
-"""The row shows only that a row of the source matched."""
+"""The row at a position matched a row of the source, and stays as it is."""
 REPLACE: Final = 1
 """The row at a position becomes the row with these values."""
 DELETE: Final = 2
@@ -203,11 +203,11 @@ class _Task:
             self._matched |= rows_at(pc.drop_null(batch.column(hidden.source)))
         what = batch.column(hidden.what)
         for kind in pc.unique(what).to_pylist():
-            if kind == NOTHING:
-                continue
             rows = batch.filter(pc.equal(what, kind))
             if kind != ADD:
                 self._locate(kind, rows)
+            if kind == NOTHING:
+                continue
             if kind != DELETE:
                 self._new[kind] = self._new.get(kind, 0) + rows.num_rows
                 name = _ADDED if self._apart and kind != REPLACE else _SUCCESSORS
@@ -219,9 +219,9 @@ class _Task:
         assert self._hidden.file is not None
         assert self._hidden.row is not None
         files, positions = rows.column(self._hidden.file).dictionary_encode(), rows.column(self._hidden.row)
-        self._changed += rows.num_rows
+        self._changed += rows.num_rows if kind != NOTHING else 0
         for number, file in enumerate(files.dictionary.to_pylist()):
-            key = (DELETE if kind == DELETE else REPLACE, file)
+            key = (kind if kind in (DELETE, NOTHING) else REPLACE, file)
             found = rows_at(positions.filter(pc.equal(files.indices, number)) if len(files.dictionary) > 1 else positions)
             self._positions[key] = self._positions[key] | found if key in self._positions else found
 
