@@ -1,0 +1,153 @@
+"""Faults at the steps of a MERGE: each step is passed in the driver, in a task, or in the process that lists the files of copies.
+
+What shall happen lies in a file beside the table, so that every process finds it; it happens once. `kill PID` kills a process, `kill 0`
+the one that passes, `away` takes the table's folder away: a file takes its place, until `come_back`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sluice.coordinator.publication import failure_points
+from sluice.spark_integration.rows import dataframes, merge, work, writer
+from sluice.spark_integration.rows.dataframes import FilesSource, FilesWriter
+from sluice.spark_integration.rows.writer import Done, _Change
+
+IN_TASKS = ("task-begins", "task-ends")
+LISTING = ("before-listing", "after-listing")
+"""Passed where copies of remaining rows are listed, so without deletion vectors only."""
+IN_DRIVER = ("source-kept", "keys-gathered", "results-taken", "inserted", "applied")
+_AWAY_S = 2.0
+
+
+def plan(location: str, step: str, what: str) -> None:
+    """Have this happen when somebody passes the step."""
+    _order(location).write_text(f"{step} {what}", encoding="utf-8")
+
+
+def passed(location: str) -> bool:
+    """Whether it happened."""
+    return not _order(location).exists()
+
+
+def forget(location: str) -> None:
+    """Let nothing happen any more."""
+    _order(location).unlink(missing_ok=True)
+
+
+def come_back(location: str) -> None:
+    """Put the folder back that went away."""
+    folder, away = Path(location), Path(f"{location}.away")
+    if away.exists():
+        folder.unlink()
+        away.rename(folder)
+
+
+def step(location: str, name: str) -> None:
+    """Pass a step."""
+    order = _order(location)
+    with contextlib.suppress(FileNotFoundError):
+        wanted, _, what = order.read_text(encoding="utf-8").partition(" ")
+        if wanted == name:
+            order.rename(f"{order}.done")  # of several that pass, one gets here
+            _happens(location, what)
+
+
+def _order(location: str) -> Path:
+    return Path(f"{location.removeprefix('file:')}.fault")
+
+
+def _happens(location: str, what: str) -> None:
+    folder = location.removeprefix("file:")
+    if what == "away":
+        Path(folder).rename(f"{folder}.away")
+        Path(folder).touch()
+        return
+    pid = int(what.removeprefix("kill "))
+    os.kill(pid or os.getpid(), signal.SIGKILL)
+    time.sleep(_AWAY_S)  # the other one is dead before this one goes on
+
+
+class FaultyChange(_Change):
+    """What a task does, with steps to pass."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
+        location = self.plan.address.location
+        step(location, "task-begins")
+        result = super().__call__(batches)
+        step(location, "task-ends")
+        return result
+
+
+class FaultySource(FilesSource):
+    """The data source that copies remaining rows, with steps to pass where the list of its files is made."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
+        return FaultyWriter(self.options)
+
+
+class FaultyWriter(FilesWriter):
+    """Passes a step before and after the list is there."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        location = self._options["path"]
+        step(location, "before-listing")
+        super().commit(messages)
+        step(location, "after-listing")
+
+
+def patches(location: str) -> list[tuple[Any, str, Any]]:
+    """What to replace, in modules and classes, so that the steps are passed: (owner, name, new value)."""
+
+    def after(owner: Any, name: str, passing: str) -> tuple[Any, str, Any]:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            result = real(*arguments, **named)
+            step(location, passing)
+            return result
+
+        return owner, name, wrapped
+
+    def gathered(*arguments: Any, **named: Any) -> Done:
+        done = writer.changed_by_tasks(*arguments, **named)
+        step(location, "inserted" if arguments[2].endswith("i") else "results-taken")
+        return done
+
+    def point(name: str) -> None:
+        step(location, name)
+
+    real_point = failure_points.point
+    points = [(module, "point", point) for module in list(sys.modules.values()) if getattr(module, "point", None) is real_point]
+    return [
+        (writer, "_Change", FaultyChange),
+        (dataframes, "FilesSource", FaultySource),
+        (work, "changed_by_tasks", gathered),
+        after(merge, "keep", "source-kept"),
+        after(merge, "key_values", "keys-gathered"),
+        after(work.Work, "apply", "applied"),
+        *points,
+    ]
+
+
+def put_in(replaced: Sequence[tuple[Any, str, Any]]) -> None:
+    """Replace for as long as the process lives."""
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
+
+
+def as_environment(gateway: Any) -> Mapping[str, str]:
+    """How another Python process finds this one's JVM."""
+    parameters = gateway.gateway_parameters
+    return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": str(parameters.auth_token)}
