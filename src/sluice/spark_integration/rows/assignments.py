@@ -19,7 +19,7 @@ from ..schemas import to_spark
 from .conditions import as_column, resolved_types
 from .jvm import items, jvm_of, quoted
 
-__all__ = ["Path", "as_stored", "by_path", "new_values", "old_values", "path_of"]
+__all__ = ["Path", "as_stored", "by_path", "has_struct", "new_values", "old_values", "path_of"]
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -124,10 +124,10 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
             )
             parts.append(part.alias(each.name))
         return F.when(value.isNotNull(), F.struct(*parts))
-    if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and _has_struct(kind):
+    if isinstance(given, SparkArray) and isinstance(kind, SparkArray) and has_struct(kind):
         below = given.elementType, kind.elementType
         return F.transform(value, lambda each: as_stored(spark, each, *below, (*path, "element")))
-    if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and _has_struct(kind):
+    if isinstance(given, SparkMap) and isinstance(kind, SparkMap) and has_struct(kind):
         keys, items = (given.keyType, kind.keyType), (given.valueType, kind.valueType)
         keyed = F.transform_keys(value, lambda key, _: as_stored(spark, key, *keys, (*path, "key")))
         return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value")))
@@ -143,17 +143,18 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
 
 def _same(given: SparkType, kind: SparkType) -> bool:
     """Whether two types are equal but for nullability."""
-    return given == kind or (given.simpleString() == kind.simpleString() and not _has_struct(kind))
+    return given == kind or (given.simpleString() == kind.simpleString() and not has_struct(kind))
 
 
-def _has_struct(kind: SparkType) -> bool:
+def has_struct(kind: SparkType) -> bool:
+    """Whether a type is a struct or has one in it."""
     match kind:
         case SparkStruct():
             return True
         case SparkArray():
-            return _has_struct(kind.elementType)
+            return has_struct(kind.elementType)
         case SparkMap():
-            return _has_struct(kind.keyType) or _has_struct(kind.valueType)
+            return has_struct(kind.keyType) or has_struct(kind.valueType)
     return False
 
 

@@ -20,6 +20,7 @@ from ..data_source.write_commit import commit, open_table
 from ..data_source.write_plan import is_repeated, plan_for
 from ..options import WriteOptions
 from ..rows.dataframes import written_by_executors
+from ..rows.storing import as_the_table_stores
 from .told import Options
 
 __all__ = ["Write", "insert", "open_at", "save"]
@@ -107,8 +108,13 @@ def save(
             return
         options = _dynamic_by_setting(frame.sparkSession, write, options, table)
     new = write.mode in ("error", "ignore") or name is not None
+    options = replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces)
     try:
-        _save(frame, replace(options, only_new=new, name=name, managed=managed, replaces=write.replaces))
+        if table is None or options.overwrite_schema:
+            _save(frame, options)
+        else:
+            with as_the_table_stores(frame, table.struct, evolves=options.merge_schema) as rows:
+                _save(rows, options)
     except TableExists:
         if write.mode != "ignore":
             raise
