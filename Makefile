@@ -37,7 +37,7 @@ WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark java clean
+.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -56,13 +56,17 @@ demo: java $(READY)
 # More workers than cores: many tests wait for sessions to end, for servers to start and for calls to give up.
 PYTEST = $(BIN)/python -m pytest --dist worksteal
 
-test: java $(READY)
+# Spark's JVMs of the tests read their classes from a file, which is made where there is none that fits.
+spark-classes: java $(READY)
+	@$(BIN)/python -m tests.fixtures.spark_start
+
+test: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-fast: $(READY)
 	@$(PYTEST) -n 3 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
-test-long: java $(READY)
+test-long: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) -m long $(ARGS)
 
 # Delta Lake's jars go with one PySpark, which need not be the one sluice is tested with: so it has an environment of its own.

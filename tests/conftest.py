@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from sluice.coordinator.service.connect import close_all
 from tests import processes
+from tests.fixtures import spark_start
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
@@ -41,8 +42,8 @@ def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_CONF_DIR": str(ROOT / "tests" / "fixtures" / "spark"),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **spark_start.environment(),
             # Processes that a test starts find sluice, and the tests' own modules, wherever they run.
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }

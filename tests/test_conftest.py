@@ -1,4 +1,4 @@
-"""The leak check itself: it would be worth nothing if it found nothing."""
+"""What `conftest` does for every test: the leak check would be worth nothing if it found nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
+
 from tests import processes
+from tests.fixtures import spark_start
 
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -32,3 +35,15 @@ def test_processes_of_others_are_left_alone() -> None:
 def test_the_environment_holds_no_setting_of_the_user() -> None:
     assert os.environ["AWS_ACCESS_KEY_ID"] == "testing"
     assert Path(os.environ["SLUICE_HOME"]).parent.name.startswith("sluice-tests-")
+
+
+def test_spark_has_no_settings_of_the_user_and_starts_small() -> None:
+    assert not list(Path(os.environ["SPARK_CONF_DIR"]).glob("*"))
+    assert "-Dspark.sql.shuffle.partitions=2" in os.environ["SPARK_SUBMIT_OPTS"].split()
+
+
+def test_shared_classes_are_asked_for_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_start, "_ARCHIVE", tmp_path / "spark.jsa")
+    assert "SharedArchiveFile" not in spark_start.environment()["SPARK_SUBMIT_OPTS"]
+    (tmp_path / "spark.jsa").touch()
+    assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in spark_start.environment()["SPARK_SUBMIT_OPTS"].split()

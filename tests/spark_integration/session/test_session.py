@@ -50,10 +50,14 @@ def test_settings_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.spark
-def test_settings_that_come_too_late_are_refused(spark: SparkSession) -> None:
+def test_settings_that_come_too_late_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str | None] = []
+    monkeypatch.setattr("sluice.spark_integration.session.configuration.start_embedded", started.append)
     with pytest.raises(sluice.InvalidRequest, match="before the first session"):
         sluice.configure(SparkSession.Builder(), coordinator="zk://another:2181/x")
+    assert started == []
     sluice.configure(SparkSession.Builder())
+    assert started == [None], "the embedded coordinator starts beside Spark"
 
 
 @pytest.mark.parametrize("text", ["one line", "two\nlines: of it"])
