@@ -243,6 +243,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "brought-in-again-when-attached": "a table is written before the commit that attaches it again",
         "stricter-levels-count": "a transaction with a stricter level than the table's is compared at the table's",
         "row-ids-go-on": "row ids are given twice",
+        "lost-row-ids-are-told": "a commit that gave copied rows new ids says that they keep theirs",
         "rule-appended-what-i-read": "rows added where a transaction read are no conflict",
         "rule-removed-what-i-read": "files removed after a transaction read them are no conflict",
         "rule-appended-what-i-lock": "rows added where a transaction read for update are no conflict",

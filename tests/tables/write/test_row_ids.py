@@ -107,6 +107,11 @@ class Lived:
         commit = self.table.upsert(rows(*keys, v=7), on="k") if keys else None
         self.see(commit, self.values[-1] | {k: (k % 2, 7) for k in keys}, hit)
 
+    def overwrite(self, rest: int) -> None:
+        new = [k for k in self.new_keys(8) if k % 5 == rest]
+        commit = self.table.overwrite(rows(*new), where=f"k % 5 = {rest}")
+        self.see(commit, {k: row for k, row in self.values[-1].items() if k % 5 != rest} | {k: (k % 2, 0) for k in new}, set())
+
     def compact(self, how: str) -> None:
         options: dict[str, Any] = {"z_order_by": "v"} if how == "z" else {"mode": how}
         self.see(self.table.compact(**options), self.values[-1], set())
@@ -142,6 +147,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("update"), st.integers(0, 3), st.booleans()),
     st.tuples(st.just("delete"), st.integers(0, 4)),
     st.tuples(st.just("upsert"), st.integers(0, 2), st.integers(0, 2)),
+    st.tuples(st.just("overwrite"), st.integers(0, 4)),
     st.tuples(st.just("compact"), st.sampled_from(["minor", "major", "z"])),
     st.tuples(st.just("several"), st.integers(0, 3)),
     st.tuples(st.just("restore"), st.integers(1, 3)),
@@ -224,6 +230,26 @@ def test_a_table_with_a_primary_key_keeps_ids() -> None:
     assert preserved(table) == "true"
 
 
+@pytest.mark.parametrize("first", ["update", "compact"])
+def test_rows_that_a_compaction_moves_meanwhile_keep_their_ids(first: str) -> None:
+    table = made({VECTORS: "true"})
+    table.append(rows(*range(6)))
+    table.append(rows(*range(6, 12)))
+    table.update({"v": "1"}, "k = 4")
+    before = ids_of(table)
+    with table.begin() as late:
+        if first == "update":
+            late.compact("major")
+            other = table.update({"v": "2"}, "k % 3 = 1")
+        else:
+            late.update({"v": "2"}, "k % 3 = 1")
+            other = table.compact("major")
+    updated = other if first == "update" else late.commit()
+    assert updated is not None
+    assert ids_of(table) == {k: (row_id, updated.version if k % 3 == 1 else at) for k, (row_id, at) in before.items()}
+    assert preserved(table) == "true"
+
+
 @pytest.mark.parametrize("ask", ["to_arrow", "to_batches"])
 def test_tables_whose_rows_keep_no_ids_say_so(ask: str) -> None:
     for properties in ({ROWS: "false"}, {ROWS: "false", "delta.feature.rowTracking": "supported"}):
@@ -234,6 +260,7 @@ def test_tables_whose_rows_keep_no_ids_say_so(ask: str) -> None:
         getattr(named.snapshot(), ask)(row_ids=True)
 
 
+@pytest.mark.notices("lost-row-ids-are-told")
 def test_tables_whose_rows_keep_no_ids_copy_rows_as_before(tmp_path: Path) -> None:
     table = copied(tmp_path, **{ROWS: "false", "delta.feature.rowTracking": "supported"})
     [add] = table.snapshot().raw.add_files()

@@ -191,4 +191,5 @@ def _keeps_row_ids(change: Change) -> bool:
         return True
     written = {action.path for action in change.actions if isinstance(action, AddFile) and action.base_row_id is None}
     removed = {action.path for action in change.actions if isinstance(action, RemoveFile)} if written else set()
+    # check: lost-row-ids-are-told (not removed or written <= removed -> True)
     return not removed or written <= removed
