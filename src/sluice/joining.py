@@ -36,6 +36,7 @@ def transaction(
     key: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     ack: str = "published",
+    user_metadata: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
@@ -48,7 +49,8 @@ def transaction(
     is first used; those in `tables` as of now. `isolation` may be stricter than the tables' levels, never weaker.
     `transaction` = (application id, number) makes it happen once: if the tables have that number, the answer is
     `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
-    HalfCommitted if the transaction was lost in some of the tables with the coordinator's data.
+    HalfCommitted if the transaction was lost in some of the tables with the coordinator's data. The histories show the text
+    `user_metadata` with the commits, by default the one in the session's settings.
     """
     spark = first if first is not None and not isinstance(first, str) else None
     if isinstance(first, str):
@@ -65,6 +67,7 @@ def transaction(
         ack=ack,
         timeout_s=timeout_s,
         elsewhere=_dataframes,
+        user_metadata=_text(spark) if user_metadata is None else user_metadata,
         beside=None if spark is None else _by_spark(spark),
     )
 
@@ -101,6 +104,14 @@ def _by_spark(spark: Any) -> Callable[[JointTransaction, Table | str | os.PathLi
         raise InvalidRequest(f"the first argument is of type {type(spark).__name__}; give a Spark session or the coordinator's address")
     parts = import_module(".delta.joint", __package__)  # there is a session, so Spark is installed
     return lambda transaction, table: parts.TablePart(spark, transaction, table)
+
+
+def _text(spark: Any) -> str | None:
+    """The text for the history in the settings of a Spark session."""
+    if not hasattr(spark, "createDataFrame"):
+        return None
+    text: str | None = import_module(".spark_integration.active_session", __package__).user_metadata_of(spark)
+    return text
 
 
 def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:

@@ -150,10 +150,16 @@ def test_the_history_shows_the_text_that_the_session_has(table: DeltaTable, spar
     spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "a correction")
     try:
         table.delete("id = 1")
+        spark.conf.set("spark.sluice.commitInfo.userMetadata", "ours comes first")
+        with sluice.transaction(spark, table.table) as tx:
+            tx[table.table].update("id = 2", {"v": "'x'"})
+        table.restoreToVersion(table.history(1).collect()[0]["version"] - 1)
     finally:
         spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+        spark.conf.unset("spark.sluice.commitInfo.userMetadata")
     table.delete("id = 2")
-    assert [row["userMetadata"] for row in table.history(2).collect()] == [None, "a correction"]
+    texts = [row["userMetadata"] for row in table.history(4).collect()]
+    assert texts == [None, "ours comes first", "ours comes first", "a correction"]
 
 
 def test_a_lost_operation_names_the_rule_or_is_repeated(made: Made, place: Place, spark: SparkSession) -> None:

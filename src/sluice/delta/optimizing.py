@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..coordinator.facade.values import Commit
+from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.actions import AddFile
 from ..storage.dataclass import dataclass
@@ -64,7 +65,9 @@ def optimize(spark: SparkSession, table: Table, asked: Optimize) -> DataFrame:
     where = " AND ".join(f"({each})" for each in asked.where) or None
     before = table.refresh("latest").snapshot()
     started_ms = _now_ms()
-    commit = table.compact(asked.mode, where, target_file_size=asked.target_file_size, z_order_by=asked.z_order_by)
+    commit = table.compact(
+        asked.mode, where, target_file_size=asked.target_file_size, z_order_by=asked.z_order_by, user_metadata=user_metadata_of(spark)
+    )
     numbers = _numbers(table, before, where, commit, ordered=asked.z_order_by is not None)
     return optimized(spark, table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from ..spark_integration.active_session import user_metadata_of
 from ..storage.errors import InvalidRequest
 from ..tables.read.history import entries_of
 from ..tables.table import Table
@@ -15,7 +16,7 @@ __all__ = ["milliseconds", "restore"]
 
 def restore(spark: SparkSession, table: Table, *, version: int | None = None, timestamp: int | None = None) -> DataFrame:
     """Make the table what it was; nothing is committed, and the counts are 0, if it is that already."""
-    commit = table.restore(version, timestamp)
+    commit = table.restore(version, timestamp, user_metadata=user_metadata_of(spark))
     if commit is None:
         now = table.snapshot().raw
         return restored(spark, {"tableSizeAfterRestore": now.size_bytes, "numOfFilesAfterRestore": now.num_files})

@@ -11,7 +11,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..spark_integration.active_session import use_session
+from ..spark_integration.active_session import use_session, user_metadata_of
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
@@ -34,7 +34,6 @@ from .restoring import milliseconds, restore
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
-_USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
@@ -422,9 +421,8 @@ class DeltaTable:
         return merged(self._spark, self._committed(terms, change))
 
     def _committed(self, terms: Terms, change: Callable[[Transaction], Counts]) -> Counts | None:
-        """Commit an operation, with the text for the history that the session has in Delta's setting."""
-        text = self._spark.conf.get(_USER_METADATA, "") or None
-        return committed(self._table, replace(terms, user_metadata=text), change)
+        """Commit an operation, with the text for the history in the session's settings."""
+        return committed(self._table, replace(terms, user_metadata=user_metadata_of(self._spark)), change)
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

@@ -1,12 +1,15 @@
-"""Spark's active session, which each thread has for itself."""
+"""Spark's active session, which each thread has for itself, and the text for the history in a session's settings."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-__all__ = ["use_session"]
+__all__ = ["use_session", "user_metadata_of"]
+
+# Ours, and Delta Lake's.
+_USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
 
 
 def use_session(spark: SparkSession) -> None:
@@ -18,3 +21,8 @@ def use_session(spark: SparkSession) -> None:
     jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
     if jvm is not None:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def user_metadata_of(spark: SparkSession) -> str | None:
+    """The text that histories show with what this session commits; None if it has none."""
+    return next((text for name in _USER_METADATA if (text := spark.conf.get(name, ""))), None)

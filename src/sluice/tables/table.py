@@ -221,19 +221,21 @@ class Table(TableManagement):
         *,
         target_file_size: int | str | None = None,
         z_order_by: str | Sequence[str] | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Rewrite files as fewer, larger ones; no row changes. Returns None, and makes no version, if there is nothing to do.
 
         "minor" merges small files; "major" also rewrites those with deleted rows, so that the new files hold none. `where` names
         partition columns only. Files get `target_file_size` (bytes, or a text like "128mb"; by default the property
-        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction.
+        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. The history shows
+        the text `user_metadata` with each commit.
 
         One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
         complete in itself; the call returns the last of them (`Commit.commits`). With `timeout_s` the call ends in that time, with
         OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
         """
-        asked = Asked(mode, where, target_file_size, z_order_by)
+        asked = Asked(mode, where, target_file_size, z_order_by, user_metadata)
         return self._note(compact(self._access, asked, ack=self._ack, timeout_s=timeout_s, commit_timeout_s=self._timeout_s))
 
     def set_properties(self, properties: Mapping[str, str], *, timeout_s: Timeout | None = None) -> Commit | None:

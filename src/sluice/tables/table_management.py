@@ -89,6 +89,7 @@ class TableManagement(TableWrites):
         timestamp: int | None = None,
         *,
         ignore_missing_files: bool = False,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Make the table what it was at a version, or at a time (ms since the epoch, UTC): files, schema, partitioning and properties.
@@ -107,6 +108,7 @@ class TableManagement(TableWrites):
                 found,
                 timestamp=timestamp,
                 ignore_missing_files=ignore_missing_files,
+                user_metadata=user_metadata,
                 ack=self._ack,
                 timeout_s=self._limit(timeout_s),
             )

@@ -232,14 +232,20 @@ class TableWrites:
         )
 
     def delete(
-        self, where: str, *, transaction: tuple[str, int] | None = None, key: str | None = None, timeout_s: Timeout | None = None
+        self,
+        where: str,
+        *,
+        transaction: tuple[str, int] | None = None,
+        key: str | None = None,
+        user_metadata: str | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Delete the rows that satisfy `where`, a Spark SQL condition. Returns None, and makes no version, if there are none.
 
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are, and vectors list the deleted rows; without
         them the other rows of these files are written again.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
         return self._done(begin, lambda each: each.delete(where), timeout_s)
 
     def update(
@@ -249,6 +255,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
@@ -257,7 +264,7 @@ class TableWrites:
         version, if there are no such rows. Raises PredicateError for expressions that sluice cannot evaluate, ConstraintViolated,
         SchemaMismatch.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
         return self._done(begin, lambda each: each.update(set, where), timeout_s)
 
     def upsert(
@@ -267,6 +274,7 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Replace the rows that have the key of one of `rows`, and add the others; `on` names the key's columns.
@@ -275,7 +283,7 @@ class TableWrites:
         other key may occur only once (InvalidRequest). A null in a key equals nothing. The rows must have every column of the table,
         because they replace whole rows (SchemaMismatch). They are held in memory.
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
         return self._done(begin, lambda each: each.upsert(rows, on), timeout_s)
 
     def truncate(
@@ -284,13 +292,14 @@ class TableWrites:
         *,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
+        user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
         """Remove all rows, or whole partitions, without reading them. Returns None, and makes no version, if there are none.
 
         `where` may name partition columns only (InvalidRequest; `delete` takes any condition).
         """
-        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s)
+        begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
         return self._done(begin, lambda each: each.truncate(where), timeout_s)
 
     def plan_write(

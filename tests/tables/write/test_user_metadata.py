@@ -32,10 +32,26 @@ def test_every_write_takes_a_text_that_the_history_shows(place: Place) -> None:
     assert [each.get("userMetadata") for each in reversed(shown)] == texts
 
 
+def test_every_change_takes_one_too(place: Place) -> None:
+    table = place.create()
+    for delay in range(4):
+        table.append(flights(("JFK", 1, delay)))
+    table.compact(user_metadata="compact")
+    table.delete("delay = 0", user_metadata="delete")
+    table.update({"delay": "delay + 10"}, "delay = 1", user_metadata="update")
+    table.upsert(table.snapshot().to_arrow(where="delay = 2"), ["origin", "delay"], user_metadata="upsert")
+    table.truncate(user_metadata="truncate")
+    table.restore(1, user_metadata="restore")
+    texts = [each.user_metadata for each in reversed(table.history(6))]
+    assert texts == ["compact", "delete", "update", "upsert", "truncate", "restore"]
+    with pytest.raises(InvalidRequest, match="user_metadata="):
+        table.compact(user_metadata="x" * 8193)
+
+
 def test_all_tables_of_a_transaction_show_the_text(place: Place) -> None:
     first = place.create()
     second = sluice.Table.create(place.location + "-2", FLIGHTS, coordinator=place.coordinator)
-    with sluice.JointTransaction(place.coordinator, user_metadata=TEXT) as both:
+    with sluice.transaction(place.coordinator, user_metadata=TEXT) as both:
         both.append(first, flights(("JFK", 1, 1)))
         both.append(second, flights(("JFK", 1, 1)))
     assert [each.history(1)[0].user_metadata for each in (first, second)] == [TEXT, TEXT]

@@ -15,7 +15,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from ...tables.planned_writes import abandon_plan
 from ...tables.table import Table
-from ..active_session import use_session
+from ..active_session import use_session, user_metadata_of
 from ..data_source.write_commit import commit, open_table
 from ..data_source.write_plan import is_repeated, plan_for
 from ..options import WriteOptions
@@ -70,6 +70,8 @@ class Write:
         if parsed.max_records_per_file is None:
             setting = int(_setting(frame.sparkSession, "spark.sql.files.maxRecordsPerFile"))
             parsed = replace(parsed, max_records_per_file=setting if setting > 0 else None)
+        if parsed.user_metadata is None:
+            parsed = replace(parsed, user_metadata=user_metadata_of(frame.sparkSession))
         if parsed.partition_by is not None:
             parsed = replace(parsed, partition_by=tuple(_column(name, frame.columns) for name in parsed.partition_by))
         return parsed

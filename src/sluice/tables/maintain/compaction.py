@@ -40,6 +40,7 @@ from ..client.access import Access
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
 from ..write.row_operations import LISTED_MAX
+from ..write.write_once import check_user_metadata
 from .bins import Bin, plan_bins
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
@@ -68,6 +69,7 @@ class Asked:
     where: str | None = None
     target_file_size: int | str | None = None
     z_order_by: str | Sequence[str] | None = None
+    user_metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class _Request:
     predicate: Predicate | None
     target_bytes: int
     z_order: tuple[str, ...]
+    user_metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +328,7 @@ def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
             )
     z_order = () if asked.z_order_by is None else z_columns(asked.z_order_by, schema, snapshot.partition_columns)
     target_bytes = _target(asked.target_file_size, snapshot.configuration)
-    return _Request("major" if z_order else asked.mode, where, predicate, target_bytes, z_order)
+    return _Request("major" if z_order else asked.mode, where, predicate, target_bytes, z_order, check_user_metadata(asked.user_metadata))
 
 
 def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
@@ -432,6 +435,7 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
         schema=plan.schema,
         # every policy allows clustering beside an INSERT, so its class is one that does, too
         kind=Kind.MAJOR if asked.mode == "major" and not asked.z_order else Kind.MINOR,
+        user_metadata=asked.user_metadata,
     )
 
 

@@ -39,6 +39,7 @@ from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable
+from ..write.write_once import check_user_metadata
 
 __all__ = ["restore"]
 
@@ -52,15 +53,17 @@ def restore(
     *,
     timestamp: int | None = None,
     ignore_missing_files: bool = False,
+    user_metadata: str | None = None,
     ack: str = "published",
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> Commit | None:
     """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
 
-    Others' commits wait while it runs. Raises VersionNotFound, MissingObject (naming files that are gone, before anything is
-    written), UnsupportedFeature for an append-only table, LeaseHeld.
+    The history shows `user_metadata` with the commit. Others' commits wait while it runs. Raises VersionNotFound, MissingObject
+    (naming files that are gone, before anything is written), UnsupportedFeature for an append-only table, LeaseHeld.
     """
     _ = access.ours  # refuses a table opened for reading
+    text = check_user_metadata(user_metadata)
     with access.ours.bounding(timeout_s) as deadline, _alone(access, deadline):
         access.ours.fresh_head()
         latest = access.latest()
@@ -71,7 +74,7 @@ def restore(
             if change is None:
                 return None
             parameters = {"version": str(version)} if timestamp is None else {"version": str(version), "timestamp": iso_time(timestamp)}
-            return access.ours.commit(replace(change, parameters=parameters), ack=ack, timeout_s=deadline)
+            return access.ours.commit(replace(change, parameters=parameters, user_metadata=text), ack=ack, timeout_s=deadline)
 
 
 @contextmanager
