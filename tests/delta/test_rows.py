@@ -120,6 +120,27 @@ def test_schemas_evolve_with_permission_only(table: DeltaTable, spark: SparkSess
     assert {(row["id"], row["more"]) for row in table.toDF().collect()} == {(1, None), (2, 7), (3, None), (4, 7)}
 
 
+def test_columns_of_the_table_and_of_the_source_are_used_as_they_are(table: DeltaTable, spark: SparkSession) -> None:
+    older, frame = table.toDF(), table.alias("t").toDF()
+    updates = source(spark, ("tue", 2, "x"), ("wed", 4, "y"))
+    merge = table.alias("t").merge(updates, (frame["id"] == updates["id"]) & (F.col("t.day") < "x"))
+    merge = merge.whenMatchedUpdate(frame["id"] > 1, {"v": F.concat(frame["v"], updates["v"], F.expr("t.v"))})
+    merge.whenNotMatchedInsert(updates["id"] > 3, {"id": updates["id"] * 10, "v": updates.v}).execute()
+    assert rows(table) == {ROWS[0], ("mon", 2, "bxb"), ROWS[2], (None, 40, "y")}
+    assert told(table.update(older["id"] == 1, {"v": F.upper(older["v"])})) == {"num_affected_rows": 1}
+    assert told(table.delete(older["id"].isin(1, 40))) == {"num_affected_rows": 2}
+    own = older.where("id = 3").select(F.col("id").alias("k"), F.lit("own").alias("w"))
+    table.merge(own, older["id"] == own["k"]).whenMatchedUpdate(set={"v": own["w"]}).execute()
+    assert rows(table) == {("mon", 2, "bxb"), (*ROWS[2][:2], "own")}
+
+
+def test_columns_that_the_source_shares_with_the_table_are_the_sources(table: DeltaTable) -> None:
+    frame = table.toDF()
+    one = frame.where("id = 1")
+    table.alias("t").merge(one, F.col("t.id") == one["id"]).whenMatchedUpdate(set={"v": "'self'"}).execute()
+    assert rows(table) == {(*ROWS[0][:2], "self"), *ROWS[1:]}
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -35,6 +35,8 @@ __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTabl
 
 _RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
+# So many of the frames that `toDF` gave are remembered: their columns may be used in expressions.
+_FRAMES_MAX: Final = 16
 
 
 class DeltaTable:
@@ -52,6 +54,7 @@ class DeltaTable:
         self._place = place
         self._table = table
         self._alias = alias
+        self._frames: list[DataFrame] = []
 
     @property
     def table(self) -> Table:
@@ -205,16 +208,24 @@ class DeltaTable:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def toDF(self) -> DataFrame:
-        """The latest version as a DataFrame, which keeps that version whatever is committed later."""
+        """The latest version as a DataFrame, which keeps that version whatever is committed later.
+
+        Its columns may be used in the conditions and assignments of this DeltaTable, as in `table.toDF()["id"] == updates["id"]`.
+        """
         place = self._place
         with as_spark_users_know():
             frame = read(self._spark, place.location, coordinator=place.coordinator, storage_options=place.storage_options)
-        return frame if self._alias is None else frame.alias(self._alias)
+        frame = frame if self._alias is None else frame.alias(self._alias)
+        self._frames.append(frame)
+        del self._frames[:-_FRAMES_MAX]
+        return frame
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under a name that conditions and assignments may use."""
         require(aliasName, str, "aliasName")
-        return DeltaTable(self._spark, self._place, self._table, aliasName)
+        same = DeltaTable(self._spark, self._place, self._table, aliasName)
+        same._frames = self._frames
+        return same
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The latest `limit` versions, newest first, with Delta's columns.
@@ -249,7 +260,7 @@ class DeltaTable:
         where, terms = expression(condition), Terms(isolation, attempts, key, transaction)
 
         def change(part: Transaction) -> Counts:
-            return delete_rows(part, self._spark, where, alias=self._alias)
+            return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
             return affected(self._spark, self._committed(terms, change))
@@ -273,7 +284,7 @@ class DeltaTable:
         terms = Terms(isolation, attempts, key, transaction)
 
         def change(part: Transaction) -> Counts:
-            return update_rows(part, self._spark, values, where, alias=self._alias)
+            return update_rows(part, self._spark, values, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
             return affected(self._spark, self._committed(terms, change))
@@ -416,6 +427,7 @@ class DeltaTable:
                 merge.clauses,
                 target_alias=self._alias,
                 schema_evolution=evolves,
+                frames=self._frames,
             )
 
         return merged(self._spark, self._committed(terms, change))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from ...tables.write.row_operations import require_no_keys
 from .assignments import Path, new_values, old_values, path_of
+from .attributes import attributes_in
 from .clauses import RowCounts
 from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
@@ -32,8 +33,17 @@ from .writer import DELETE, Done, Hidden
 __all__ = ["delete_rows", "update_rows"]
 
 
-def delete_rows(part: Transaction, spark: SparkSession, condition: Column | str | None = None, *, alias: str | None = None) -> RowCounts:
+def delete_rows(
+    part: Transaction,
+    spark: SparkSession,
+    condition: Column | str | None = None,
+    *,
+    alias: str | None = None,
+    frames: Sequence[DataFrame] = (),
+) -> RowCounts:
     """Delete the rows that satisfy `condition` (None: all), a Column or SQL over the table's columns, which `alias` may precede.
+
+    Columns may be those of one of `frames`, which are the table's, too.
 
     Files of which statistics or partition values show that all rows do are not read. Raises AnalysisException for a condition
     that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery.
@@ -41,7 +51,7 @@ def delete_rows(part: Transaction, spark: SparkSession, condition: Column | str 
     counted: list[int] = []
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        work = Work(session, draft, plan, label)
+        work = Work(session, draft, plan, label, attributes_in(frames, [condition]))
         predicate, exact = _predicate(work, condition, alias, "DELETE")
         target = target_of(draft, predicate, predicate)
         rest, rows = _drop_whole(draft, target, predicate, exact=exact)
@@ -63,19 +73,21 @@ def update_rows(
     condition: Column | str | None = None,
     *,
     alias: str | None = None,
+    frames: Sequence[DataFrame] = (),
 ) -> RowCounts:
     """Give columns new values in the rows that satisfy `condition` (None: all).
 
-    `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Raises
-    AnalysisException for what Spark cannot resolve, InvalidRequest for unusable names and expressions, SchemaMismatch for types
-    that cannot be stored, ConstraintViolated for new rows that break a constraint of the table.
+    `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Columns may be
+    those of one of `frames`, which are the table's, too. Raises AnalysisException for what Spark cannot resolve, InvalidRequest for
+    unusable names and expressions, SchemaMismatch for types that cannot be stored, ConstraintViolated for new rows that break a
+    constraint of the table.
     """
     if not assignments:
         raise InvalidRequest("the update assigns no column; name columns and their values")
     counted: list[int] = []
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
-        work = Work(session, draft, plan, label)
+        work = Work(session, draft, plan, label, attributes_in(frames, [condition, *assignments.values()]))
         empty = work.empty(alias)
         assigned = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
         if len(assigned) < len(assignments):

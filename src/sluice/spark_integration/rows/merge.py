@@ -17,6 +17,7 @@ from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
+from .attributes import attributes_in
 from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts, check_clauses
 from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .evolution import evolved
@@ -38,11 +39,13 @@ def merge_rows(
     target_alias: str | None = None,
     source_alias: str | None = None,
     schema_evolution: bool = False,
+    frames: Sequence[DataFrame] = (),
 ) -> RowCounts:
     """Change the rows of the table by those of `source`: for each pair that satisfies `on`, each row of the source without one
     ("not_matched") and each row of the table without one ("not_matched_by_source") the first clause that applies.
 
-    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases. With `schema_evolution`,
+    `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; Columns of the source, or of one of
+    `frames`, which are the table's, if the source is not such a frame itself, mean what they say without an alias. With `schema_evolution`,
     columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once. Raises
     AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, and if two rows of the source
     change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit the table.
@@ -56,7 +59,8 @@ def merge_rows(
         given = of_session(session, source)
         given = given if source_alias is None else given.alias(source_alias)
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
-        work = Work(session, draft, plan, label)
+        values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
+        work = Work(session, draft, plan, label, attributes_in(frames, [on, *values], given))
         asked = _Asked(on, clauses, target_alias, schema_evolution)
         found = _analysed(work, given, asked)
         if evolves:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..schemas import to_spark
+from .attributes import numbered_as
 from .dataframes import written_by_executors
 from .jvm import quoted
 from .python_scan import rows_by_python
@@ -51,10 +52,16 @@ class Located:
 
 
 class Work:
-    """The change of rows that one operation makes in a draft; `plan` has the table's metadata after it."""
+    """The change of rows that one operation makes in a draft; `plan` has the table's metadata after it.
 
-    def __init__(self, session: SparkSession, draft: Draft, plan: WritePlan, label: str) -> None:
+    Its expressions may use `attributes`: columns of another frame of the table, see `attributes_in`.
+    """
+
+    def __init__(
+        self, session: SparkSession, draft: Draft, plan: WritePlan, label: str, attributes: Mapping[str, Any] | None = None
+    ) -> None:
         self.session = session
+        self._attributes = attributes or {}
         self.draft = draft
         self.plan = plan
         self.label = label
@@ -84,7 +91,7 @@ class Work:
 
     def empty(self, alias: str | None) -> DataFrame:
         """A frame without rows that has the table's columns, to resolve names against."""
-        frame = self.session.createDataFrame([], to_spark(self.schema))
+        frame = numbered_as(self.session.createDataFrame([], to_spark(self.schema)), self._attributes)
         return frame if alias is None else frame.alias(alias)
 
     def located(self, target: Target, names: tuple[str, str], alias: str | None, needed: Callable[[], frozenset[str]]) -> Located:
@@ -99,6 +106,7 @@ class Work:
         else:
             read = frozenset(self.schema.names)
             frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
+        frame = numbered_as(frame, self._attributes)
         frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
