@@ -118,6 +118,7 @@ def test_rows_are_merged(
     spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
+        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
         monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
     table = made(place, vectors, changes)
     expected = rows_of(table)
@@ -258,6 +259,7 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     spark: SparkSession, place: Place, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
+        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
         monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
     table = made(place, by=())
     first, second = table.begin(), table.begin()

@@ -138,12 +138,13 @@ class Layout:
     own: bool
     """Half of the rows are the transaction's own."""
     source: str
-    """"sent" to every task, "kept" and joined, or "read" again, as one larger than a GiB is."""
+    """"local" in the plan, "sent" to every task, "kept" and joined, or "read" again, as one larger than a GiB is."""
     listed: bool
     """Files are skipped by the source's values, and the footprint lists them; else by bounds."""
 
     def set_limits(self, patch: pytest.MonkeyPatch) -> None:
         """So that a small source goes the way of a large one."""
+        patch.setattr(sources, "_LOCAL_BYTES_MAX", 2**22 if self.source == "local" else -1)
         patch.setattr(sources, "_SENT_ROWS_MAX", 2_000_000 if self.source == "sent" else 0)
         patch.setattr(sources, "_KEPT_BYTES_MAX", -1 if self.source == "read" else 2**30)
         patch.setattr(sources, "_VALUES_MAX", 4096 if self.listed else 1)
@@ -210,7 +211,7 @@ def check(
 
 
 TABLES = itertools.count()
-LAYOUTS = st.builds(Layout, *[st.booleans()] * 4, st.sampled_from(["sent", "kept", "read"]), st.booleans())
+LAYOUTS = st.builds(Layout, *[st.booleans()] * 4, st.sampled_from(["local", "sent", "kept", "read"]), st.booleans())
 EXAMPLES = int(os.environ.get("EXAMPLES", "300"))
 RANDOM = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None

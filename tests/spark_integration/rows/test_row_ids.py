@@ -88,6 +88,7 @@ def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: st
 @of_every_kind
 def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not small:
+        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
         monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
     table = made(place, vectors, changes)
     before = ids_of(table)

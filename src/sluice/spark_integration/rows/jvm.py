@@ -6,12 +6,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["analysed", "items", "jvm_of", "optimised", "patterns_of", "quoted"]
+__all__ = ["analysed", "items", "jvm_of", "of_plan", "optimised", "patterns_of", "quoted"]
 
 
 def jvm_of(session: SparkSession) -> Any:
     """The JVM of a classic session."""
     return session._jvm
+
+
+def of_plan(session: SparkSession, plan: Any) -> DataFrame:
+    """The frame of a logical plan."""
+    return DataFrame(jvm_of(session).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def analysed(frame: DataFrame) -> Any:

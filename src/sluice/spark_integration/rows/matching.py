@@ -208,6 +208,7 @@ class _Merge:
         """Have tasks insert rows of the source."""
         work, hidden = self._work, Hidden(self._hidden.what)
         which = F.col(self._clause)
+        unmatched = unmatched.coalesce(self._kept.tasks) if self._kept.small else unmatched
         rows = unmatched.select("*", self._which(None, F.lit(False), (NOT_MATCHED,)).alias(self._clause)).where(which.isNotNull())
         values = self._values(rows, Resolved({}, self._source_columns()), which, (NOT_MATCHED,))
         return work.done_by_tasks(rows.select(F.lit(ADD).alias(hidden.what), *values), hidden, step)

@@ -124,8 +124,8 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
 
 def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
     """The counts, what was read, and the number of rows of the source (0 if it was not counted)."""
-    kept = keep(given, work.name("number", given))
-    values = key_values(kept, found.keys, work.schema)
+    kept = keep(given, work.name("number", given), found.keys)
+    values = key_values(kept, work.schema)
     target = _target(work, asked, found, values)
     counts, reads = carry_out(
         work, kept, target, asked.on, asked.clauses, asked.target_alias, lambda: _needed(work, given, asked), evolves=asked.evolves

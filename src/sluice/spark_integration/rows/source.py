@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType
-from .jvm import analysed, jvm_of, optimised
+from .jvm import analysed, jvm_of, of_plan, optimised
 
 __all__ = ["Kept", "KeyValues", "keep", "key_values", "of_session"]
 
@@ -30,19 +30,36 @@ _KEPT_BYTES_MAX: Final = 1024 * 1024 * 1024
 # Kept rows of this size at most are sent to every task.
 _SENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _SENT_ROWS_MAX: Final = 2_000_000
+# Smaller sources become part of the plans that use them.
+_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024
+_LOCAL_ROWS_MAX: Final = 20_000
+# What one task inserts of a source that can be sent to every task: a task costs more than the rows in it.
+_TASK_BYTES: Final = 8 * 1024 * 1024
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
 _VALUES_MAX: Final = 4096
 _REMEMBERED_MAX: Final = 64
 
 
+Keys: TypeAlias = "Sequence[tuple[str, Column]]"
+"""Columns of the target, and the expressions over the source that have to equal them."""
+Found: TypeAlias = "Sequence[tuple[str, pa.Array]]"
+"""Columns of the target, and the values of the source that they have to equal, or the lowest and the highest of these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A source whose rows have a number; `rows` is None if it is not kept. `small`: it can be sent to every task."""
+    """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys or their bounds.
+
+    `small`: it can be sent to every task, and so many `tasks` insert it.
+    """
 
     frame: DataFrame
     number: Column
-    rows: int | None
-    small: bool
+    rows: int | None = None
+    found: Found = ()
+    listed: bool = False
+    small: bool = False
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +76,62 @@ class KeyValues:
 
 def of_session(session: SparkSession, frame: DataFrame) -> DataFrame:
     """The same frame in another session of the same JVM; its columns stay what they are."""
-    return DataFrame(jvm_of(session).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, analysed(frame)), session)
+    return of_plan(session, analysed(frame))
 
 
-def keep(source: DataFrame, name: str) -> Kept:
-    """Evaluate the source once and keep its rows, with their number in the column `name`, unless it is large and repeatable."""
+def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
+    """Evaluate the source once and keep its rows, with their number in the column `name`, unless it is large and repeatable.
+
+    The rows of a small source become part of the plans that use it; others stay where Spark's tasks made them.
+    """
     numbered = source.select("*", F.monotonically_increasing_id().alias(name))
-    size = int(optimised(source).stats().sizeInBytes())
-    repeatable = analysed(source).deterministic() and _reads_files_only(optimised(source))
+    plan = optimised(numbered)
+    size = int(plan.stats().sizeInBytes())
+    most = plan.maxRows()
+    if most.isDefined() and int(most.get()) <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
+        return _local(numbered, name, keys)
+    repeatable = analysed(source).deterministic() and _reads_files_only(plan)
     if repeatable and size > _KEPT_BYTES_MAX:
-        return Kept(numbered, numbered[name], None, small=False)
+        return Kept(numbered, numbered[name])
     if not repeatable:
         _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are kept")
     kept = numbered.localCheckpoint(eager=True)
-    rows = kept.count()
-    return Kept(kept, kept[name], rows, small=rows <= _SENT_ROWS_MAX and _size(kept) <= _SENT_BYTES_MAX)
+    size = _size(kept)
+    if size <= _LOCAL_BYTES_MAX:
+        local = _local(kept, name, keys)
+        analysed(kept).rdd().unpersist(False)
+        return local
+    rows, found = _bounds(kept, keys)
+    listed = rows <= _VALUES_MAX
+    small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
+    return Kept(kept, kept[name], rows, _values(kept, keys) if listed else found, listed, small, 1 + size // _TASK_BYTES)
+
+
+def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
+    """The frame with its rows in its plan; its columns stay what they are. So jobs over it have few tasks, or are none at all."""
+    jvm, jdf = jvm_of(frame.sparkSession), cast("Any", frame._jdf)
+    rows = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(jdf.queryExecution().executedPlan().executeCollect())
+    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
+        analysed(frame).output(), rows, False, jvm.scala.Option.empty()
+    )
+    local = of_plan(frame.sparkSession, relation)
+    return Kept(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True)
+
+
+def _values(kept: DataFrame, keys: Keys) -> Found:
+    """The distinct values of the keys, without null."""
+    if not keys:
+        return ()
+    columns = kept.select(*[value.alias(f"k{number}") for number, (_, value) in enumerate(keys)]).toArrow()
+    return [(name, pc.unique(pc.drop_null(columns[f"k{number}"]))) for number, (name, _) in enumerate(keys)]
+
+
+def _bounds(kept: DataFrame, keys: Keys) -> tuple[int, Found]:
+    """The number of rows, and the keys' lowest and highest values, without null."""
+    bounds = [edge(value).alias(f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
+    row = kept.agg(F.count(F.lit(1)).alias("rows"), *bounds).toArrow()
+    found = [(name, pc.drop_null(pa.concat_arrays([*row[f"l{n}"].chunks, *row[f"h{n}"].chunks]))) for n, (name, _) in enumerate(keys)]
+    return row["rows"][0].as_py(), found
 
 
 def _reads_files_only(plan: Any) -> bool:
@@ -91,25 +149,12 @@ def _size(kept: DataFrame) -> int:
     return sum(each.memSize() + each.diskSize() for each in context.sc().getRDDStorageInfo() if each.id() == number)
 
 
-def key_values(kept: Kept, keys: Sequence[tuple[str, Column]], schema: StructType) -> KeyValues:
-    """What the source holds in the expressions that have to equal columns of the target; not asked of a source that is not kept."""
-    if kept.rows is None or not keys:
-        return KeyValues()
-    if kept.rows == 0:
+def key_values(kept: Kept, schema: StructType) -> KeyValues:
+    """What the source holds in the expressions that have to equal columns of the target; nothing of a source that is not kept."""
+    if kept.rows == 0 or any(not len(values) for _, values in kept.found):
         return KeyValues(nothing=True)
-    named = [value.alias(f"k{number}") for number, (_, value) in enumerate(keys)]
-    if kept.rows <= _VALUES_MAX:
-        columns = kept.frame.select(*named).toArrow()
-        found = [(name, pc.unique(pc.drop_null(columns[f"k{number}"]))) for number, (name, _) in enumerate(keys)]
-    else:
-        bounds = [edge(value).alias(f"{word}{n}") for n, (_, value) in enumerate(keys) for word, edge in (("l", F.min), ("h", F.max))]
-        row = kept.frame.agg(*bounds).toArrow()
-        found = [(name, pc.drop_null(pa.concat_arrays([*row[f"l{n}"].chunks, *row[f"h{n}"].chunks]))) for n, (name, _) in enumerate(keys)]
-    if any(not len(values) for _, values in found):
-        return KeyValues(nothing=True)
-    listed = kept.rows <= _VALUES_MAX
-    skipping = [_among(name, values, schema, _VALUES_MAX if listed else 0) for name, values in found]
-    remembered = [_among(name, values, schema, _REMEMBERED_MAX if listed else 0) for name, values in found]
+    skipping = [_among(name, values, schema, _VALUES_MAX if kept.listed else 0) for name, values in kept.found]
+    remembered = [_among(name, values, schema, _REMEMBERED_MAX if kept.listed else 0) for name, values in kept.found]
     return KeyValues(_all(skipping), _all(remembered))
 
 
