@@ -78,6 +78,8 @@ def test_every_dataframe_of_the_session_is_routed(place: Place) -> None:
 
 
 def test_sessions_made_from_it_are_routed(place: Place) -> None:
+    with switched_off(place.spark):
+        assert not is_routed(place.spark.newSession())
     other = place.spark.newSession()
     assert isinstance(other, Session)
     save(other.range(3), place)
@@ -91,6 +93,10 @@ def test_a_batch_of_a_stream_is_written_in_any_mode(place: Place, tmp_path: Path
 
     def write(batch: DataFrame, number: int) -> None:
         save(batch, place, "error" if number == 0 else "append")
+        kept = batch.sparkSession.read.format("sluice").option("coordinator", place.coordinator).load(place.location)
+        seen.append((is_native(kept), kept.count()))
+
+    seen: list[tuple[bool, int]] = []
 
     stream = place.spark.readStream.schema("id long").parquet(str(source)).writeStream.foreachBatch(write)
     for _ in range(2):
@@ -98,6 +104,7 @@ def test_a_batch_of_a_stream_is_written_in_any_mode(place: Place, tmp_path: Path
         query.awaitTermination()
         place.spark.range(3, 5).write.mode("append").parquet(str(source))
     assert sorted(row["id"] for row in place.rows()) == [0, 1, 2, 3, 4]
+    assert seen == [(True, 3), (True, 5)]
 
 
 def test_other_formats_go_pysparks_own_way(place: Place, tmp_path: Path) -> None:
@@ -180,6 +187,7 @@ def test_everything_is_taken_back(place: Place, monkeypatch: pytest.MonkeyPatch)
         assert type(spark) is SparkSession
         assert dataframe.DataFrame.write.fget.__module__ == dataframe.__name__  # type: ignore[attr-defined]
         assert type(spark.range(1).write) is DataFrameWriter
+        assert dataframe.DataFrame.sparkSession.fget.__module__ == dataframe.__name__  # type: ignore[attr-defined]
         sluice.unroute()  # once more does no harm
     finally:
         again = sluice.configure(SparkSession.builder).getOrCreate()

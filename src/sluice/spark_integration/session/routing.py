@@ -2,10 +2,11 @@
 
 PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
 pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's own
-class: so the first such session puts a property of its own in the place of `DataFrame.write`, and a function in that of
-`DataFrame.writeTo`. They ask whether the DataFrame's session has `spark.sluice.routing`, and are PySpark's own otherwise. The setting
-goes with `newSession()` and with the sessions that Spark clones for streams; setting it to false switches routing off for one
-session, and `unroute` takes everything back. Sessions of Spark Connect have other classes, which stay as they are.
+class: so the first such session puts properties of its own in the place of `DataFrame.write` and `DataFrame.sparkSession`, and a
+function in that of `DataFrame.writeTo`. They ask whether the DataFrame's session has `spark.sluice.routing`, and are PySpark's own
+otherwise. The setting goes with `newSession()` and with the sessions that Spark clones for streams, which `sparkSession` makes
+`Session`s, too; setting it to false switches routing off for one session, and `unroute` takes everything back. Sessions of Spark
+Connect have other classes, which stay as they are.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _lock: Final = threading.Lock()
 # PySpark's own, for whom sluice did not make the session.
 _write: Final[Any] = DataFrame.__dict__["write"]
 _write_to: Final[Any] = DataFrame.__dict__["writeTo"]
+_spark_session: Final[Any] = DataFrame.__dict__["sparkSession"]
 
 
 def is_routed(spark: SparkSession) -> bool:
@@ -48,6 +50,12 @@ class Session(SparkSession):
     def table(self, tableName: str) -> AnyDataFrame:  # noqa: N803 - PySpark's name
         """Like `SparkSession.table`, also for the names that sluice's coordinator keeps."""
         return self.read.table(tableName) if is_routed(self) else super().table(tableName)
+
+    def newSession(self) -> SparkSession:  # noqa: N802 - PySpark's name
+        """Like `SparkSession.newSession`; the new session is routed as this one is, also where Spark was running before sluice."""
+        session = super().newSession()
+        session.conf.set(ROUTING, str(is_routed(self)).lower())
+        return session
 
 
 class Builder(SparkSession.Builder):
@@ -69,20 +77,29 @@ def _routed(session: SparkSession) -> SparkSession:
         session.__class__ = Session
         setattr(DataFrame, "write", property(_writer_of, doc=_write.__doc__))  # noqa: B010 - a property of a class
         setattr(DataFrame, "writeTo", _writer_to_of)  # noqa: B010
+        setattr(DataFrame, "sparkSession", property(_session_of, doc=_spark_session.__doc__))  # noqa: B010
     return session
 
 
 def unroute(session: SparkSession | None = None) -> None:
-    """Give PySpark's `DataFrame` back its own `write` and `writeTo`, and `session` (if given) its class: sluice routes nothing any more.
+    """Give PySpark's `DataFrame` back what is its own, and `session` (if given) its class: sluice routes nothing any more.
 
     The next session that `sluice.configure` makes routes again. `format("sluice")` works as before, by the data source alone.
     """
     with _lock:
         setattr(DataFrame, "write", _write)  # noqa: B010
         setattr(DataFrame, "writeTo", _write_to)  # noqa: B010
+        setattr(DataFrame, "sparkSession", _spark_session)  # noqa: B010
         if isinstance(session, Session):
             session.__class__ = SparkSession  # type: ignore[assignment]
             session.conf.set(ROUTING, "false")
+
+
+def _session_of(frame: DataFrame) -> SparkSession:
+    session: SparkSession = _spark_session.__get__(frame)
+    if type(session) is SparkSession and is_routed(session):
+        session.__class__ = Session  # a clone of a routed one, as `foreachBatch` has it
+    return session
 
 
 def _writer_of(frame: DataFrame) -> DataFrameWriter:
