@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .tables.manage.recovery import RecoveryReport, recover
     from .tables.manage.recovery_of_all import Recovered, recover_all
     from .tables.outcome import outcome
+    from .tables.read.details import TableDetail
     from .tables.read.history import HistoryEntry
     from .tables.read.table_snapshot import TableSnapshot
     from .tables.table import Table
@@ -146,6 +147,7 @@ __all__ = [
     "StorageFull",
     "StorageUnavailable",
     "Table",
+    "TableDetail",
     "TableDropped",
     "TableExists",
     "TableNotFound",
@@ -190,6 +192,7 @@ _HOMES: Final = {
     "tables.catalog.catalog": ("Catalog",),
     "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
+    "tables.read.details": ("TableDetail",),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),
     "tables.manage.recovery_of_all": ("Recovered", "recover_all"),

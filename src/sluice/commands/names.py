@@ -45,6 +45,10 @@ def _tell(facts: Any, line: str, *, as_json: bool) -> None:
         click.echo(line)
 
 
+def _tell_named(done: str, table: NamedTable, *, as_json: bool) -> None:
+    _tell(asdict(table), f"{done}: {table.full_name} at {table.location}", as_json=as_json)
+
+
 @click.group(cls=_Names)
 def tables() -> None:
     """List the tables that have names, name tables, rename and drop them, and bring dropped ones back.
@@ -84,7 +88,7 @@ def show_table(name: str, coordinator: str | None, storage_options: dict[str, st
 def register_table(name: str, location: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
     """Give a name to the table at a location; a plain Delta table is attached first."""
     found = _catalog(coordinator, storage_options).register(name, location)
-    _tell(asdict(found), f"registered: {found.full_name} at {found.location}", as_json=as_json)
+    _tell_named("registered", found, as_json=as_json)
 
 
 @tables.command("rename")
@@ -94,7 +98,7 @@ def register_table(name: str, location: str, coordinator: str | None, storage_op
 def rename_table(name: str, new_name: str, coordinator: str | None, storage_options: dict[str, str], as_json: bool) -> None:
     """Give a table another name; its data stay where they are."""
     found = _catalog(coordinator, storage_options).rename(name, new_name)
-    _tell(asdict(found), f"renamed: {found.full_name} at {found.location}", as_json=as_json)
+    _tell_named("renamed", found, as_json=as_json)
 
 
 @tables.command("drop")
@@ -144,7 +148,7 @@ def undrop_table(
 ) -> None:
     """Bring a dropped table back."""
     found = _catalog(coordinator, storage_options).undrop(name, new_name=new_name, drop_id=drop_id)
-    _tell(asdict(found), f"brought back: {found.full_name} at {found.location}", as_json=as_json)
+    _tell_named("brought back", found, as_json=as_json)
 
 
 @tables.command("vacuum")

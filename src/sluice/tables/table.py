@@ -26,6 +26,7 @@ from .manage import creation
 from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
+from .read.details import TableDetail, detail_of
 from .read.history import HistoryEntry, history
 from .read.table_snapshot import TableSnapshot
 from .table_management import TableManagement
@@ -363,6 +364,11 @@ class Table(TableManagement):
         """The latest transactions, newest first."""
         with self._bounding_reads(timeout_s):
             return history(self._access, limit)
+
+    def detail(self, *, timeout_s: Timeout | None = None) -> TableDetail:
+        """What describes the latest version: id, size, properties, protocol and others."""
+        with self._bounding_reads(timeout_s):
+            return detail_of(self.refresh("latest").snapshot(), self.location)
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """What became of a transaction, whoever ran it. Decides an undecided one."""

@@ -52,3 +52,16 @@ def test_a_writer_on_an_old_version_came_behind_the_others(place: Place) -> None
     assert (newest.version, newest.rebased_over, newest.rebased) == (4, 3, ())
     assert newest.kind == "overwrite"
     assert [(entry.kind, entry.rebased_over) for entry in earlier[-2:]] == [("append", 0), ("other", 0)]
+
+
+def test_detail_describes_the_latest_version(place: Place) -> None:
+    table = place.create(partition_by=["origin"], properties={"delta.enableDeletionVectors": "true", "owner": "ann"})
+    table.append(flights(("JFK", 1, 1), ("EWR", 1, 2)))
+    place.open().delete("delay = 1")
+    found = table.detail()
+    assert (found.version, found.num_files, found.partition_columns) == (2, 1, ("origin",))
+    assert (found.properties["owner"], found.min_reader_version, found.name) == ("ann", 3, None)
+    assert "deletionVectors" in found.features
+    assert found.size_bytes == table.snapshot().raw.size_bytes > 0
+    assert found.created_ms is not None
+    assert found.created_ms <= found.modified_ms

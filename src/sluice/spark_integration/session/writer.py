@@ -89,11 +89,7 @@ class Writer(DataFrameWriter):
 
         Raises sluice's errors, which are also AnalysisException or another of PySpark's.
         """
-        self.mode(mode).options(**options)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if format is not None:
-            self.format(format)
+        self._tell(format, mode, partitionBy, options)
         if not self._is_sluice():
             super().save(path)
             return
@@ -115,11 +111,7 @@ class Writer(DataFrameWriter):
 
         A new table is made below the catalog's root, or at the option `path`.
         """
-        self.mode(mode).options(**options)
-        if partitionBy is not None:
-            self.partitionBy(partitionBy)
-        if format is not None:
-            self.format(format)
+        self._tell(format, mode, partitionBy, options)
         if not self._is_sluice():
             super().saveAsTable(name)
             return
@@ -143,6 +135,13 @@ class Writer(DataFrameWriter):
                 insert(self._df, location_of(self._told, tableName), Write(mode, self._told))
                 return
         super().insertInto(tableName)
+
+    def _tell(self, form: str | None, mode: str | None, partition_by: str | list[str] | None, options: dict[str, Any]) -> None:
+        self.mode(mode).options(**options)
+        if partition_by is not None:
+            self.partitionBy(partition_by)
+        if form is not None:
+            self.format(form)
 
     def _is_sluice(self) -> bool:
         return is_sluice(self._format or default_format(self._spark))
