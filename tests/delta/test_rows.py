@@ -21,9 +21,13 @@ ROWS = (("mon", 1, "a"), ("mon", 2, "b"), ("tue", 3, "c"))
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
-@pytest.fixture(params=[{}, VECTORS], ids=["copies", "vectors"])
+@pytest.fixture
 def table(request: pytest.FixtureRequest, made: Made) -> DeltaTable:
-    return made(*ROWS, properties=request.param)
+    return made(*ROWS, properties=getattr(request, "param", VECTORS))
+
+
+of_both_kinds = pytest.mark.parametrize("table", [{}, VECTORS], ids=["copies", "vectors"], indirect=True)
+"""Once for each operation: how files change is the matter of `spark_integration/rows`, whose tests try every kind of table."""
 
 
 def rows(table: DeltaTable) -> set[tuple[Any, ...]]:
@@ -39,6 +43,7 @@ def told(frame: DataFrame) -> dict[str, int]:
     return row.asDict()
 
 
+@of_both_kinds
 def test_delete_takes_sql_columns_aliases_and_nothing(table: DeltaTable) -> None:
     assert told(table.delete("day < 'n' AND id = 1")) == {"num_affected_rows": 1}
     assert rows(table) == {ROWS[1], ROWS[2]}
@@ -48,6 +53,7 @@ def test_delete_takes_sql_columns_aliases_and_nothing(table: DeltaTable) -> None
     assert rows(table) == set()
 
 
+@of_both_kinds
 def test_update_sees_the_old_row(table: DeltaTable) -> None:
     assert told(table.update("id < 3", {"v": "concat(v, '!')", "id": "id + 10"})) == {"num_affected_rows": 2}
     assert rows(table) == {("mon", 11, "a!"), ("mon", 12, "b!"), ROWS[2]}
@@ -62,6 +68,7 @@ def test_an_upsert_of_all_columns(table: DeltaTable, spark: SparkSession) -> Non
     assert rows(table) == {ROWS[0], ("mon", 2, "new"), ROWS[2], ("wed", 4, "d")}
 
 
+@of_both_kinds
 def test_the_first_clause_that_applies_decides(table: DeltaTable, spark: SparkSession) -> None:
     updates = source(spark, ("mon", 1, "gone"), ("mon", 2, "kept"), ("tue", 3, "x"), ("wed", 4, "no"), ("wed", 5, "yes"))
     done = (
@@ -77,6 +84,7 @@ def test_the_first_clause_that_applies_decides(table: DeltaTable, spark: SparkSe
     assert rows(table) == {("mon", 2, "bkept"), ("tue", 3, "X"), ("wed", 5, None)}
 
 
+@of_both_kinds
 def test_rows_that_the_source_lacks(table: DeltaTable, spark: SparkSession) -> None:
     updates = source(spark, ("mon", 1, "kept"))
     done = (

@@ -25,7 +25,7 @@ HALVES: Sequence[Decimal | None] = (None, *(Decimal(n) / 2 for n in range(-2, 20
 
 
 @pytest.mark.slow
-@settings(unhurried, max_examples=500)
+@settings(unhurried, max_examples=200)
 @given(conditions.condition(), conditions.condition(), st.lists(conditions.row(), min_size=1, max_size=6))
 def test_conditions_that_hold_for_the_same_row_overlap(one: Condition, other: Condition, rows: list[Row]) -> None:
     meets = overlap(Predicate.parse(one.sql, SCHEMA).root, Predicate.parse(other.sql, SCHEMA).root, SCHEMA)
