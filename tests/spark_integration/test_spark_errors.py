@@ -68,3 +68,21 @@ def test_deltas_names_of_conflicts_are_sluices_conflicts() -> None:
     for name in exceptions.__all__:
         assert issubclass(getattr(exceptions, name), sluice.ConcurrentModification)
     assert exceptions.ConcurrentAppendException is sluice.ConcurrentAppendException
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (sluice.TableNotFound("x", name="a.b"), "TABLE_OR_VIEW_NOT_FOUND"),
+        (sluice.TableNotFound("x", location="/a"), "PATH_NOT_FOUND"),
+        (sluice.TableExists("x", name="a.b", location="/a"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
+        (sluice.TableExists("x", location="/a"), "PATH_ALREADY_EXISTS"),
+        (sluice.NamespaceNotFound("x", namespace="a"), "SCHEMA_NOT_FOUND"),
+        (sluice.InvalidRequest("x", condition="Y"), "Y"),
+        (sluice.InvalidRequest("x"), None),
+    ],
+)
+def test_sparks_condition_says_whether_a_name_or_a_path_is_meant(error: SluiceError, condition: str | None) -> None:
+    known = known_to_spark(error)
+    assert isinstance(known, PySparkException)
+    assert known.getCondition() == condition

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
 
+from ..coordinator.errors import NamespaceExists, NamespaceNotFound
 from ..storage.errors import ConstraintViolated, InvalidRequest, SluiceError, TableExists, TableNotFound
 from .errors import original
 
@@ -19,8 +20,13 @@ _KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
     (InvalidRequest, AnalysisException),
     (SluiceError, PySparkException),
 )
-# Spark's error conditions, for tables by path; an error may name another in its detail `condition`.
-_CONDITIONS: Final[tuple[tuple[type[SluiceError], str], ...]] = ((TableExists, "PATH_ALREADY_EXISTS"), (TableNotFound, "PATH_NOT_FOUND"))
+# Spark's error conditions for what has a name, and for what has a location; an error may tell another in its detail `condition`.
+_CONDITIONS: Final[tuple[tuple[type[SluiceError], str, str], ...]] = (
+    (TableExists, "TABLE_OR_VIEW_ALREADY_EXISTS", "PATH_ALREADY_EXISTS"),
+    (TableNotFound, "TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND"),
+    (NamespaceExists, "SCHEMA_ALREADY_EXISTS", "SCHEMA_ALREADY_EXISTS"),
+    (NamespaceNotFound, "SCHEMA_NOT_FOUND", "SCHEMA_NOT_FOUND"),
+)
 
 
 @contextmanager
@@ -61,7 +67,8 @@ class _Known:
 
     def getCondition(self) -> str | None:  # noqa: N802 - PySpark's name
         """Spark's name for such an error, if it has one."""
-        usual = next((name for ours, name in _CONDITIONS if isinstance(self, ours)), None)
+        has_name = "name" in self.details
+        usual = next((named if has_name else placed for ours, named, placed in _CONDITIONS if isinstance(self, ours)), None)
         return self.details.get("condition", usual)
 
     def __reduce__(self) -> tuple[Any, ...]:

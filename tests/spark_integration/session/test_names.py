@@ -100,8 +100,9 @@ def test_what_is_not_there(names: Names) -> None:
         with pytest.raises(AnalysisException) as failed:
             getattr(names.write_to("sales.nothing", ("a", 1)), act)()
         assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
-    with pytest.raises(AnalysisException):
+    with pytest.raises(AnalysisException) as failed:
         names.write(("a", 1)).saveAsTable("nowhere.orders")
+    assert failed.value.getCondition() == "SCHEMA_NOT_FOUND"
     with pytest.raises(AnalysisException):
         names.write(("a", 1)).saveAsTable("a.b.c.d")
 
@@ -151,6 +152,9 @@ def test_write_to_appends_and_overwrites(names: Names) -> None:
     assert str(failed.value.getCondition()).startswith("UNRESOLVED_COLUMN")
     names.write_to("orders", ("a", 10), ("n", 5)).overwritePartitions()
     assert names.held("orders") == [("a", 10), ("b", 7), ("it's", 4), ("n", 5)]
+    names.write_to("whole", ("a", 1), ("b", 2)).create()
+    names.write_to("whole", ("c", 3)).overwritePartitions()
+    assert names.held("whole") == [("c", 3)]
 
 
 def test_insert_into_goes_by_position(names: Names) -> None:

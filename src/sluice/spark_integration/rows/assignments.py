@@ -43,7 +43,11 @@ def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | Non
         field = None if struct is None else struct.get(part)
         if field is None:
             known = schema.names if struct is None or struct is schema else struct.names
-            raise InvalidRequest(f"column {text!r} is not in the table; there are {', '.join(known)}", column=text)
+            raise InvalidRequest(
+                f"column {text!r} is not in the table; there are {', '.join(known)}",
+                column=text,
+                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+            )
         found.append(field.name)
         struct = field.type if isinstance(field.type, StructType) else None
     return tuple(found)
@@ -137,6 +141,7 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
         raise SchemaMismatch(
             f"a value of type {given.simpleString()} cannot be stored in column {'.'.join(path)!r} of type {kind.simpleString()}; cast it",
             column=".".join(path),
+            condition="INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
     return value.cast(kind)
 

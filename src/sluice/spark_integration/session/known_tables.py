@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from ...coordinator.errors import NamespaceNotFound
-from ...storage.errors import InvalidRequest, TableExists, TableNotFound
+from ...storage.errors import InvalidRequest, TableExists
 from ...tables.catalog.catalog import Catalog
 from .told import Options, default_format, is_sluice
 
@@ -38,12 +37,8 @@ def is_known(options: Options, name: str) -> bool:
 
 
 def location_of(options: Options, name: str) -> str:
-    """Where the table of this name is. Raises TableNotFound with Spark's condition, or InvalidName."""
-    try:
-        return catalog_for(options).locate(name)
-    except (TableNotFound, NamespaceNotFound) as missing:
-        kind = "SCHEMA_NOT_FOUND" if isinstance(missing, NamespaceNotFound) else "TABLE_OR_VIEW_NOT_FOUND"
-        raise type(missing)(missing.message, **{**missing.details, "condition": kind}) from missing
+    """Where the table of this name is. Raises TableNotFound, NamespaceNotFound, InvalidName."""
+    return catalog_for(options).locate(name)
 
 
 def already_there(name: str) -> TableExists:
@@ -52,5 +47,4 @@ def already_there(name: str) -> TableExists:
         f"there is a table {name} already: use mode('append'), mode('overwrite') or mode('ignore'), and with writeTo append() or "
         "createOrReplace()",
         name=name,
-        condition="TABLE_OR_VIEW_ALREADY_EXISTS",
     )

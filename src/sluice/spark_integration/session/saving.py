@@ -173,7 +173,12 @@ def _existing(options: WriteOptions) -> Table | None:
 
 
 def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions, table: Table) -> WriteOptions:
-    """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows."""
+    """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows.
+
+    A table without partitions is overwritten whole, as in Spark.
+    """
+    if options.mode == "dynamic" and not table.partition_columns:
+        return replace(options, mode="overwrite")
     told = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
     if options.mode != "overwrite" or options.overwrite_schema or told or not table.partition_columns:
         return options

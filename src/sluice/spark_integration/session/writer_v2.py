@@ -121,7 +121,7 @@ class WriterV2(DataFrameWriterV2):
             self._add("overwrite", replaceWhere=_sql(table, self._spark, condition))
 
     def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
-        """Like PySpark's: replaces the partitions of the new rows. Raises TableNotFound."""
+        """Like PySpark's: replaces the partitions of the new rows, all rows of a table without partitions. Raises TableNotFound."""
         if not self._is_of_sluice():
             super().overwritePartitions()
             return
@@ -162,7 +162,7 @@ class WriterV2(DataFrameWriterV2):
 
 
 def _gone(name: str) -> TableNotFound:
-    return TableNotFound(f"the table {name} is gone", name=name, condition="TABLE_OR_VIEW_NOT_FOUND")
+    return TableNotFound(f"the table {name} is gone", name=name)
 
 
 def _column(column: Column | str) -> str:
