@@ -16,17 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.coordinator.publication import failure_points
-from sluice.spark_integration.rows import dataframes, merge, work, writer
+from sluice.spark_integration.rows import dataframes, merge, spark_files, work, writer, writing
 from sluice.spark_integration.rows.dataframes import FilesSource, FilesWriter
 from sluice.spark_integration.rows.writer import Done, _Change
+from sluice.storage.actions import AddFile
+from sluice.tables.write.data_writing import WritePlan
 
 IN_TASKS = ("task-begins", "task-ends")
 LISTING = ("before-listing", "after-listing")
-"""Passed where copies of remaining rows are listed, so without deletion vectors only."""
+"""Passed where copies of remaining rows are listed, so without deletion vectors only, and if Python tasks make them."""
+STAGED = ("copies-staged",)
+"""Passed where Spark's own writer has written these copies beside the table's files."""
 IN_DRIVER = ("source-kept", "keys-gathered", "results-taken", "inserted", "applied")
 _AWAY_S = 2.0
 
@@ -125,6 +130,12 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         step(location, "inserted" if arguments[2].endswith("i") else "results-taken")
         return done
 
+    def copied(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
+        with contextlib.suppress(FileNotFoundError):
+            if _order(location).read_text(encoding="utf-8").partition(" ")[0] in LISTING:
+                return "the fault is where tasks' files are listed"
+        return spark_files.written_by_spark(rows, plan, label)
+
     def point(name: str) -> None:
         step(location, name)
 
@@ -134,6 +145,8 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         (writer, "_Change", FaultyChange),
         (dataframes, "FilesSource", FaultySource),
         (work, "changed_by_tasks", gathered),
+        (writing, "written_by_spark", copied),
+        after(spark_files, "_write", "copies-staged"),
         after(merge, "keep", "source-kept"),
         after(merge, "key_values", "keys-gathered"),
         after(work.Work, "apply", "applied"),

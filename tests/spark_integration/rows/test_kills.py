@@ -135,7 +135,7 @@ def check_folder(table: sluice.Table) -> None:
 
 # -- the driver ----------------------------------------------------------------------------------------------------------
 
-FEW = [("task-begins", True, ""), ("after-listing", False, "lease"), ("after-claim", True, "turn")]
+FEW = [("task-begins", True, ""), ("copies-staged", False, ""), ("after-listing", False, "lease"), ("after-claim", True, "turn")]
 
 
 @pytest.mark.parametrize(("step", "vectors", "holds"), FEW)
@@ -147,9 +147,9 @@ def test_a_driver_is_killed(table: Place, step: str, vectors: bool, holds: str) 
 
 @pytest.mark.long
 @VECTORS
-@pytest.mark.parametrize(("number", "step"), list(enumerate([*UNDECIDED, *faults.LISTING, *DECIDED])))
+@pytest.mark.parametrize(("number", "step"), list(enumerate([*UNDECIDED, *faults.LISTING, *faults.STAGED, *DECIDED])))
 def test_a_driver_is_killed_at_any_step(table: Place, number: int, step: str, vectors: bool) -> None:
-    if vectors and step in faults.LISTING:
+    if vectors and step in (*faults.LISTING, *faults.STAGED):
         pytest.skip("nothing is copied")
     holds = ("", "lease", "turn")[(number + vectors) % 3]
     made = filled(table, vectors=vectors)

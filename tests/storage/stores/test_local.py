@@ -200,6 +200,43 @@ def test_unfinished_files_are_hidden(store: LocalStore, root: Path) -> None:
     assert [path.name for path in root.iterdir()] == ["object"]
 
 
+def test_files_of_another_program_become_objects(store: LocalStore, root: Path) -> None:
+    with store.staging("mine") as folder:
+        (folder / "inner").mkdir()
+        for name in ("a", "inner/b", "left"):
+            (folder / name).write_text(name)
+        assert list(store.list_from("", recursive=True)) == []
+        assert [each.key for each in store.unfinished()] == [folder.name]
+        store.adopt({"x/a": folder / "a", "y": folder / "inner/b"})
+        assert not (folder / "a").exists()
+    assert {path.relative_to(root).as_posix() for path in root.rglob("*")} == {"x", "x/a", "y"}
+    assert store.get("x/a") == b"a"
+    assert store.get("y") == b"inner/b"
+
+
+def test_all_files_become_objects_or_none(store: LocalStore, root: Path) -> None:
+    store.put("taken", b"")
+    with store.staging("mine") as folder:
+        for name in ("a", "b"):
+            (folder / name).write_text(name)
+        with pytest.raises(InvalidRequest, match="is a file"):
+            store.adopt({"a": folder / "a", "taken/b": folder / "b"})
+        with pytest.raises(SluiceError):
+            store.adopt({"b": folder / "b", "c": folder / "gone"})
+    assert [each.key for each in store.list_from("", recursive=True)] == ["taken"]
+
+
+def test_an_abandoned_folder_goes_with_all_that_is_in_it(store: LocalStore, root: Path) -> None:
+    with store.staging("mine") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").write_text("")
+        [begun] = store.unfinished()
+        store.abandon(begun)
+        assert not folder.exists()
+        store.abandon(begun)
+    assert list(root.iterdir()) == []
+
+
 def test_other_hidden_files_are_listed(store: LocalStore, root: Path) -> None:
     store.put("object", b"")
     (root / ".object.crc").write_bytes(b"")

@@ -25,6 +25,7 @@ from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import KeepsUnfinished, Unfinished
 from sluice.tables.client.address import TableAddress
@@ -283,6 +284,25 @@ def test_what_a_killed_writer_was_uploading_goes_when_it_is_dead(kind: str, tmp_
     for upload in uploads:
         assert not upload.__exit__(Died, Died(), None)
     assert list(store.unfinished()) == []
+
+
+def test_a_folder_for_files_by_another_program_goes_when_its_writer_is_dead(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    here, _ = unfinished_on("disk", tmp_path, request)
+    table = here.create()
+    store = table.access.store
+    assert isinstance(store, LocalStore)
+    writer = Writer(here)
+    begun = writer.table.begin()
+    with store.staging(begun.id) as folder:
+        (folder / "_temporary").mkdir()
+        (folder / "_temporary" / f"part-0-{begun.id}.parquet").write_bytes(b"x")
+        assert table.vacuum(0, force=True).garbage == (), "its writer lives"
+        assert folder.exists()
+        writer.dies()
+        del begun
+        assert counted(table.vacuum()) == {"unfinished": 1}
+        assert not folder.exists()
+    assert table.vacuum().garbage == ()
 
 
 def test_unfinished_uploads_that_may_not_be_listed_are_said_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""DataFrames whose rows are committed in the user's own process, such as by a transaction over several tables.
+"""Python tasks that write the rows of a DataFrame which is committed in the user's own process.
 
 Spark runs data sources in processes of its own. So a second source beside `format("sluice")` has the executors write the
 files by an existing plan, and leaves their list in the table's folder for the driver: no row passes through the driver. If a
@@ -8,8 +8,8 @@ task ran twice, one attempt is listed, and nothing refers to the other's files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,39 +20,24 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.actions import AddFile, Metadata, decode_commit, encode_all
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.log.paths import staged_path
-from ...storage.schema.schema import conform, to_arrow
 from ...tables.client.address import TableAddress
 from ...tables.write.data_writing import WritePlan
 from ..data_source.writer import FilesWritten
-from ..schemas import from_spark
 
-__all__ = ["FilesSource", "attempt", "ids_of", "plan_of", "plan_options", "written_by_executors"]
+__all__ = ["FilesSource", "attempt", "ids_of", "plan_of", "plan_options", "written_in_tasks"]
 
 _NAME: Final = "sluice_files"
 _STORAGE_PREFIX: Final = "s3."
 
 
-def written_by_executors(
-    rows: Any, ids: RowIdColumns | None = None
-) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
-    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch.
-
-    `ids` are columns in which the rows bring their ids along.
-    """
-    if not isinstance(rows, DataFrame):
-        return None
-    schema = to_arrow(from_spark(rows.schema))
-
-    def write(plan: WritePlan, label: str) -> list[AddFile]:
-        conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
-        rows.sparkSession.dataSource.register(FilesSource)
-        rows.write.format(_NAME).mode("append").options(**plan_options(plan, label, ids)).save(plan.address.location)
-        store, key = plan.address.store(), _key(plan, label)
-        listed = store.get(key)
-        store.delete(key)
-        return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)] if listed else []
-
-    return schema, write
+def written_in_tasks(rows: DataFrame, plan: WritePlan, label: str, ids: RowIdColumns | None = None) -> list[AddFile]:
+    """The files that Python tasks write of the rows by a plan; `ids` are columns in which the rows bring their ids along."""
+    rows.sparkSession.dataSource.register(FilesSource)
+    rows.write.format(_NAME).mode("append").options(**plan_options(plan, label, ids)).save(plan.address.location)
+    store, key = plan.address.store(), _key(plan, label)
+    listed = store.get(key)
+    store.delete(key)
+    return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)] if listed else []
 
 
 def _key(plan: WritePlan, label: str) -> str:

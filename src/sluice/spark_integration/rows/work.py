@@ -22,10 +22,10 @@ from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..schemas import to_spark
 from .attributes import numbered_as
-from .dataframes import written_by_executors
 from .jvm import quoted
 from .python_scan import rows_by_python
 from .writer import DELETE, RENEW, REPLACE, Done, Hidden, changed_by_tasks
+from .writing import written_by_executors
 
 __all__ = ["Located", "Work"]
 

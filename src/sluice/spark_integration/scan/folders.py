@@ -16,7 +16,7 @@ from ...storage.actions.uris import key_inside
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from ...storage.schema.schema import PrimitiveType, StructType
 
-__all__ = ["spelled_paths"]
+__all__ = ["spelled_paths", "unescaped"]
 
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
 # SparkHadoopUtil.isGlobPath. Disabling patterns does not help: then each such path stands for all the others, too.
@@ -59,13 +59,13 @@ def _spelled(folder: str, partition_columns: Sequence[str]) -> dict[str, str | N
     values: dict[str, str | None] = {}
     for part, column in zip(parts, partition_columns, strict=True):
         name, equals, value = part.partition("=")
-        if not equals or not value or part.startswith(".") or _unescaped(name) != column:
+        if not equals or not value or part.startswith(".") or unescaped(name) != column:
             return None
-        values[column] = None if value == HIVE_DEFAULT_PARTITION else _unescaped(value)
+        values[column] = None if value == HIVE_DEFAULT_PARTITION else unescaped(value)
     return values
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
     """Like ExternalCatalogUtils.unescapePathName: one character per escape, whatever its encoding."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 

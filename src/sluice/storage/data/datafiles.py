@@ -24,8 +24,9 @@ from .partition_split import PartitionKey, split
 from .row_ids import RowIdColumns
 from .statistics import INDEXED_COLUMNS_DEFAULT
 
-__all__ = ["TARGET_FILE_BYTES", "write_files"]
+__all__ = ["COMPRESSION", "TARGET_FILE_BYTES", "write_files"]
 
+COMPRESSION: Final = "zstd"
 TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512
 
@@ -52,7 +53,7 @@ def write_files(
     label: str = "",
     target_file_bytes: int = TARGET_FILE_BYTES,
     max_file_rows: int | None = None,
-    compression: str = "zstd",
+    compression: str = COMPRESSION,
     check: Check | None = None,
     max_open_partitions: int = MAX_OPEN_PARTITIONS,
     indexed_columns: int = INDEXED_COLUMNS_DEFAULT,

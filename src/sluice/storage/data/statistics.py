@@ -22,7 +22,7 @@ from ..dataclass import dataclass
 from ..schema.arrow_schema import kind
 from ..schema.datatypes import PrimitiveType, StructType
 
-__all__ = ["INDEXED_COLUMNS_DEFAULT", "StatsCollector", "collect", "lower_bound", "upper_bound"]
+__all__ = ["INDEXED_COLUMNS_DEFAULT", "Leaf", "StatsCollector", "collect", "leaves", "lower_bound", "text_of", "upper_bound"]
 
 # delta.dataSkippingNumIndexedCols
 INDEXED_COLUMNS_DEFAULT: Final = 32
@@ -48,26 +48,46 @@ def collect(
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class Leaf:
+    """A column that has statistics: its path through structs, and the kind of its bounds; None: no bounds."""
+
     path: tuple[str, ...]
-    kind: str | None  # None: no bounds
+    kind: str | None
 
 
 @lru_cache(maxsize=256)
-def _leaves(schema: StructType, partition_columns: tuple[str, ...], indexed_columns: int) -> tuple[_Leaf, ...]:
-    leaves = tuple(_walk(schema.without(partition_columns), ()))
-    return leaves if indexed_columns < 0 else leaves[:indexed_columns]
+def leaves(schema: StructType, partition_columns: tuple[str, ...], indexed_columns: int) -> tuple[Leaf, ...]:
+    """The columns that have statistics: the first `indexed_columns` (-1: all) beside the partition columns."""
+    found = tuple(_walk(schema.without(partition_columns), ()))
+    return found if indexed_columns < 0 else found[:indexed_columns]
 
 
-def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[_Leaf]:
+def text_of(rows: int, known: Iterable[tuple[Leaf, Any, Any, int | None]]) -> str:
+    """The JSON text of `add.stats` of so many rows; of each leaf the lowest value, the highest and the number of nulls, None if unknown."""
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
+    for leaf, lowest, highest, nulls in known:
+        if nulls is not None:
+            _put(counts, leaf.path, nulls)
+        if leaf.kind is None:
+            continue
+        if (low := lower_bound(lowest, leaf.kind)) is not None:
+            _put(lows, leaf.path, low)
+        if (high := upper_bound(highest, leaf.kind)) is not None:
+            _put(highs, leaf.path, high)
+    return orjson.dumps({"numRecords": rows, "minValues": lows, "maxValues": highs, "nullCount": counts}).decode()
+
+
+def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[Leaf]:
     for each in schema.fields:
         here = (*path, each.name)
         if isinstance(each.type, StructType):
             yield from _walk(each.type, here)
         elif isinstance(each.type, PrimitiveType) and kind(each.type) not in _WITHOUT_BOUNDS:
-            yield _Leaf(here, kind(each.type))
+            yield Leaf(here, kind(each.type))
         else:
-            yield _Leaf(here, None)
+            yield Leaf(here, None)
 
 
 class StatsCollector:
@@ -76,7 +96,7 @@ class StatsCollector:
     __slots__ = ("_high", "_leaves", "_low", "_nan", "_nulls", "_rows")
 
     def __init__(self, schema: StructType, partition_columns: Iterable[str], indexed_columns: int = INDEXED_COLUMNS_DEFAULT) -> None:
-        self._leaves = _leaves(schema, tuple(partition_columns), indexed_columns)
+        self._leaves = leaves(schema, tuple(partition_columns), indexed_columns)
         self._rows = 0
         self._nulls = [0] * len(self._leaves)
         self._low: list[Any] = [None] * len(self._leaves)
@@ -112,19 +132,8 @@ class StatsCollector:
 
     def to_json(self) -> str:
         """The JSON text for `add.stats`."""
-        lows: dict[str, Any] = {}
-        highs: dict[str, Any] = {}
-        nulls: dict[str, Any] = {}
-        for index, leaf in enumerate(self._leaves):
-            _put(nulls, leaf.path, self._nulls[index])
-            if leaf.kind is None:
-                continue
-            if (low := lower_bound(self._low[index], leaf.kind)) is not None:
-                _put(lows, leaf.path, low)
-            if not self._nan[index] and (high := upper_bound(self._high[index], leaf.kind)) is not None:
-                _put(highs, leaf.path, high)
-        body = {"numRecords": self._rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-        return orjson.dumps(body).decode()
+        highs = (None if nan else high for nan, high in zip(self._nan, self._high, strict=True))
+        return text_of(self._rows, zip(self._leaves, self._low, highs, self._nulls, strict=True))
 
 
 def _put(into: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

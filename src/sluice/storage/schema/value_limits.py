@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..errors import SchemaMismatch
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["check_values"]
+__all__ = ["check_values", "is_legal"]
 
 _DAYS: Final = tuple((each - date(1970, 1, 1)).days for each in (date.min, date.max))
 _DAY_US: Final = 24 * 3600 * 1_000_000
@@ -34,6 +34,14 @@ def check_values(table: pa.Table, schema: StructType) -> None:
     for each in _limited(schema):
         for chunk in table.column(each.name).chunks:
             _check(chunk, each.type, each.name)
+
+
+def is_legal(value: Any, dtype: PrimitiveType) -> bool:
+    """Whether a value is within these limits: a date in days or a time in microseconds since the epoch; others have no limit."""
+    if dtype.name not in _RANGES:
+        return True
+    first, last = _RANGES[dtype.name][1]
+    return bool(first <= value <= last)
 
 
 @lru_cache(maxsize=256)

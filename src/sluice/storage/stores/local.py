@@ -13,7 +13,8 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -30,6 +31,7 @@ _TEMPORARY = ".sluice-"
 """The prefix of unfinished files; listings omit them, and Spark skips names with a leading dot."""
 
 _BUFFER_BYTES = 1 << 20
+_FLUSHING_THREADS = 8
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """The errors of `link` on file systems without links (FAT, many network and container mounts)."""
@@ -166,19 +168,58 @@ class LocalStore:
         return self._list(check_folder(prefix), start, recursive)
 
     def unfinished(self) -> Iterator[Unfinished]:
-        """The temporary files below the root: their writers are still at work, or were killed."""
-        for folder, _, names in os.walk(self._root):
-            for name in filter(_is_temporary, names):
+        """The temporary files and folders below the root: their writers are still at work, or were killed."""
+        for folder, folders, names in os.walk(self._root):
+            for name in filter(_is_temporary, (*folders, *names)):
                 path = Path(folder) / name
                 with _errors(path), suppress(FileNotFoundError):  # finished meanwhile
                     key = path.relative_to(self._root).as_posix()
                     yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
+            folders[:] = [name for name in folders if not _is_temporary(name)]
 
     def abandon(self, upload: Unfinished) -> None:
         """Remove one; a missing one is not an error."""
         path = self._root / upload.key
         with _errors(path), suppress(*_ABSENT):
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    @contextmanager
+    def staging(self, name: str) -> Iterator[Path]:
+        """A new empty folder for files that another program writes; nothing lists what is in it, and it is removed at the end.
+
+        `name` is part of the folder's, and should tell whose it is.
+        """
+        path = self._path(f"{_TEMPORARY}{uuid.uuid4().hex}-{name}.tmp")
+        with _errors(path):
+            _make_folder(path)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)  # if a program still writes there, what it leaves is an unfinished object
+
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Make files of this disk objects under these new keys, durable when this returns. On an error none of the objects remains."""
+        moved: list[str] = []
+        try:
+            with ThreadPoolExecutor(_FLUSHING_THREADS, thread_name_prefix="sluice-flush") as pool:
+                list(pool.map(_flushed, files.values()))
+            for key, source in files.items():
+                path = self._path(key)
+                with _errors(path):
+                    if not path.parent.is_dir():
+                        _make_folder(path.parent)
+                    source.rename(path)
+                moved.append(key)
+            for folder in {self._path(key).parent for key in files}:
+                with _errors(folder):
+                    _flush(folder)
+        except BaseException:
+            for key in moved:
+                self.delete(key)
+            raise
 
     def _list(self, prefix: str, start: str, recursive: bool) -> Iterator[ObjectInfo]:
         folder = self._root / prefix
@@ -254,6 +295,11 @@ def _make_folder(folder: Path) -> None:
         _flush(folder.parent)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "a part of the path is a file", str(folder))
+
+
+def _flushed(path: Path) -> None:
+    with _errors(path):
+        _flush(path)
 
 
 def _flush(path: Path) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "arrow_of",
     "batches_of",
     "check_rows",
+    "constraints_of",
     "schema_of",
     "work_of",
 ]
@@ -114,12 +115,17 @@ def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...])
     return Constraints.of(_schema(schema_string), metadata)
 
 
+def constraints_of(metadata: Metadata) -> Constraints:
+    """The constraints on the table's rows. Raises UnsupportedFeature for one that sluice cannot check."""
+    return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())))
+
+
 def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
     """A check that raises ConstraintViolated for rows that break a constraint of the table, and SchemaMismatch for illegal values.
 
     Raises UnsupportedFeature for a constraint that sluice cannot check.
     """
-    constraints = _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())))
+    constraints = constraints_of(metadata)
     schema = _schema(metadata.schema_string)
 
     def check(rows: pa.Table) -> None:

@@ -1,0 +1,46 @@
+"""DataFrames whose rows are committed in the user's own process, such as by a transaction over several tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from ...storage.actions import AddFile
+from ...storage.data.row_ids import RowIdColumns
+from ...storage.schema.schema import conform, to_arrow
+from ...tables.write.data_writing import WritePlan
+from ..schemas import from_spark
+from .dataframes import written_in_tasks
+from .spark_files import written_by_spark
+
+__all__ = ["written_by_executors"]
+
+_log = logging.getLogger(__name__)
+
+
+def written_by_executors(
+    rows: Any, ids: RowIdColumns | None = None
+) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
+    """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch.
+
+    Spark's own Parquet writer writes the files where it can; otherwise Python tasks do. `ids` are columns in which the rows bring their
+    ids along.
+    """
+    if not isinstance(rows, DataFrame):
+        return None
+    schema = to_arrow(from_spark(rows.schema))
+
+    def write(plan: WritePlan, label: str) -> Sequence[AddFile]:
+        conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
+        plan.require_partitions(schema)
+        files = written_by_spark(rows, plan, label) if ids is None else "they bring their ids along"
+        if isinstance(files, str):
+            _log.info("rows for %s are written by Python tasks: %s", plan.address.location, files)
+            return written_in_tasks(rows, plan, label, ids)
+        return files
+
+    return schema, write
