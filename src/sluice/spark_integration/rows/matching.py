@@ -114,7 +114,7 @@ class _Merge:
     def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> tuple[RowCounts, Reads]:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
-        located = work.located(target, names, self._alias, needed)
+        located = work.located(target, names, self._alias, needed, writes=any(each.writes and not each.inserts for each in self._clauses))
         joined, matched = self._joined(located)
         apart = self._kept.small and self._inserts
         frame = self._actions(joined, located, matched, reports=apart)

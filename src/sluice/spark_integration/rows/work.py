@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -94,10 +95,15 @@ class Work:
         frame = numbered_as(self.session.createDataFrame([], to_spark(self.schema)), self._attributes)
         return frame if alias is None else frame.alias(alias)
 
-    def located(self, target: Target, names: tuple[str, str], alias: str | None, needed: Callable[[], frozenset[str]]) -> Located:
-        """The rows of a target; `needed` tells the columns that the operation uses: others may be null."""
-        layout, files = self.layout, target.files
-        native = self._native(files, target.lost, names)
+    def located(
+        self, target: Target, names: tuple[str, str], alias: str | None, needed: Callable[[], frozenset[str]], *, writes: bool
+    ) -> Located:
+        """The rows of a target; `needed` tells the columns that the operation uses: others may be null.
+
+        Unless it `writes` new values of rows, they come without their ids.
+        """
+        layout, files = self.layout if writes else replace(self.layout, row_ids=None), target.files
+        native = self._native(layout, files, target.lost, names)
         if isinstance(native, str):
             _log.info("%s is read by Python tasks: %s", layout.location, native)
             read = frozenset(self.schema.names) if self.records else needed()
@@ -112,9 +118,8 @@ class Work:
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
         return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids)
 
-    def _native(self, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
+    def _native(self, layout: Layout, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
-        layout = self.layout
         reason = why_not_native(self.session, layout.location, layout.storage_options, self.schema)
         return rows_of_files(self.session, layout, files, lost, names) if reason is None else reason
 
@@ -153,7 +158,7 @@ class Work:
             return
         files = add_rows(remaining)
         lost = self.draft.deleted_in(files)
-        native = self._native(files, lost)
+        native = self._native(self.layout, files, lost)
         frame = rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native
         written = written_by_executors(frame, self.draft.row_ids)
         assert written is not None
