@@ -147,18 +147,23 @@ def every_case() -> Iterator[Case]:
                     yield Case(layout, sorts, earlier, later, at)
 
 
+def stands_for_others(layout: Layout, earlier: str, later: str, arrangement: str, *, refused: bool) -> bool:
+    """Whether a pair is tried where each cell is tried in all its arrangements, but by one of the operations that are of one sort.
+
+    Of those each is tried in both places, and so are all pairs of changes.
+    """
+    changes = [CHANGES.index(name) for name in (earlier, later) if name in CHANGES]
+    number = LAYOUTS.index(layout)
+    if len(changes) == 1:
+        choices = 2 if arrangement == "the rows inserted" and not refused else 3  # it is not for every change
+        return (number + (arrangement == "different partitions")) % choices == changes[0]
+    return len(changes) != 2 or layout.table == WITH or (changes[1] - changes[0] - number) % len(CHANGES) == 0
+
+
 def one_of_each() -> Iterator[Case]:
-    """Each cell in all its arrangements; of the operations that are of one sort each in both places, and all pairs of changes."""
     for case in every_case():
-        apart = case.at.name == "different partitions"
-        changes = [CHANGES.index(name) for name in (case.earlier, case.later) if name in CHANGES]
-        number = LAYOUTS.index(case.layout)
-        choices = 2 if case.at.name == "the rows inserted" and not case.at.refused else 3  # it is not for every change
-        if len(changes) == 1 and (number + apart) % choices != changes[0]:
-            continue
-        if len(changes) == 2 and case.layout.table == WITHOUT and (changes[1] - changes[0] - number) % len(CHANGES):
-            continue
-        yield case
+        if stands_for_others(case.layout, case.earlier, case.later, case.at.name, refused=case.at.refused):
+            yield case
 
 
 @pytest.fixture

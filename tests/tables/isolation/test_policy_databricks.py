@@ -30,6 +30,7 @@ from tests.tables.isolation.test_matrix_databricks import (
     OTHER_FILE,
     SORTS,
     Layout,
+    stands_for_others,
 )
 
 POLICY: Final = {"sluice.conflictPolicy": "databricks"}
@@ -78,15 +79,37 @@ CASES = [
     for earlier, later in itertools.product(SORTS[sorts[0]], SORTS[sorts[1]])
     for name, sides, refused in arrangements(layout, sorts, earlier, later)
 ]
+SOME = [
+    (layout, earlier, later, name, *more)
+    for layout, earlier, later, name, *more in CASES
+    if stands_for_others(layout, earlier, later, name, refused=bool(more[-1]))
+]
+OTHERS = [case for case in CASES if case[:4] not in {some[:4] for some in SOME}]
+
+
+def of_cases(cases: list[Any]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("layout", "earlier", "later", "name", "sides", "refused"), cases, ids=lambda each: str(each)[:40])
+
+
+def check(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
+    met = meet(place, earlier, later, properties={**layout.properties, **POLICY}, partitioned=layout.partitioned, sides=sides)
+    assert (met.refusal is not None) == refused, (name, met)
+    assert met.refusal is None or isinstance(met.refusal, DELTAS)
 
 
 @pytest.mark.slow
 @pytest.mark.notices("databricks-compares-partitions", "databricks-minds-z-orders")
-@pytest.mark.parametrize(("layout", "earlier", "later", "name", "sides", "refused"), CASES, ids=lambda each: str(each)[:40])
+@of_cases(SOME)
 def test_a_cell(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
-    met = meet(place, earlier, later, properties={**layout.properties, **POLICY}, partitioned=layout.partitioned, sides=sides)
-    assert (met.refusal is not None) == refused, (name, met)
-    assert met.refusal is None or isinstance(met.refusal, DELTAS)
+    check(place, layout, earlier, later, name, sides, refused)
+
+
+@pytest.mark.long
+@of_cases(OTHERS)
+def test_a_cell_by_another_operation(
+    place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool
+) -> None:
+    check(place, layout, earlier, later, name, sides, refused)
 
 
 @pytest.mark.notices("databricks-compares-files-in-partitioned-tables")
@@ -155,6 +178,13 @@ def test_explain_decides_by_it(level: str) -> None:
         assert [each.verdict for each in told] == ["ok", "MetadataChangedException"]
 
 
-def test_every_change_is_tried(place: Place) -> None:
-    tried = {(earlier, later) for _, earlier, later, *_ in CASES}
+def test_every_change_and_every_arrangement_is_tried() -> None:
+    tried = {(earlier, later) for _, earlier, later, *_ in SOME}
     assert tried >= set(itertools.product(CHANGES, CHANGES))
+
+    def arranged(cases: list[Any]) -> set[tuple[Any, ...]]:
+        sort_of = {operation: sort for sort, operations in SORTS.items() for operation in operations}
+        return {(layout, sort_of[earlier], sort_of[later], name, refused) for layout, earlier, later, name, _, refused in cases}
+
+    assert arranged(SOME) == arranged(CASES)
+    assert len(SOME) + len(OTHERS) == len(CASES)
