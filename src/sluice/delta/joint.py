@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.rows.storing import as_the_table_stores
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
@@ -36,12 +38,14 @@ class TablePart:
         return TablePart(self._spark, self._transaction, self._table, aliasName)
 
     def append(self, rows: Any, *, merge_schema: bool = False) -> None:
-        """Add rows: a DataFrame, or Arrow data."""
-        self._transaction.append(self._table, rows, merge_schema=merge_schema)
+        """Add rows: a DataFrame, whose values are cast as Spark casts them for its own tables, or Arrow data."""
+        with as_spark_users_know(), self._stored(rows, evolves=merge_schema) as fitting:
+            self._transaction.append(self._table, fitting, merge_schema=merge_schema)
 
     def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
-        self._transaction.overwrite(self._table, rows, where, dynamic=dynamic, merge_schema=merge_schema)
+        with as_spark_users_know(), self._stored(rows, evolves=merge_schema) as fitting:
+            self._transaction.overwrite(self._table, fitting, where, dynamic=dynamic, merge_schema=merge_schema)
 
     def delete(self, condition: Expression | None = None) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""
@@ -67,6 +71,11 @@ class TablePart:
         if on is None:
             raise ValueError("condition is None; say when rows match, such as 'target.id = source.id'")
         return DeltaMergeBuilder(Merge(source, on), self._run_merge)
+
+    def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
+        if not isinstance(rows, DataFrame):
+            return nullcontext(rows)
+        return as_the_table_stores(rows, self._transaction.do(self._table, lambda part: part.struct), evolves=evolves)
 
     def _run_merge(self, merge: Merge, terms: Terms) -> DataFrame:
         if terms != Terms():

@@ -111,6 +111,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         return self._draft.base.version
 
     @property
+    def struct(self) -> StructType:
+        """The table's schema as the operations so far left it."""
+        return self._draft.schema
+
+    @property
     def basis(self) -> tuple[Snapshot, Reads | None]:
         """That version, and what was read of it so far, on which the commit depends; None if nothing was read."""
         return self._draft.base, reads_of(self._reads)

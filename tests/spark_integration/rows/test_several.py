@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import sluice
@@ -54,6 +55,9 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
     with sluice.transaction(spark, orders, stock) as tx:
         counts = tx[orders].alias("o").merge(frame, "o.day = s.day").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         tx[stock].update("day = 'mon'", {"n": "n + 10"})
+        tx[orders].append(spark.sql("SELECT DATE'2026-01-02' AS day, 7.9D AS n"))  # stored as text and as a whole number
+        with pytest.raises(AnalysisException, match="cannot be stored"):
+            tx[orders].append(spark.sql("SELECT 'x' AS day, 'y' AS n"))
         assert tx[stock].delete("n = 11").collect()[0][0] == 1
         assert tx.scan(stock).num_rows == 1
     assert counts.collect()[0].asDict() == {
@@ -64,7 +68,7 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
     }
     assert len(tx.commit_info) == 2
     found = [(row["day"], row["n"]) for row in orders.refresh().snapshot().to_arrow().to_pylist()]
-    assert sorted(found) == [("mon", 1), ("tue", 20), ("wed", 30)]
+    assert sorted(found) == [("2026-01-02", 7), ("mon", 1), ("tue", 20), ("wed", 30)]
     assert stock.refresh().snapshot().to_arrow().to_pylist() == [{"day": "tue", "n": 2}]
     with pytest.raises(sluice.InvalidRequest, match=r"sluice.transaction\(spark"):
         _ = sluice.transaction(tables=[orders])[orders]

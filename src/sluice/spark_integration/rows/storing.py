@@ -32,7 +32,7 @@ def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) 
     wanted = {
         name: kind for name in unfit if (known := schema.get(name)) and not (has_struct(kind := kinds[known.name]) and evolves)
     }  # fmt: skip
-    if not wanted:
+    if not wanted or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
         yield frame
         return
     with session_for_changes(frame.sparkSession) as session:
