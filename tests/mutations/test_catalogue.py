@@ -19,6 +19,7 @@ from .evidence import Evidence, by_seeds, by_tests, ran
 from .tree import ROOT, Copy, copy_of
 
 
+@pytest.mark.slow
 def test_every_check_can_be_switched_off() -> None:
     """A tree that does not even compile without it would prove nothing."""
     modules = points_below(ROOT / "src")

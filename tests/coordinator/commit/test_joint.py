@@ -202,6 +202,7 @@ def test_random_transactions_of_one_and_of_several_tables(world: JointWorld) -> 
     assert len(tokens) == 3, tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_transactions_with_lost_messages_servers_behind_and_owners_that_die(seed: int) -> None:
     """Tokens are moved between tables, by clients of which some die in the middle: afterwards there are as many as before."""

@@ -311,6 +311,7 @@ def test_what_may_have_been_filed_is_taken_back(shop: Shop, begin: Begin, took_e
     assert shop.content() == [[], []]
 
 
+@pytest.mark.slow
 @pytest.mark.shows("no-answer")
 @BOTH
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER])

@@ -299,6 +299,7 @@ def some_rows(count: int, *, seed: int = 1) -> pa.Table:
     return flights(*(("JFK", chance.randrange(100), chance.randrange(10**9)) for _ in range(count)))
 
 
+@pytest.mark.slow
 def test_the_target_size_says_how_large_files_become(place: Place) -> None:
     table = place.create(partition_by=[], properties={"delta.targetFileSize": "40kb"})
     for n in range(20):

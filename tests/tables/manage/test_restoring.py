@@ -232,6 +232,7 @@ def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, 
 # -- others ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [each.value for each in ConflictPolicy])
 @pytest.mark.parametrize(
     "winner",
