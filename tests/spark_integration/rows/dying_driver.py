@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -31,7 +32,7 @@ def session() -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
         return sluice.configure(builder).getOrCreate()
-    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     scala = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     return SparkSession(SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(scala)))
 
