@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import deltalake
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -293,11 +294,16 @@ def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     assert len(found) == 101 + 6
 
 
-def test_other_engines_read_the_result(spark: SparkSession, place: Place) -> None:
-    table = made(place, "false")
+@pytest.mark.parametrize(("vectors", "changes"), [("true", "false"), ("false", "true")])
+def test_other_engines_read_the_result(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
+    # polars 2.1 overlooks the deletion vectors of files whose paths are escaped, as a partition's with a space are
+    table = made(place, vectors, changes, by=() if vectors == "true" else ("p",))
     with table.begin() as tx:
         merged(spark, tx, [1, 2000])
         update_rows(tx, spark, {"p": "'moved'"}, "id = 3")
         delete_rows(tx, spark, "id = 4")
-    read = pl.read_delta(place.location)
-    assert {row["id"]: row["p"] for row in read.to_dicts()} == {key: row[0] for key, row in rows_of(table).items()}
+    partitions = {key: row[0] for key, row in rows_of(table).items()}
+    assert {row["id"]: row["p"] for row in pl.read_delta(place.location).to_dicts()} == partitions
+    if vectors == "false":  # deltalake reads no deletion vectors
+        found = deltalake.DeltaTable(place.location).to_pyarrow_table().to_pylist()
+        assert {row["id"]: row["p"] for row in found} == partitions

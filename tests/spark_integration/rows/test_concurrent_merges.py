@@ -63,5 +63,5 @@ def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeep
 def test_merges_of_many_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str) -> None:
     found = run(tmp_path, zookeeper_address, seed=2026, drivers=4, seconds=600)
     assert not found.violations, "\n".join(found.violations)
-    assert found.ended["committed"] > 50, found
+    assert found.ended["committed"] > 30, found
     assert found.unseen > 0, found
