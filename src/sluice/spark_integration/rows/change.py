@@ -142,8 +142,9 @@ def _chosen(
 ) -> tuple[Located, DataFrame]:
     """The rows of the target with their places, and those of them that satisfy the condition; `assigned` to them will be what."""
     names = work.name("file"), work.name("row")
-    located = work.located(target, names, alias, partial(_needed, work, condition, alias, assigned), writes=assigned is not None)
-    return located, located.frame if condition is None else located.frame.where(as_column(condition))
+    needed = partial(_needed, work, condition, alias, assigned)
+    located = work.located(target, names, alias, needed, writes=assigned is not None, late=condition is not None)
+    return located, located.frame if condition is None else located.live(located.frame.where(as_column(condition)))
 
 
 def _needed(work: Work, condition: Column | str | None, alias: str | None, assigned: Mapping[Path, Column | str] | None) -> frozenset[str]:

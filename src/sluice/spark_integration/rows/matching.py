@@ -79,24 +79,30 @@ def carry_out(
     alias: str | None,
     needed: Callable[[], frozenset[str]],
     *,
+    only_keys: bool,
     evolves: bool,
 ) -> tuple[RowCounts, Reads]:
     """Have tasks change the rows, and make that part of the draft; `needed` tells the columns of the table that are used.
 
     Returns the counts, and what was read of the table.
     """
-    merge = _Merge(work, kept, on, clauses, alias, evolves)
+    merge = _Merge(work, kept, on, clauses, alias, only_keys, evolves)
     return (merge.without_target(), target.reads) if not target.files.num_rows else merge.over(target, needed)
 
 
 class _Merge:
-    def __init__(self, work: Work, kept: Kept, on: Column | str, clauses: Sequence[Clause], alias: str | None, evolves: bool) -> None:
+    def __init__(
+        self, work: Work, kept: Kept, on: Column | str, clauses: Sequence[Clause], alias: str | None, only_keys: bool, evolves: bool
+    ) -> None:
         self._work = work
         self._kept = kept
         self._on = as_column(on)
         self._clauses = clauses
         self._alias = alias
         self._evolves = evolves
+        self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in clauses)
+        # other conditions may fail for a row that is gone, and outer joins let every row through
+        self._late = only_keys and kept.small and not self._keeps_target
         self._inserts = any(clause.inserts for clause in clauses)
         frame = kept.frame
         self._clause = work.name("clause", frame)
@@ -114,7 +120,8 @@ class _Merge:
     def over(self, target: Target, needed: Callable[[], frozenset[str]]) -> tuple[RowCounts, Reads]:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
-        located = work.located(target, names, self._alias, needed, writes=any(each.writes and not each.inserts for each in self._clauses))
+        writes = any(each.writes and not each.inserts for each in self._clauses)
+        located = work.located(target, names, self._alias, needed, writes=writes, late=self._late)
         joined, matched = self._joined(located)
         apart = self._kept.small and self._inserts
         frame = self._actions(joined, located, matched, reports=apart)
@@ -144,11 +151,10 @@ class _Merge:
 
     def _joined(self, located: Located) -> tuple[DataFrame, Column]:
         """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair."""
-        source = self._kept.frame
-        keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in self._clauses)
+        source, keeps_target = self._kept.frame, self._keeps_target
         if self._kept.small:
             joined = located.frame.join(F.broadcast(source), self._on, "left" if keeps_target else "inner")
-            return joined, self._kept.number.isNotNull()
+            return located.live(joined), self._kept.number.isNotNull()
         how = {(False, False): "inner", (False, True): "right", (True, False): "left", (True, True): "full"}[keeps_target, self._inserts]
         return located.frame.join(source, self._on, how), self._kept.number.isNotNull() & located.file.isNotNull()
 

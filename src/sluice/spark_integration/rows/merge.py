@@ -94,12 +94,13 @@ class _Asked:
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What the conditions say of the target: the predicate that rows to match satisfy, the one of rows without a match that are
-    changed (None: any), and the columns that equal expressions of the source.
+    changed (None: any), the columns that equal expressions of the source, and whether these equalities are all.
     """
 
     matching: Predicate | None
     unmatched: Predicate | None
     keys: Sequence[tuple[str, Column]]
+    only_keys: bool
 
 
 def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
@@ -119,7 +120,8 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
             unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
         told(clause, sides[clause.matched], work, Resolved.of(target, given, work.schema), asked.target_alias, evolves=asked.evolves)
     matching, _ = predicate_of(parts, mine, work.schema)
-    return _Found(matching, None if is_any else unmatched, equal_keys(parts, mine, theirs, work.session))
+    keys = equal_keys(parts, mine, theirs, work.session)
+    return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts))
 
 
 def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
@@ -128,7 +130,15 @@ def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[
     values = key_values(kept, work.schema)
     target = _target(work, asked, found, values)
     counts, reads = carry_out(
-        work, kept, target, asked.on, asked.clauses, asked.target_alias, lambda: _needed(work, given, asked), evolves=asked.evolves
+        work,
+        kept,
+        target,
+        asked.on,
+        asked.clauses,
+        asked.target_alias,
+        lambda: _needed(work, given, asked),
+        only_keys=found.only_keys,
+        evolves=asked.evolves,
     )
     return counts, reads, kept.rows or 0
 

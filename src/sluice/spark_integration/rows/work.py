@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions.filetable import add_rows
+from ...storage.actions.uris import key_inside
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvariantBroken
@@ -20,6 +22,7 @@ from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
+from ..scan.deletions import bitmaps_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..schemas import to_spark
 from .attributes import numbered_as
@@ -50,6 +53,8 @@ class Located:
     paths: Mapping[str, str]
     read: frozenset[str]
     ids: Mapping[str, Column]
+    live: Callable[[DataFrame], DataFrame]
+    """Leaves out the rows that files have lost, from a frame over this one, if they are still there."""
 
 
 class Work:
@@ -96,14 +101,23 @@ class Work:
         return frame if alias is None else frame.alias(alias)
 
     def located(
-        self, target: Target, names: tuple[str, str], alias: str | None, needed: Callable[[], frozenset[str]], *, writes: bool
+        self,
+        target: Target,
+        names: tuple[str, str],
+        alias: str | None,
+        needed: Callable[[], frozenset[str]],
+        *,
+        writes: bool,
+        late: bool,
     ) -> Located:
         """The rows of a target; `needed` tells the columns that the operation uses: others may be null.
 
-        Unless it `writes` new values of rows, they come without their ids.
+        Unless it `writes` new values of rows, they come without their ids. `late`: rows that files have lost may be among them until
+        `Located.live` is called, after few rows have been chosen. So all files are one scan, and only chosen rows are looked up.
         """
         layout, files = self.layout if writes else replace(self.layout, row_ids=None), target.files
-        native = self._native(layout, files, target.lost, names)
+        gone = _gone(layout, target) if late else None
+        native = self._native(layout, files, target.lost if gone is None else {}, names)
         if isinstance(native, str):
             _log.info("%s is read by Python tasks: %s", layout.location, native)
             read = frozenset(self.schema.names) if self.records else needed()
@@ -116,7 +130,11 @@ class Work:
         frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
-        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids)
+        file, row = frame[names[0]], frame[names[1]]
+        live: Callable[[DataFrame], DataFrame] = lambda chosen: chosen  # noqa: E731
+        if gone is not None and not isinstance(native, str):
+            live = partial(live_rows, deleted=gone, file=file, row=row, names=(self.name("lost_file"), self.name("lost_rows")))
+        return Located(frame, columns, file, row, paths, read, ids, live)
 
     def _native(self, layout: Layout, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
@@ -164,6 +182,14 @@ class Work:
         assert written is not None
         _, write = written
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
+
+
+def _gone(layout: Layout, target: Target) -> pa.Table | None:
+    """The rows that files have lost, if they can be left out late: not together with ids, which are looked up for every row."""
+    if layout.row_ids is not None or not target.lost or any(key_inside(layout.location, uri) is None for uri in target.lost):
+        return None
+    gone = bitmaps_of({file_key(layout, uri): rows for uri, rows in target.lost.items()})
+    return None if isinstance(gone, str) else gone
 
 
 def by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:

@@ -21,7 +21,7 @@ from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.stores.objects import ObjectStore
 
-__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "facts_of", "without_deleted"]
+__all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "facts_of", "live_rows", "without_deleted"]
 
 BITMAPS_BYTES_MAX: Final = 128 * 1024 * 1024
 """Larger bitmaps are not broadcast; enough for a thousand million rows in files with vectors."""
@@ -94,13 +94,26 @@ def without_deleted(
     located = frame.select(*columns.values(), hidden["row_index"].alias(row), hidden["file_path"].alias(name))
     bitmaps = spark.createDataFrame(deleted.rename_columns([file, words, base, version][: deleted.num_columns]))
     joined = located.join(F.broadcast(bitmaps), F.col(name) == F.col(file), "left")
-    word = F.get(F.col(words), F.shiftright(F.col(row), _WORD_SHIFT).cast("int"))
-    # beyond the last word all rows are live
-    is_deleted = F.coalesce(F.getbit(word, F.col(row).bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte"))
     shown = {each: F.col("`" + each.replace("`", "``") + "`") for each in columns}
     if ids is not None:
         shown |= {
             carried: F.coalesce(shown[carried], default).alias(carried)
             for carried, default in zip(ids, (F.col(base) + F.col(row), F.col(version)), strict=True)
         }
-    return joined.where(is_deleted == 0).select(*shown.values())
+    return joined.where(_is_live(F.col(words), F.col(row))).select(*shown.values())
+
+
+def live_rows(frame: DataFrame, deleted: pa.Table, file: Column, row: Column, names: tuple[str, str]) -> DataFrame:
+    """A frame without the rows in `deleted`, by the columns with their `file` and their position in it; `names` are free in it.
+
+    Only the rows of this frame are looked up: a join or a condition may choose few before.
+    """
+    bitmaps = frame.sparkSession.createDataFrame(deleted.rename_columns(list(names)))
+    joined = frame.join(F.broadcast(bitmaps), file == bitmaps[names[0]], "left")
+    return joined.where(_is_live(bitmaps[names[1]], row))
+
+
+def _is_live(words: Column, row: Column) -> Column:
+    word = F.get(words, F.shiftright(row, _WORD_SHIFT).cast("int"))
+    # beyond the last word all rows are live
+    return F.coalesce(F.getbit(word, row.bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte")) == 0
