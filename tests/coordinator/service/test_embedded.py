@@ -501,3 +501,11 @@ def test_a_state_file_without_its_keys_is_named(directory: Path, start_client: S
         join(directory)
     (directory / "state.json").write_text(whole)
     end(client)
+
+
+def test_no_outgoing_connection_takes_the_port_of_a_server_that_restarts() -> None:
+    outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(outgoing.read_text().split()[0]) if outgoing.exists() else 49152
+    ports = choose_ports(5)
+    assert len(set(ports)) == 15
+    assert all(20_000 <= port < first for port in ports)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Final
 
 from .java import find_jars, find_java
 from .supervisor import FORMAT
@@ -19,6 +21,11 @@ _POLL_S = 0.03
 
 PORTS_PER_SERVER = 3
 """One for clients, one for data between the servers, one for elections."""
+
+_OUTGOING_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_IANA_FIRST_DYNAMIC_PORT: Final = 49152
+_FIRST_PORT: Final = 20_000
+_TRIES: Final = 100
 
 LINGER_S = 2.0
 """How long unused servers stay, in seconds, so that the next program finds them running."""
@@ -90,10 +97,32 @@ _JVM = (
 
 
 def choose_ports(servers: int) -> list[int]:
-    """Free ports on the loopback interface, PORTS_PER_SERVER for each server; others may take them before they are used."""
+    """Free ports on the loopback interface, PORTS_PER_SERVER for each server; others may take them before they are used.
+
+    They are below those that the system gives to outgoing connections: while a server restarts, such a connection could take its
+    port, even one of the clients that try to reach the server.
+    """
     with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(_listener(0)) for _ in range(servers * PORTS_PER_SERVER)]
+        listeners = [stack.enter_context(_free_listener()) for _ in range(servers * PORTS_PER_SERVER)]
         return [int(listener.getsockname()[1]) for listener in listeners]
+
+
+def _free_listener() -> socket.socket:
+    for port in random.sample(range(_FIRST_PORT, _first_outgoing_port()), _TRIES):
+        with contextlib.suppress(OSError):  # somebody uses it
+            listener = _listener(port)
+            listener.listen()  # the next one cannot have the same port
+            return listener
+    return _listener(0)
+
+
+def _first_outgoing_port() -> int:
+    """Where the range of ports for outgoing connections begins; IANA's where the system does not say, or leaves no room below."""
+    try:
+        first = int(_OUTGOING_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = _IANA_FIRST_DYNAMIC_PORT
+    return first if first >= _FIRST_PORT + _TRIES else _IANA_FIRST_DYNAMIC_PORT
 
 
 def ports_are_free(ports: Collection[int], *, patience_s: float = 0.0) -> bool:
