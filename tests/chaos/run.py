@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import sluice
+from sluice.coordinator.nodes.layout import OPEN
+from sluice.coordinator.service.connect import connect
 
 from .evidence import Verdict, judge_folder
 from .history import Diary, History, read_history
@@ -88,6 +90,7 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
             "seconds": plan.seconds,
             "locations": world.locations,
             "kept_s": KEPT_S,
+            "open_plans": sorted(connect(world.coordinator).children(OPEN) or ()),
             "began": began,
             "healed": healed,
             "faults": world.faults,

@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sluice.coordinator.nodes.identity import another_id, new_client, new_id, new_plan_id, owner_of
+
+from .evidence import _plan_in
 from .history import Asked, Diary, Held, History, Operation, Read, read_history
 from .judge import Judge
 from .meaning import Step, digest
@@ -303,6 +306,15 @@ def test_what_a_killed_process_did_not_finish_writing_does_not_count(tmp_path: P
         file.write(b'{"event": "end", "op": "w-1.0", "answ')
     [operation] = read_history(tmp_path).operations.values()
     assert (operation.name, operation.number, operation.ids, operation.answer) == ("w-1.0", ("loader", 3), [identity(1)], "")
+
+
+def test_files_of_plans_name_the_plan() -> None:
+    planned, committed = new_plan_id(1_795_398_584_146), new_id(new_client(), 1, 1, 1_795_398_584_146)
+    for id_ in (planned, another_id(planned)):
+        owner = owner_of(id_)
+        assert owner is not None
+        assert _plan_in(f"part=p/part-00000-{id_}-0-12-c000.zstd.parquet") == owner.name
+    assert _plan_in(f"part-00000-{committed}-c000.parquet") == ""
 
 
 def test_the_judge_shares_no_code_with_what_it_judges() -> None:

@@ -193,7 +193,7 @@ def _ending(told: Mapping[str, Any]) -> str:
 
 
 def _contradictions(key: str, told: Mapping[str, Any], judge: Judge) -> list[str]:
-    """What the driver was told of an operation, and the table denies."""
+    """Differences between the answer that the driver got for an operation and the table's versions."""
     version = judge.versions.get(key)
     if "lost" in told and version is not None:
         return [f"{key} was refused, and is version {version}"]

@@ -1,8 +1,8 @@
 """A MERGE whose driver or task is killed, or whose ZooKeeper or store goes away, at each of its steps.
 
 Goal: the table reads as before or as after the merge; the merge of the same key, repeated by somebody else, happens once; leases and
-turns of the dead are given back; a vacuum removes what they left. Method: `faults`. Drivers that die work in the tests' own JVM, so
-that none has to be started for each; the JVM goes on after their death, as that of a cluster would.
+turns of the dead are given back; a vacuum removes what they left. Method: `faults`. The drivers that die share the tests' own JVM, so no
+case starts another one. The JVM survives its drivers, as the executors of a cluster do.
 """
 
 from __future__ import annotations

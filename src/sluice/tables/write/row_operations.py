@@ -129,7 +129,7 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
             gone.append((found.file, found.positions))
             draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
             rows = assignments.apply(found.rows)
-            # without a commit version of their own they get that of the commit
+            # readers give rows that store no commit version the version of the commit
             yield rows if draft.row_ids is None else rows.drop_columns([draft.row_ids.commit_version])
 
     are_new = files.num_rows > 0 and draft.is_new(files["path"][0].as_py())
