@@ -118,6 +118,6 @@ def _dataframes(rows: Any) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequen
     """The writer of a Spark DataFrame; None, without importing Spark, for other rows."""
     if not type(rows).__module__.startswith("pyspark."):
         return None
-    dataframes = import_module(".spark_integration.rows.writing", __package__)  # the rows are Spark's, so Spark is installed
+    dataframes = import_module(".spark_integration.files.writing", __package__)  # the rows are Spark's, so Spark is installed
     written: tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] = dataframes.written_by_executors(rows)
     return written

@@ -21,8 +21,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.coordinator.publication import failure_points
-from sluice.spark_integration.rows import dataframes, merge, spark_files, work, writer, writing
-from sluice.spark_integration.rows.dataframes import FilesSource, FilesWriter
+from sluice.spark_integration.files import spark_writer, task_writer, writing
+from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
+from sluice.spark_integration.rows import merge, work, writer
 from sluice.spark_integration.rows.writer import Done, _Change
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
@@ -134,7 +135,7 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
         with contextlib.suppress(FileNotFoundError):
             if _order(location).read_text(encoding="utf-8").partition(" ")[0] in LISTING:
                 return "the fault is where tasks' files are listed"
-        return spark_files.written_by_spark(rows, plan, label)
+        return spark_writer.written_by_spark(rows, plan, label)
 
     def point(name: str) -> None:
         step(location, name)
@@ -143,10 +144,10 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
     points = [(module, "point", point) for module in list(sys.modules.values()) if getattr(module, "point", None) is real_point]
     return [
         (writer, "_Change", FaultyChange),
-        (dataframes, "FilesSource", FaultySource),
+        (task_writer, "FilesSource", FaultySource),
         (work, "changed_by_tasks", gathered),
         (writing, "written_by_spark", copied),
-        after(spark_files, "_write", "copies-staged"),
+        after(spark_writer, "_write", "copies-staged"),
         after(merge, "keep", "source-kept"),
         after(merge, "key_values", "keys-gathered"),
         after(work.Work, "apply", "applied"),

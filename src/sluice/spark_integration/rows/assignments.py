@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.schema import StructType
+from ..jvm import items, jvm_of, quoted
 from ..schemas import to_spark
 from .conditions import as_column, resolved_types
-from .jvm import items, jvm_of, quoted
 
 __all__ = ["Path", "as_stored", "by_path", "has_struct", "new_values", "old_values", "path_of"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
-from .jvm import analysed, items, jvm_of
+from ..jvm import analysed, items, jvm_of
 
 __all__ = ["attributes_in", "numbered_as"]
 

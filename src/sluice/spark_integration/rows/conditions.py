@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
-from .jvm import analysed, items, jvm_of, patterns_of, quoted
+from ..jvm import analysed, items, jvm_of, patterns_of, quoted
 
 __all__ = ["Names", "as_column", "conjuncts", "equal_keys", "names_of", "predicate_of", "resolved", "resolved_types", "used_by"]
 

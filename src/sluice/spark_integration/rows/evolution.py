@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from ...storage.data.row_ids import refuse_reserved
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
 from ...tables.write.data_writing import WritePlan
+from ..jvm import items, jvm_of, quoted
 from ..schemas import for_new_table, from_spark
 from .clauses import Clause
-from .jvm import items, jvm_of, quoted
 
 __all__ = ["evolved"]
 

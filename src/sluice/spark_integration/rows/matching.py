@@ -16,12 +16,12 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.schema import StructType
 from ...tables.write.row_changes import Target
 from ...tables.write.row_operations import require_no_keys
+from ..jvm import quoted
 from ..schemas import to_spark
 from .ambiguity import require_unambiguous
 from .assignments import Path, new_values, path_of
 from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts
 from .conditions import as_column
-from .jvm import quoted
 from .source import Kept
 from .work import Located, Work, by_path
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden

@@ -19,7 +19,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType
-from .jvm import analysed, jvm_of, of_plan, optimised
+from ..jvm import analysed, jvm_of, of_plan, optimised
 
 __all__ = ["Kept", "KeyValues", "keep", "key_values", "of_session"]
 

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 
 from ...storage.schema.datatypes import as_nullable
 from ...storage.schema.schema import StructField, StructType
+from ..jvm import quoted
 from ..schemas import from_spark, to_spark
 from .assignments import as_stored, has_struct
-from .jvm import quoted
 from .session import session_for_changes
 from .source import of_session
 

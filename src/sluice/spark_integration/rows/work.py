@@ -22,14 +22,14 @@ from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
+from ..files.writing import written_by_executors
+from ..jvm import quoted
 from ..scan.deletions import bitmaps_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
+from ..scan.python_scan import rows_by_python
 from ..schemas import to_spark
 from .attributes import numbered_as
-from .jvm import quoted
-from .python_scan import rows_by_python
 from .writer import DELETE, RENEW, REPLACE, Done, Hidden, changed_by_tasks
-from .writing import written_by_executors
 
 __all__ = ["Located", "Work"]
 

@@ -22,9 +22,9 @@ from ...storage.dataclass import dataclass
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
-from .dataframes import attempt
-from .streams import Streams
-from .tasks import results_of_tasks
+from ..files.streams import Streams
+from ..files.task_writer import attempt
+from ..files.tasks import results_of_tasks
 
 __all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Done", "Hidden", "changed_by_tasks"]
 

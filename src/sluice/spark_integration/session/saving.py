@@ -18,9 +18,9 @@ from ...tables.table import Table
 from ..active_session import use_session, user_metadata_of
 from ..data_source.write_commit import commit, open_table
 from ..data_source.write_plan import is_repeated, plan_for
+from ..files.writing import written_by_executors
 from ..options import WriteOptions
 from ..rows.storing import as_the_table_stores
-from ..rows.writing import written_by_executors
 from .told import Options
 
 __all__ = ["Write", "insert", "open_at", "save"]

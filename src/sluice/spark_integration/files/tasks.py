@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from .jvm import quoted
+from ..jvm import quoted
 
 __all__ = ["results_of_tasks"]
 

@@ -14,8 +14,8 @@ from ...storage.data.row_ids import RowIdColumns
 from ...storage.schema.schema import conform, to_arrow
 from ...tables.write.data_writing import WritePlan
 from ..schemas import from_spark
-from .dataframes import written_in_tasks
-from .spark_files import written_by_spark
+from .spark_writer import written_by_spark
+from .task_writer import written_in_tasks
 
 __all__ = ["written_by_executors"]
 

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
-from sluice.spark_integration.rows import writing
+from sluice.spark_integration.files import writing
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
 
 from ..conftest import Place, by_content

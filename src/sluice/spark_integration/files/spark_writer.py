@@ -29,9 +29,9 @@ from ...storage.stores.local import LocalStore
 from ...tables.client.property_rules import file_size_of
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_needed
+from ..jvm import analysed, jvm_of, quoted
 from ..scan.folders import unescaped
 from ..schemas import from_spark, to_spark
-from .jvm import analysed, jvm_of, quoted
 
 __all__ = ["written_by_spark"]
 

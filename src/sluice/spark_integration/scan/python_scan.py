@@ -29,8 +29,8 @@ from ...storage.schema.schema import StructType, parse_schema, schema_to_json
 from ...storage.stores.location import open_store
 from ..data_source.reader import FilesPartition
 from ..data_source.shares import balanced
-from ..scan.native import Layout, column
 from ..schemas import to_spark
+from .native import Layout, column
 
 __all__ = ["PlacesSource", "rows_by_python"]
 
