@@ -27,6 +27,7 @@ from sluice.coordinator.service.store import Create
 from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailable
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, claim_slot, rewrite_intent
+from tests.mending import mend
 
 
 @pytest.fixture
@@ -265,7 +266,7 @@ def test_a_ratified_version_is_published_by_others_when_its_ratifier_dies(world:
     commit = dying.commit(append_intent(dying.head(), "x.parquet"), ack="ratified")
     assert not commit.published
     assert world.log() == []
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     other.append("y.parquet")
     assert world.files() == {"x.parquet", "y.parquet"}
 
@@ -276,7 +277,7 @@ def test_trouble_with_publishing_is_no_failure(world: World) -> None:
     commit = client.append("x.parquet")
     assert not commit.published
     assert commit.version == 0
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     client.committer.publisher.publish_pending()
     assert world.files() == {"x.parquet"}
 
@@ -362,7 +363,7 @@ def test_the_backlog_is_bounded(world: World) -> None:
             unknown += error.stage == "intent"
     assert client.head().version == 3
     assert unknown == 3
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     client.append("end.parquet")
     assert len(world.log()) == 8
 
@@ -544,7 +545,7 @@ def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> 
         world.objects.disk.fail_before("put_if_absent", times=10_000, error=AccessDenied("read-only credentials"))
         commit = client.append()
         assert not commit.published
-        world.objects.disk.faults.clear()
+        mend(world.objects.disk)
         client.committer.publisher.publish_pending()
     assert len(world.log()) == 2
 

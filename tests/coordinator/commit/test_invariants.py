@@ -25,6 +25,7 @@ from sluice.coordinator.service.memory import Call, Fault
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, no_vectors, rewrite_intent
+from tests.mending import mend, publishers_are_idle
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_i5_what_is_published_is_what_was_ratified(world: World) -> None:
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     intent = append_intent(ratifier.head(), "honest.parquet")
     ratifier.commit(intent, ack="ratified")
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     path = world.tree.slot(0, SlotName(0, intent.transaction_id))
     forged = replace(append_intent(ratifier.head(), "forged.parquet"), transaction_id=intent.transaction_id)
     other.session.write(path, forged.encode(), version=0)
@@ -157,7 +158,7 @@ def test_i6_who_lost_the_session_stops_publishing(world: World) -> None:
     assert state is not None
     world.objects.disk.fail_before("put_if_absent", times=1)
     client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
-    client.committer.background.drain(0.0)
+    publishers_are_idle()
     name = VerdictName(0, 0, 0, False)
     node = client.session.read(world.tree.verdict(name))
     assert node is not None
@@ -205,7 +206,7 @@ def test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits(world: World)
     dying.commit(append_intent(dying.head(), "theirs.parquet"), ack="ratified")
     assert not dying.committer.background.drain(5.0)
     dying.session.close()
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     outcome = waiting.committer.outcome(intent.transaction_id, soon())
     assert outcome.commit is not None
     assert outcome.commit.published
@@ -235,7 +236,7 @@ def test_i12_a_success_is_never_reported_as_a_failure(world: World) -> None:
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     commit = client.append("x.parquet")
     assert not commit.published
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head")
     assert client.append("y.parquet").version == 1
     assert world.files() == {"x.parquet", "y.parquet"}

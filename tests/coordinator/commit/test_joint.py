@@ -27,6 +27,7 @@ from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write
 from tests.coordinator.joint_world import JointClient, JointWorld
 from tests.coordinator.world import DIRECT, QUICK, append_intent, rewrite_intent
+from tests.mending import mend
 
 CALLS_MAX = 60
 
@@ -327,7 +328,7 @@ def test_a_table_that_cannot_be_published_to_does_not_fail_the_commit(world: Joi
     commits = client.append("ab")
     assert commits["a"].published
     assert not commits["b"].published
-    world.tables["b"].objects.disk.faults.clear()
+    mend(world.tables["b"].objects.disk)
     assert world.client().outcome("b", commits["b"].transaction_id).commit is not None
 
 
@@ -375,7 +376,7 @@ def test_acknowledged_when_ratified(world: JointWorld) -> None:
     commits = client.commit(client.intents("ab"), ack="ratified")
     assert not any(commit.published for commit in commits.values())
     for name in "ab":
-        world.tables[name].objects.disk.faults.clear()
+        mend(world.tables[name].objects.disk)
         assert client.committers[name].background.drain(10.0)
     assert all(len(world.tables[name].log()) == 1 for name in "ab")
 

@@ -20,6 +20,7 @@ from sluice.coordinator.service.tree import Tree
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointClient, JointWorld, alone, soon
 from tests.coordinator.world import QUICK, append_intent, claim_slot, rewrite_intent
+from tests.mending import mend
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: JointWorld) -
         assert commit is not None
         assert not commit.published
         for disk in disks:
-            disk.faults.clear()
+            mend(disk)
         return Fault.REQUEST_LOST
 
     world.coordination.before = decide_and_die
@@ -206,7 +207,7 @@ def test_a_full_backlog_that_cannot_be_published_lets_nothing_more_be_ratified(w
     published = client.committers["b"].context.read_published()
     assert published is not None
     assert client.head("b").version - published[0].version == 1
-    disk.faults.clear()
+    mend(disk)
     for name in "ab":
         alone(client, name, append_intent(client.head(name)))
 

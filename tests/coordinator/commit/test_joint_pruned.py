@@ -17,6 +17,7 @@ from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create
 from tests.coordinator.joint_world import JointClient, JointWorld, alone
 from tests.coordinator.world import QUICK, append_intent, prune, rewrite_intent
+from tests.mending import mend
 
 FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
 
@@ -64,7 +65,7 @@ def test_what_waits_to_be_published_keeps_its_record_whatever_else_is_decided(wo
     prune(client.committers["a"].context)
     names = newest_first(client.session.children(world.tables["a"].tree.verdicts) or ())
     assert len(names) == 2 + FEW.verdicts_kept
-    disk.faults.clear()
+    mend(disk)
     client.committers["a"].publisher.publish_pending()
     assert world.tables["a"].files() == {"2.parquet"}
 
@@ -112,7 +113,7 @@ def test_it_is_committed_though_nothing_of_it_is_left_in_the_table_that_it_read(
     commits = owner.commit(intents, timeout_s=20.0)
     assert time.monotonic() - begun < 15.0  # it is not waited for what is not told any more
     assert {name: (commit.version, commit.published) for name, commit in commits.items()} == {"b": (1, False)}
-    disk.faults.clear()
+    mend(disk)
     other.committers["b"].publisher.publish_pending()
 
 

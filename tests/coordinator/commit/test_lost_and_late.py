@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
 from dataclasses import replace
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.coordinator.joint_world import JointWorld
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+from tests.mending import mend, publishers_are_idle
 
 
 def soon() -> Deadline:
@@ -74,7 +74,7 @@ def test_an_outcome_is_told_as_published_when_it_is() -> None:
     assert told is not None
     assert not told.published
     assert not dead.committer.background.drain(5)
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     told = asking.committer.outcome(intent.transaction_id, soon()).commit
     assert told is not None
     assert told.published
@@ -120,7 +120,7 @@ def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server
     assert stale is not None
     assert Head.decode(stale.data).version < version
     assert [info.get("txnId") for info in (reader.committer.log.info(version),)] == [intent.transaction_id]
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     assert writer.committer.background.drain(5)
 
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committer.publisher, "publish_pending", and_somebody_commits)
         assert table.checkpoint() == 1
-    MemoryStore(place).disk.faults.clear()
+    mend(MemoryStore(place).disk)
     other.close()
     assert table.snapshot(consistency="latest").version == 2
     MemoryStore(place).forget()
@@ -223,7 +223,7 @@ def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_g
     intents = dead.intents("ab")
     dead.commit(intents, ack="ratified")
     for table in world.tables.values():
-        table.objects.disk.faults.clear()
+        mend(table.objects.disk)
     for committer in asking.committers.values():
         assert committer.outcome(intents["a"].transaction_id, soon()).state == "committed"
     assert all(len(table.log()) == 1 for table in world.tables.values())
@@ -417,7 +417,7 @@ def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) 
             prune(others.context)
             world.objects.disk.fail_before("put_if_absent", times=1)
             others.commit(append_intent(others.head(), "last.parquet"), ack="ratified")
-            wait(set(others.committer.background._running), 10)  # it is their put that fails
+            publishers_are_idle()  # it is their put that fails
 
     world.coordination.after = overtake
     sleeping.committer.publisher.publish_pending()
@@ -431,8 +431,7 @@ def test_a_gap_among_the_records_is_no_end_of_looking(world: World) -> None:
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     client.commit(rewrite_intent(client.head(), "first.parquet", "second.parquet"), ack="ratified")
     client.commit(rewrite_intent(client.head(), "second.parquet", "third.parquet"), ack="ratified")
-    wait(set(client.committer.background._running), 10)  # while the puts fail, or it would publish both
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     lost = VerdictName(0, 1, 1, False)
     other = world.client()
     other.session.delete(world.tree.verdict(lost))
@@ -447,7 +446,7 @@ def test_of_two_batches_that_wait_the_first_is_published_first(world: World) -> 
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     first.commit(rewrite_intent(first.head(), "old.parquet", "new.parquet"), ack="ratified")
     second.commit(rewrite_intent(second.head(), "new.parquet", "newer.parquet"), ack="ratified")
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     second.committer.publisher.publish_pending()
     assert world.files() == {"newer.parquet"}
     assert len(world.log()) == 3

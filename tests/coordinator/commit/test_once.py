@@ -21,6 +21,7 @@ from sluice.storage.errors import InvalidRequest
 from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointWorld
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, prune, rewrite_intent
+from tests.mending import mend
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
 
@@ -119,7 +120,7 @@ def test_what_is_not_published_keeps_its_record(world: World) -> None:
     client.commit(rewrite_intent(client.head(), "a.parquet", "b.parquet"), ack="ratified")
     client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
     prune(other.context)
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     other.committer.publisher.publish_pending()
     assert world.files() == {"c.parquet"}
     assert len(world.log()) == 3

@@ -24,6 +24,7 @@ from sluice.storage.actions.texts import pieces
 from sluice.storage.errors import ObjectNotFound, Unavailable
 from sluice.storage.log.paths import commit_path, staged_path
 from tests.coordinator.world import DIRECT, QUICK, World, append_intent, claim_slot, rewrite_intent, see_through
+from tests.mending import mend
 
 BOTH_PATHS = pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
 
@@ -86,7 +87,7 @@ def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None
     published = client.context.read_published()
     assert published is not None
     assert client.head().version - published[0].version == 2
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     client.append("last.parquet")
 
 
@@ -103,7 +104,7 @@ def test_what_waits_to_be_published_is_found_whatever_was_refused_behind_it(worl
             client.commit(rewrite_intent(stale, "0.parquet", "2.parquet"))
     content = b"".join(pieces(world.client().committer.log.content(1)))
     assert b"1.parquet" in content
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
     client.append()
     assert world.objects.get(commit_path(1)) == content
 
@@ -144,7 +145,7 @@ def test_a_publisher_who_is_late_finds_what_was_staged_gone(world: World) -> Non
     dying.commit(replace(intent, actions="", staged=key), ack="ratified")
     assert not dying.committer.background.drain(5.0)
     dying.session.close()
-    world.objects.disk.faults.clear()
+    mend(world.objects.disk)
 
     def collect(call: Call) -> None:
         if call.session_id == late.session.session_id and any(world.tree.slots(0) in path for path in (call.path, *_paths(call))):

@@ -20,6 +20,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.service import connect
 from sluice.coordinator.service.clock import SystemClock
 from sluice.storage.stores.memory import MemoryStore
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
 
@@ -75,7 +76,7 @@ def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, tro
             expected += 1
         except sluice.StorageUnavailable:
             refused += 1
-        disk.faults.clear()
+        mend(disk)
         met = sum(called == verb for called, _ in disk.calls[before:])
         assert place.open(limits=IMPATIENT).snapshot(consistency="serial").to_arrow().num_rows == expected
         if met <= number:

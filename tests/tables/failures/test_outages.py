@@ -27,6 +27,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from tests.fixtures.zookeeper import Proxy
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.pictures import files_below, nodes_of, objects_of, refused
 
@@ -285,7 +286,7 @@ def test_a_store_that_refuses_what_is_ratified(error: type[sluice.SluiceError], 
     assert commit is not None
     assert (commit.version, commit.published) == (1, False)
     assert "publication is pending" in caplog.text
-    disk.faults.clear()
+    mend(disk)
     outcome = table.outcome(commit.transaction_id)
     assert outcome.commit is not None
     assert outcome.commit.version == 1

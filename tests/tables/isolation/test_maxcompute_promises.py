@@ -23,6 +23,7 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.stores.memory import MemoryStore
+from tests.mending import mend
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import SCHEMA, Rows, read, table_of
 
@@ -137,7 +138,7 @@ def test_a_write_that_the_store_refuses_in_the_middle(quick_place: Place, policy
     rows = table_of({1_000_000 + part: (part, 1) for part in range(partitions)})
     with pytest.raises(StorageUnavailable):
         begun.append(rows) if mode == "append" else begun.overwrite(rows, dynamic=True)
-    disk.faults.clear()
+    mend(disk)
     begun.abort()
     left = files_in_memory(place) - before
     assert all(begun.id in path for path in left), left

@@ -22,6 +22,7 @@ from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySe
 from sluice.coordinator.service.store import Create, Op
 from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later
 from tests.tables.maintain.test_log_cleanup import aged_by, grown
@@ -159,7 +160,7 @@ def test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_sl
     MemoryStore(place.location).put(key, b"{}")
     writer.dies()
     assert table.vacuum(dry_run=True).garbage == ()
-    disk.faults.clear()
+    mend(disk)
     table.append(flights(("LGA", 1, 10)))
     assert [each.key for each in table.vacuum().garbage] == [key]
 

@@ -20,6 +20,7 @@ from sluice.coordinator.service.memory import Fault as CoordinatorFault
 from sluice.storage.constants import PROBE_PREFIX
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.snapshot import Snapshot
+from tests.mending import mend
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
 from tests.tables.maintain.test_vacuum import SCATTERED, VECTORS, Died, counted, files_slot, filled, keys, place
@@ -68,7 +69,7 @@ def test_a_version_that_is_not_published_yet_can_be_pinned(place: Place) -> None
     unpublished = table.refresh().snapshot()
     assert unpublished.version == 2
     with unpublished.pin():
-        disk.faults.clear()
+        mend(disk)
         table.overwrite(flights(("LGA", 1, 10)))
         assert table.vacuum(retain_hours=0, force=True).garbage == ()
         assert unpublished.to_arrow().num_rows == 3

@@ -31,6 +31,7 @@ from sluice.storage.stores.objects import KeepsUnfinished, Unfinished
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain.garbage import Reason
 from sluice.tables.planned_writes import abandon_plan, commit_creation, plan_creation
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
 
@@ -333,7 +334,7 @@ def test_what_is_ratified_and_not_published_stays(place: Place) -> None:
     writer.dies()
     assert table.vacuum(dry_run=True).garbage == ()
     assert table.refresh().snapshot().to_arrow().num_rows == 3
-    disk.faults.clear()
+    mend(disk)
     table.append(flights(("LGA", 1, 10)))
     assert counted(table.vacuum()) == {"staged actions": 1}
     assert Snapshot.load(writer.access.store).num_files == 4

@@ -20,6 +20,7 @@ from sluice.storage.log.segment import latest_version
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation
+from tests.mending import mend
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import disk_of
 
@@ -62,7 +63,7 @@ def unpublished(place: Place, version: int) -> Iterator[None]:
     disk = disk_of(place)
     disk.fail_before("put_if_absent", commit_path(version), times=1_000_000)
     yield
-    disk.faults.clear()
+    mend(disk)
 
 
 def given_back(place: Place) -> None:

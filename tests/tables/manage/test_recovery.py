@@ -29,6 +29,7 @@ from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.manage import creation, recovery
 from sluice.tables.manage.recovery import HalfDone
+from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
@@ -164,7 +165,7 @@ def commit_content(place: Place, table: sluice.Table) -> bytes:
     commit = place.open(limits=IMPATIENT).append(flights(("LGA", 1, 9)))
     assert commit is not None
     assert (commit.version, commit.published) == (2, False)
-    disk.faults.clear()
+    mend(disk)
     return b"".join(pieces(table._access.ours.log.content(2)))
 
 
@@ -178,7 +179,7 @@ def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:
     open_one = staging.table.begin()
     open_one.append(flights(("LGA", 2, 9), ("LGA", 3, 9)))
     lose_everything(place)
-    disk.faults.clear()
+    mend(disk)
     report = recovered(place)
     told = {each.transaction_id: each for each in report.incomplete}
     assert told.keys() == {unpublished.transaction_id, open_one.id}
@@ -468,7 +469,7 @@ def test_a_loss_between_the_publications_of_two_tables_is_told_by_the_one_that_h
             tx.append(table, flights(("LGA", 1, 9)))
     assert [tx.commit_info[table].published for table in here] == [True, False]
     lose_everything(place)
-    disk_of(other).faults.clear()
+    mend(disk_of(other))
     [half] = recovered(place).half_done
     assert half == HalfDone(tx.id, 2, (tables[1].location,))
     assert [each.transaction_id for each in recovered(other).incomplete] == [tx.id]

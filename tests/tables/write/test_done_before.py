@@ -15,6 +15,7 @@ from sluice.coordinator.limits import Limits
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.access import Access
+from tests.mending import mend
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import disk_of, former_of, lose_everything
 
@@ -61,7 +62,7 @@ def half_lost(places: list[Place], lost: list[Place], **once: Any) -> str:
 def recover_all(places: list[Place]) -> None:
     lose_everything(places[0])
     for place in places:
-        disk_of(place).faults.clear()
+        mend(disk_of(place))
         sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0.0)
 
 
