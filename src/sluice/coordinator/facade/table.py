@@ -52,6 +52,7 @@ class CoordinatedTable(TableClient):
     ``head`` (known, fresh)             the decided state of the table
     ``log``                             the changes of each version
     ``publish``, ``settle``             publish what is ratified; wait until the queue is decided
+    ``watched``                         the last version, and a call when there is another
     ``leases``, ``chance``              keep others out: on request, and after a loss
     ``pin``                             keep a version's files from garbage collection
     ``close``                           wait until this process's versions are published
@@ -220,6 +221,17 @@ class CoordinatedTable(TableClient):
         """The last published version, as far as the coordinator knows; -1 before the first version."""
         state = self.context.read_published()
         return -1 if state is None else state[0].version
+
+    def watched(self, changed: Callable[[], None]) -> tuple[int, int]:
+        """The last published and the last ratified version; -1 before the first.
+
+        `changed` is called once, by another thread, when one of them may be another: after a commit, or when the connection was
+        lost. It only sets a flag. Passing the same callable again registers nothing twice. Raises TableDropped.
+        """
+        published, head = self.context.read_published(changed), self.context.read_head(changed)
+        if published is None or head is None:
+            raise self.context.vanished()
+        return published[0].version, head[0].version
 
     def publish(self, *, up_to_date: bool = False) -> int:
         """Publish what is ratified; returns the last version in the log.

@@ -1,0 +1,112 @@
+"""Where a batch of a stream ends, and what lies between two offsets. Pure: what each version gives is asked of the caller.
+
+A batch takes files in the order of versions, and within one in the order of its commit, until a limit is reached: one large version
+becomes several batches, several small ones become one. The same two offsets always name the same files, so a batch that is repeated
+after a failure has the same rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from ....storage.dataclass import dataclass
+from .offsets import StreamOffset
+from .rules import Limits
+from .version_files import StreamFiles
+
+__all__ = ["Lookup", "Portion", "end_of_batch", "portions"]
+
+Lookup: TypeAlias = Callable[[StreamOffset], StreamFiles]
+"""The files of an offset's version, or of its first snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Some files of one version: those from `start` up to `stop`, without that one."""
+
+    version: int
+    first: bool
+    files: StreamFiles
+    start: int
+    stop: int
+
+
+class _Room:
+    """What a batch may still take."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._files, self._size = limits.files, limits.size
+        self._empty = True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further file fits. The first file always does; the last one may exceed the bytes."""
+        return not self._empty and ((self._files is not None and self._files <= 0) or (self._size is not None and self._size <= 0))
+
+    def take(self, files: StreamFiles, index: int) -> int:
+        """How many of the files from `index` on the batch takes."""
+        if files.whole:
+            fits = self._empty or self._files is None or files.count <= self._files
+            return self._taken(files.count, files.size) if fits and not self.is_full else 0
+        if self._files is None and self._size is None:
+            return self._taken(files.count - index, 0)
+        taken = 0
+        for size in files.sizes(index):
+            if self.is_full:
+                break
+            taken += self._taken(1, size)
+        return taken
+
+    def _taken(self, count: int, size: int) -> int:
+        if count:
+            self._empty = False
+        if self._files is not None:
+            self._files -= count
+        if self._size is not None:
+            self._size -= size
+        return count
+
+
+def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Lookup) -> StreamOffset:
+    """Where the batch that begins at `start` ends; `start` itself if the versions up to `latest` have nothing for the stream.
+
+    Raises the error of a version that stops the stream, when all before it is read.
+    """
+    room, end, place = _Room(limits), start, start
+    while place.first or place.version <= latest:
+        files = lookup(place)
+        if files.stop is not None:
+            if end == start:
+                raise files.stop
+            break
+        read = _allowed(files, place.index + room.take(files, place.index))
+        following = place.version + 1 if files.following is None else files.following
+        if read > place.index:
+            end = place.after(read, files.count, following)
+        if read < files.count:
+            break
+        place = place.after(read, files.count, following)
+        if room.is_full:
+            break
+    return end
+
+
+def _allowed(files: StreamFiles, index: int) -> int:
+    """The first index from this one on at which a batch may end."""
+    return index if files.ends is None else files.ends[bisect_left(files.ends, index)]
+
+
+def portions(start: StreamOffset, end: StreamOffset, lookup: Lookup) -> Iterator[Portion]:
+    """The files between two offsets, version by version. Raises the error of a version that stops the stream."""
+    place = start
+    while place.place < end.place:
+        files = lookup(place)
+        if files.stop is not None:
+            raise files.stop
+        last = (place.version, place.first) == (end.version, end.first)
+        read = min(end.index, files.count) if last else files.count
+        if read > place.index:
+            yield Portion(place.version, place.first, files, place.index, read)
+        place = end if last else place.after(files.count, files.count, place.version + 1 if files.following is None else files.following)

@@ -1,0 +1,31 @@
+"""What a stream does with versions that do more than add rows, and how much it reads at once."""
+
+from __future__ import annotations
+
+import re
+
+from ....storage.dataclass import dataclass
+
+__all__ = ["Limits", "StreamRules"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """The choices of one stream; `changes`: it reads what versions inserted and deleted, not only new rows."""
+
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+    skip_change_commits: bool = False
+    exclude: re.Pattern[str] | None = None
+    changes: bool = False
+    fail_on_data_loss: bool = True
+    event_time: str | None = None
+    """The column by whose values the first snapshot is read in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The maximum files of a batch, and the bytes after which it takes no further file; None: no limit."""
+
+    files: int | None = None
+    size: int | None = None

@@ -1,0 +1,289 @@
+"""A stream of one table: reads the log for the planning, and keeps what the batch in work needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pyarrow as pa
+
+from ....coordinator.facade.values import DEFAULT_TIMEOUT_S, Pin, SystemClock
+from ....storage.actions import Metadata, actions_of
+from ....storage.actions.filetable import picked
+from ....storage.actions.texts import Text
+from ....storage.dataclass import dataclass
+from ....storage.errors import VersionNotFound
+from ....storage.log.paths import commit_path
+from ....storage.log.segment import list_versions
+from ....storage.log.timetravel import iso_time, read_commit
+from ....storage.pruning.predicate import Predicate
+from ...client.access import Access
+from ..published_versions import PublishedVersions
+from ..version_range import range_by_time
+from .first_snapshot import FirstSnapshot
+from .offsets import StreamOffset
+from .planning import Portion, end_of_batch, portions
+from .rules import Limits, StreamRules
+from .version_files import StreamedTable, StreamFiles, another_table
+
+__all__ = ["Start", "StreamRead", "TableStream"]
+
+_log = logging.getLogger(__name__)
+
+_FETCHES_MAX: Final = 8
+_AHEAD_MAX: Final = 64
+"""Commits fetched at once, and the versions behind whose bytes a report counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a new stream begins: at a version, at a time (ms since the epoch), after the latest version, or with a first snapshot."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+    latest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRead:
+    """Files of one version, and the condition on the rows to read of them (None: all rows)."""
+
+    version: int
+    first: bool
+    files: pa.Table
+    rows: Predicate | None
+
+
+class TableStream:
+    """What a streaming query asks of a table. Not thread-safe: a query asks one thing at a time."""
+
+    def __init__(
+        self,
+        access: Access,
+        published: PublishedVersions,
+        rules: StreamRules,
+        base: tuple[int, Metadata] | None = None,
+        where: str | None = None,
+    ) -> None:
+        """`base` is the version, and its metadata, whose schema the stream shows (None: the latest one), `where` a condition on rows."""
+        self._access, self._published, self._rules = access, published, rules
+        if base is None:
+            current = access.current()
+            base = current.version, current.metadata
+        self.shown = StreamedTable(access.address.location, *base, rules)
+        """The table as the stream shows it."""
+        self._where = None if where is None else Predicate.parse(where, self.shown.struct)
+        self._texts: dict[int, Text] = {}
+        self._versions: dict[int, StreamFiles] = {}
+        self._first: _First | None = None
+        self._pin: Pin | None = None
+        self._target: int | None = None
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def initial_offset(self, start: Start) -> StreamOffset:
+        """Where a query without a checkpoint begins. Raises VersionNotFound."""
+        latest = self._published.latest()
+        table = self.shown.metadata.id
+        if start.version is not None:
+            if start.version > latest + 1:
+                raise VersionNotFound(
+                    f"startingVersion is {start.version}, and the latest version of {self.shown.location} is {latest}; give a version "
+                    "up to that, or latest for those to come",
+                    version=start.version,
+                    latest=latest,
+                )
+            return StreamOffset(table, start.version)
+        if start.timestamp_ms is not None:
+            return StreamOffset(table, self._version_from(start.timestamp_ms))
+        return StreamOffset(table, latest + 1) if start.latest else StreamOffset(table, latest, first=True)
+
+    def _version_from(self, timestamp_ms: int) -> int:
+        """The first version of this time or later; after the latest one if there is none yet."""
+        try:
+            after = range_by_time(self._access, timestamp_ms - 1, None, "published").after
+        except VersionNotFound as gone:
+            if self._rules.fail_on_data_loss or gone.details.get("earliest") is None:
+                raise
+            return int(gone.details["earliest"])
+        now_ms = SystemClock().now_ms()
+        if timestamp_ms > now_ms:
+            raise VersionNotFound(
+                f"startingTimestamp is {iso_time(timestamp_ms)}, and it is {iso_time(now_ms)} now; give an earlier time, or "
+                "startingVersion=latest for the versions to come",
+                timestamp_ms=timestamp_ms,
+            )
+        return after + 1
+
+    def latest_offset(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        """The end of the batch that begins at `start`; `start` itself if there is nothing new for the stream.
+
+        Raises the error of a version that stops the stream (InvalidRequest, SchemaMismatch), VersionNotFound for versions that were
+        cleaned up.
+        """
+        latest = self._published.latest() if self._target is None else self._target
+        self._check(start, latest)
+        return end_of_batch(start, latest, limits, lambda place: self._files(place, latest))
+
+    def stay_until_here(self) -> None:
+        """From now on, offer only what is published now."""
+        self._target = self._published.latest()
+
+    def reads(self, start: StreamOffset, end: StreamOffset) -> Iterator[StreamRead]:
+        """What a batch reads, version by version."""
+        latest = max(end.version, self._published.latest())
+        self._check(start, latest)
+        for each in portions(start, end, lambda place: self._files(place, latest)):
+            yield self._read(each)
+
+    def _read(self, portion: Portion) -> StreamRead:
+        files, rows = portion.files.files, None
+        if portion.first and portion.files.ends is not None:
+            rows = self._first_of(portion.version).order.rows_between(portion.start, portion.stop)
+            if rows is not None:
+                files = self._that_may_match(files, rows)
+        else:
+            files = files.slice(portion.start, portion.stop - portion.start)
+        exclude = self._rules.exclude
+        if exclude is not None:
+            kept = [exclude.search(path) is None for path in files["path"].to_pylist()]
+            files = picked(files, pa.array(kept, pa.bool_()))
+        if self._where is not None:
+            files = self._that_may_match(files, self._where)
+            rows = self._where if rows is None else rows.and_(self._where)
+        return StreamRead(portion.version, portion.first, files, rows)
+
+    def _that_may_match(self, files: pa.Table, predicate: Predicate) -> pa.Table:
+        shown = self.shown
+        columns = shown.metadata.partition_columns
+        return picked(files, predicate.may_match(files, schema=shown.struct, partition_columns=columns))
+
+    def committed(self, end: StreamOffset) -> None:
+        """Forget what lies before this offset: it is never asked for again."""
+        self._versions = {version: files for version, files in self._versions.items() if version >= end.version}
+        if not end.first:
+            self._forget_first()
+
+    def behind(self, place: StreamOffset) -> dict[str, int]:
+        """The latest version, how many versions lie between it and this place, and their bytes if they are few."""
+        latest = self._published.latest()
+        count = max(0, latest + 1 - place.version - place.first)
+        told = {"version": latest, "versionsBehind": count}
+        if count > _AHEAD_MAX:
+            return told
+        size = 0
+        while place.first or place.version <= latest:
+            files = self._files(place, latest)
+            size += files.size_from(place.index)
+            place = place.after(files.count, files.count, place.version + 1 if files.following is None else files.following)
+        return {**told, "bytesBehind": size}
+
+    def close(self) -> None:
+        """Let go of what is kept for the stream."""
+        self._forget_first()
+        self._versions.clear()
+        self._texts.clear()
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    def _check(self, start: StreamOffset, latest: int) -> None:
+        """Raise if the offset is none of this table as it is now."""
+        shown = self.shown
+        if start.table != shown.metadata.id:
+            raise another_table(shown.location, start.table, shown.metadata.id)
+        if start.version > latest + 1 and not start.first:
+            raise VersionNotFound(
+                f"the stream has read {shown.location} up to version {start.version - 1}, and its latest version is {latest}: the table "
+                "was put back to an earlier state; start the query with a new checkpoint",
+                location=shown.location,
+                version=start.version - 1,
+                latest=latest,
+            )
+
+    def _files(self, place: StreamOffset, latest: int) -> StreamFiles:
+        if place.first:
+            return self._first_files(place.version)
+        known = self._versions.get(place.version)
+        if known is None:
+            try:
+                text = self._text(place.version, latest)
+                known = self.shown.files(place.version, actions_of(text, name=commit_path(place.version)))
+            except VersionNotFound as gone:
+                known = self._gone(place.version, gone)
+            self._versions[place.version] = known
+        return known
+
+    def _text(self, version: int, latest: int) -> Text:
+        """The commit of a version; the next ones are fetched with it. Raises VersionNotFound, LogGap."""
+        if version not in self._texts:
+            store = self._access.store
+            self._texts = {version: read_commit(store, version)}  # the first alone: it is the one that may be gone
+            others = range(version + 1, min(version + _FETCHES_MAX, latest + 1))
+            if others:
+                with ThreadPoolExecutor(_FETCHES_MAX, thread_name_prefix="sluice-stream") as pool:
+                    self._texts.update(zip(others, pool.map(lambda each: read_commit(store, each), others), strict=True))
+        return self._texts.pop(version)
+
+    def _gone(self, version: int, gone: VersionNotFound) -> StreamFiles:
+        """What to do about a version that was cleaned up."""
+        earliest = gone.details.get("earliest")
+        there = f"the first one there is {earliest}" if earliest is not None else "no later one is there"
+        what = f"version {version} of {self.shown.location}, which the stream has yet to read, was cleaned up; {there}"
+        if self._rules.fail_on_data_loss or earliest is None or earliest <= version:
+            raise VersionNotFound(
+                f"{what}. Read the table with a new checkpoint, or go on from version {earliest}, without the rows between, with "
+                "failOnDataLoss=false; delta.logRetentionDuration says how long versions are kept",
+                **{**gone.details, "location": self.shown.location, "version": version},
+            ) from gone
+        _log.warning("%s; it goes on there, since failOnDataLoss=false", what)
+        return StreamFiles(following=int(earliest))
+
+    # -- the first snapshot ------------------------------------------------------------------------------------------
+
+    def _first_files(self, version: int) -> StreamFiles:
+        try:
+            return self._first_of(version).files
+        except VersionNotFound as gone:
+            earliest = min(list_versions(self._access.store).commits, default=None)
+            return self._gone(version, VersionNotFound(gone.message, **{**gone.details, "earliest": earliest}))
+
+    def _first_of(self, version: int) -> _First:
+        if self._first is None or self._first.version != version:
+            snapshot = self._access.at(version)
+            order = FirstSnapshot(snapshot.files, self.shown.struct, self.shown.metadata.partition_columns, self._rules.event_time)
+            files = StreamFiles.of_table(order.files, order.ends)
+            self._first = _First(version, snapshot.timestamp_ms, order, files)
+        self._keep_pinned(version)
+        return self._first
+
+    def first_timestamp_ms(self, version: int) -> int:
+        """The time of the first snapshot."""
+        return self._first_of(version).timestamp_ms
+
+    def _keep_pinned(self, version: int) -> None:
+        """Keep the snapshot's files from garbage collection until all of them are read."""
+        if self._access.reads_only or (self._pin is not None and self._pin.held):
+            return
+        ours = self._access.ours
+        try:
+            with ours.bounding(DEFAULT_TIMEOUT_S):
+                self._pin = ours.pin(version)
+        except VersionNotFound as beyond:  # a file that is gone is reported when it is read
+            _log.info("version %d of %s cannot be pinned: %s", version, self.shown.location, beyond)
+
+    def _forget_first(self) -> None:
+        pin, self._pin, self._first = self._pin, None, None
+        if pin is not None:
+            pin.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The snapshot with which the stream begins."""
+
+    version: int
+    timestamp_ms: int
+    order: FirstSnapshot
+    files: StreamFiles
