@@ -135,7 +135,7 @@ def test_no_error_is_swallowed() -> None:
     assert found == {}, "say what is done instead (contextlib.suppress says it for a single call)"
 
 
-FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "coordinator", "tables", "spark_integration"))
+FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "statements", "coordinator", "tables", "spark_integration"))
 
 
 def takes_the_standard_decorator(path: Path) -> bool:

@@ -1,0 +1,149 @@
+"""What a text in SQL is: a statement that may concern a table of sluice, or one of the engine's with the tables it names.
+
+Whose a name is, only a catalog knows; so a text is read without asking, and a caller decides. No text makes `read` raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from ..storage.dataclass import dataclass
+from . import care, rows, tables
+from .cursor import Cursor, Name, Span, Unreadable, words_in
+from .relations import Relation, definitions_before, relations_in
+from .tokens import Token, tokens_of
+
+__all__ = ["ENGINE_ONLY", "Malformed", "Other", "Parameter", "Statement", "parameters_in", "pointed", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A statement of the engine's, whose first `words` are these, in upper case, and the tables that it names."""
+
+    words: tuple[str, ...]
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A statement of ours (`words` tell which) that cannot be read: why, and the place. `target` is the first name in it."""
+
+    words: tuple[str, ...]
+    target: Name | None
+    message: str
+    at: Span
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`:name`, or a question mark, the `number`-th of the text, at its place."""
+
+    name: str | None
+    number: int
+    at: Span
+
+
+Statement: TypeAlias = rows.Statement | care.Statement | tables.Statement | Other | Malformed
+
+_READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {**rows.READERS, **care.READERS, **tables.READERS}
+ENGINE_ONLY: Final = frozenset({"OPTIMIZE", "VACUUM", "RESTORE", "CONVERT", "UNDROP"})
+"""First words of statements that Spark itself does not have."""
+# Words before the name of a table that a statement is about.
+_BEFORE_TARGET: Final = words_in(
+    """ALTER COLUMNS CONVERT CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FORMATTED FROM HISTORY IF IN INSERT
+    INTO MERGE NOT OPTIMIZE OR OVERWRITE PARTITIONS REPLACE RESTORE SCHEMA SHOW SLUICE TABLE TBLPROPERTIES TO TRUNCATE UNDROP UPDATE VACUUM
+    WITH"""
+)
+
+
+def read(text: str) -> Statement:
+    """Say what a text is."""
+    tokens = tokens_of(text)
+    if tokens is None:
+        return Other((), ())
+    here = Cursor(text, tokens)
+    words = tuple(token.upper for token in tokens[:3])
+    for length in (2, 1):
+        reader = _READERS.get(words[:length])
+        if reader is not None:
+            here.at = length
+            return _told(here, reader, words)
+    if words[:1] == ("WITH",):
+        prefixed = _with_definitions(here, words)
+        if prefixed is not None:
+            return prefixed
+    return Other(words, relations_in(Cursor(text, tokens)))
+
+
+def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tuple[str, ...]) -> Statement:
+    """What the reader says, or why it cannot read the statement."""
+    try:
+        found = reader(here)
+        if found is not None:
+            here.finish()
+            return found
+    except Unreadable as error:
+        relations = relations_in(Cursor(here.text, here.tokens))
+        return Malformed(words, _target(here.text, here.tokens), error.message, Span(error.start, error.end), relations)
+    return Other(words, relations_in(Cursor(here.text, here.tokens)))
+
+
+def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:
+    """A statement after WITH name AS (query), ...; None if it is a query."""
+    after, relations, known = definitions_before(here)
+    verb = here.tokens[after].upper if after < len(here.tokens) else ""
+    prefix = Span(here.tokens[0].start, here.tokens[after - 1].end)
+    here.at = after + 1
+    if verb == "INSERT":
+        return _told(here, lambda at: rows.insert(at, prefix, relations, known), words)
+    if verb in ("UPDATE", "DELETE", "MERGE"):
+        relations = relations_in(Cursor(here.text, here.tokens))
+        message = f"{verb} takes no WITH in front of it: put the query into the condition, or make it a temporary view"
+        return Malformed((verb,), _target(here.text, here.tokens[after:]), message, prefix, relations)
+    return None
+
+
+def _target(text: str, tokens: Sequence[Token]) -> Name | None:
+    """The first name that can be a table's."""
+    at = next((number for number, token in enumerate(tokens) if token.upper not in _BEFORE_TARGET), len(tokens))
+    try:
+        return Cursor(text, tokens, at).name()
+    except Unreadable:
+        return None
+
+
+def parameters_in(text: str) -> tuple[Parameter, ...]:
+    """The parameters of a text, in its order."""
+    tokens = tokens_of(text) or ()
+    found: list[Parameter] = []
+    marks = 0
+    for number, token in enumerate(tokens):
+        if token.upper == "?":
+            found.append(Parameter(None, marks, Span(token.start, token.end)))
+            marks += 1
+        elif token.upper == ":" and number + 1 < len(tokens) and _names_parameter(tokens, number):
+            following = tokens[number + 1]
+            found.append(Parameter(following.value, 0, Span(token.start, following.end)))
+    return tuple(found)
+
+
+def _names_parameter(tokens: Sequence[Token], number: int) -> bool:
+    """Whether a colon and the word after it are a parameter, rather than a field of JSON (`a:b`) or of a struct's type (`a: INT`)."""
+    mark, following = tokens[number], tokens[number + 1]
+    before = tokens[number - 1] if number > 0 else None
+    touches = following.names and following.start == mark.end
+    return touches and not (before is not None and before.end == mark.start and (before.names or before.upper in (")", "]")))
+
+
+def pointed(text: str, at: Span, message: str) -> str:
+    """A message with line and column, the line itself and a caret below the place."""
+    begin = text.rfind("\n", 0, at.start) + 1
+    end = text.find("\n", begin)
+    line = text[begin:] if end < 0 else text[begin:end]
+    number = text.count("\n", 0, begin) + 1
+    column = at.start - begin
+    width = max(1, min(at.end, begin + len(line)) - at.start)
+    margin = "".join("\t" if character == "\t" else " " for character in line[:column])
+    return f"line {number}, column {column + 1}: {message}\n  {line}\n  {margin}{'^' * width}"

@@ -1,0 +1,329 @@
+"""Where a query names tables: the places of the names, what they are called in it, and the versions asked for.
+
+Only the shape of a query matters here: brackets, clauses, and what comes after FROM and JOIN. Expressions are passed over; the
+queries in their brackets are not. A name that the query defines itself (WITH) is no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Final
+
+from ..storage.dataclass import dataclass
+from .cursor import CLOSING, DEPTH_MAX, OPENING, Cursor, Name, Span, Unreadable, words_in
+from .tokens import NUMBER, STRING, WORD, Token
+
+__all__ = ["NO_ALIAS", "AsOf", "Changes", "Relation", "definitions_before", "relations_in"]
+
+# Words that follow a table and are not what it is called.
+NO_ALIAS: Final = words_in(
+    """ANTI CLUSTER CROSS DISTRIBUTE EXCEPT FOR FULL GROUP HAVING INNER INSERT INTERSECT JOIN LATERAL LEFT LIMIT MINUS NATURAL OFFSET ON
+    ORDER PIVOT QUALIFY RIGHT SELECT SEMI SET SETMINUS SORT TABLESAMPLE UNION UNPIVOT USING VALUES WHEN WHERE WINDOW WITH"""
+)
+_QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
+# Words that end the list of tables after FROM.
+_AFTER_FROM: Final = words_in(
+    """CLUSTER DISTRIBUTE EXCEPT GROUP HAVING INTERSECT LIMIT MINUS OFFSET ORDER PIVOT QUALIFY SELECT SETMINUS SORT UNION UNPIVOT WHERE
+    WINDOW |>"""
+)
+_BEFORE_RELATION: Final = frozenset({"LATERAL", "STREAM"})
+_SETS: Final = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS", "ALL", "DISTINCT"})
+_TYPED: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """`VERSION AS OF` or `TIMESTAMP AS OF`: the expression that says which, at its place; or `@` with the version or time itself."""
+
+    is_version: bool
+    value: Span
+    literal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The arguments of `table_changes('name', from, to)`, at their places."""
+
+    arguments: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table in a query: everything at `text[start:end]` names it; an alias may be put at `alias_at`, unless it has one."""
+
+    name: Name
+    start: int
+    end: int
+    alias_at: int
+    has_alias: bool
+    as_of: AsOf | None = None
+    changes: Changes | None = None
+
+
+@dataclass(frozen=False, slots=True)
+class _Level:
+    """What is known within one pair of brackets: whether a table comes next, and whether commas separate tables."""
+
+    is_query: bool
+    expects: bool = False
+    lists: bool = False
+    values: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    text: str
+    tokens: Sequence[Token]
+    found: list[Relation] = field(default_factory=list)
+
+
+def relations_in(
+    cursor: Cursor, *, is_query: bool = True, expects: bool = False, known: frozenset[str] = frozenset()
+) -> tuple[Relation, ...]:
+    """The tables that are named between the cursor and its end, in the order of the text; in brackets only unless `is_query`.
+
+    `expects`: a table comes first. `known` are names, in lower case, that queries in front of it define.
+    Nothing that is not a query is an error here, since it is one to Spark. Nesting that is deeper than DEPTH_MAX, and brackets that do
+    not match, hide what is in them.
+    """
+    search = _Search(cursor.text, cursor.tokens)
+    _scan(search, cursor.at, cursor.end, _Level(is_query, expects), known, 0)
+    return tuple(sorted(search.found, key=lambda each: each.start))
+
+
+def definitions_before(cursor: Cursor) -> tuple[int, tuple[Relation, ...], frozenset[str]]:
+    """For a statement that begins with WITH: the number of the token after the definitions, the tables in them, the names they define."""
+    search = _Search(cursor.text, cursor.tokens)
+    here = Cursor(cursor.text, cursor.tokens, cursor.at, cursor.end)
+    after, known = _definitions(search, here, frozenset(), 0)
+    return after, tuple(sorted(search.found, key=lambda each: each.start)), known
+
+
+def _scan(search: _Search, at: int, end: int, level: _Level, known: frozenset[str], depth: int) -> None:
+    """Find the tables in `tokens[at:end]`, where the names in `known` are the query's own."""
+    if depth > DEPTH_MAX:
+        return
+    tokens, begin = search.tokens, at
+    while at < end:
+        token = tokens[at]
+        word = token.upper
+        here = Cursor(search.text, tokens, at, end)
+        if word in OPENING:
+            at = _brackets(search, here, level, known, depth)
+            continue
+        if level.expects and token.names and not (token.kind == WORD and word in (*_BEFORE_RELATION, "VALUES")):
+            at = _relation(search, here, level, known, depth)
+            continue
+        is_word = token.kind == WORD and not (at > begin and tokens[at - 1].upper == ".")
+        if level.is_query and is_word and word == "WITH" and (at == begin or tokens[at - 1].upper in CLOSING):
+            at, known = _definitions(search, here, known, depth)
+            continue
+        if not is_word and word not in (",", "|>"):
+            at += 1
+            continue
+        _note(level, tokens, at, begin, end)
+        at += 1
+
+
+def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int) -> None:
+    """What a word outside of brackets says about what comes next."""
+    word = tokens[at].upper
+    before = tokens[at - 1].upper if at > begin else ""
+    if word == "TABLE" and (before in ("", "(", ",", "=>") or before in _SETS):
+        level.expects = level.is_query or before in ("", ",", "=>")
+    elif not level.is_query:
+        return
+    elif word == "FROM":
+        is_comparison = before == "DISTINCT" and at - 2 >= begin and tokens[at - 2].upper in ("IS", "NOT")
+        level.expects = level.lists = not is_comparison
+        level.values = False
+    elif word == "JOIN":
+        level.expects = True
+    elif word == "VALUES":
+        level.expects, level.values = False, True
+    elif word == "VIEW" and before == "LATERAL":
+        level.expects = level.lists = False
+    elif word in _AFTER_FROM:
+        level.expects = level.lists = level.values = False
+    elif word == "," and level.lists:
+        level.expects = not level.values or _is_plain_name(tokens, at + 1, end)
+
+
+def _is_plain_name(tokens: Sequence[Token], at: int, end: int) -> bool:
+    return at < end and tokens[at].names and not (at + 1 < end and tokens[at + 1].upper == "(")
+
+
+def _brackets(search: _Search, here: Cursor, level: _Level, known: frozenset[str], depth: int) -> int:
+    """Look into brackets; returns the place after them."""
+    try:
+        close = here.closing()
+    except Unreadable:
+        return here.end
+    first = here.peek(1)
+    is_query = first is not None and first.kind == WORD and first.upper in _QUERY and close > here.at + 1
+    is_nested = first is not None and first.upper == "(" and not level.expects and _begins_query(here.tokens, here.at, close)
+    joins = level.expects and not is_query  # FROM (a JOIN b)
+    _scan(search, here.at + 1, close, _Level(joins or is_query or is_nested, joins, joins), known, depth + 1)
+    level.expects = False
+    return close + 1
+
+
+def _begins_query(tokens: Sequence[Token], at: int, end: int) -> bool:
+    """Whether only opening brackets come before a query."""
+    while at < end and tokens[at].upper == "(":
+        at += 1
+    return at < end and tokens[at].kind == WORD and tokens[at].upper in _QUERY
+
+
+def _definitions(search: _Search, here: Cursor, known: frozenset[str], depth: int) -> tuple[int, frozenset[str]]:
+    """Go past `WITH name AS (query), ...`; returns the place after it, and the names with those it defines."""
+    here.take("WITH")
+    recursive = here.take("RECURSIVE")
+    while (token := here.peek()) is not None and token.names:
+        here.at += 1
+        while not here.is_done() and not here.sees("AS") and not (here.sees("(") and _begins_query(here.tokens, here.at + 1, here.end)):
+            if here.sees("("):
+                here.at = _closed(here)
+            else:
+                here.at += 1
+        here.take("AS")
+        if not here.sees("("):
+            break
+        close = _closed(here)
+        inside = known | {token.value.lower()} if recursive else known
+        _scan(search, here.at + 1, close - 1, _Level(is_query=True), inside, depth + 1)
+        known |= {token.value.lower()}
+        here.at = close
+        if not here.take(","):
+            break
+    return here.at, known
+
+
+def _closed(here: Cursor) -> int:
+    """The place after the brackets that begin here."""
+    try:
+        return here.closing() + 1
+    except Unreadable:
+        return here.end
+
+
+def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str], depth: int) -> int:
+    """Note the table that is named here, unless it is a function or the query's own; returns the place after it."""
+    level.expects = False
+    name = here.name()
+    if here.sees("("):
+        changes = _changes(here) if name.parts[-1].lower() == "table_changes" and len(name.parts) == 1 else None
+        if changes is None:
+            return _brackets(search, here, level, known, depth)
+        end = here.tokens[here.at - 1].end
+        search.found.append(Relation(name, name.start, end, end, _has_alias(here), changes=changes))
+        return here.at
+    as_of = _as_of(here)
+    end = here.tokens[here.at - 1].end
+    if here.sees("WITH", "("):
+        here.at += 1
+        here.at = _closed(here)
+    if here.take("TABLESAMPLE"):
+        here.at = _closed(here) if here.sees("(") else here.at
+        if here.take("REPEATABLE") and here.sees("("):
+            here.at = _closed(here)
+    if len(name.parts) != 1 or name.parts[0].lower() not in known:
+        alias_at = here.tokens[here.at - 1].end
+        search.found.append(Relation(name, name.start, end, alias_at, _has_alias(here), as_of))
+    return here.at
+
+
+def _has_alias(here: Cursor) -> bool:
+    token = here.peek()
+    return token is not None and (token.upper == "AS" or (token.names and not (token.kind == WORD and token.upper in NO_ALIAS)))
+
+
+def _changes(here: Cursor) -> Changes | None:
+    """The arguments, going past them; None if they cannot be a table's name and a range."""
+    at = here.at
+    try:
+        within = here.inside()
+        listed = within.listed("an argument")
+    except Unreadable:
+        here.at = at
+        return None
+    return Changes(tuple(listed))
+
+
+def _as_of(here: Cursor) -> AsOf | None:
+    """The version or time that is asked for, going past it."""
+    marked = _marked(here)
+    if marked is not None:
+        return marked
+    at = here.at
+    here.take("FOR")
+    kind = here.take_one("VERSION AS OF", "SYSTEM_VERSION AS OF", "TIMESTAMP AS OF", "SYSTEM_TIME AS OF")
+    if kind is None:
+        here.at = at
+        return None
+    begin = here.at
+    if not _operand(here):
+        here.at = at
+        return None
+    while here.sees("+") or here.sees("-"):
+        here.at += 1
+        if not _operand(here):
+            break
+    return AsOf("VERSION" in kind, Span(here.tokens[begin].start, here.tokens[here.at - 1].end))
+
+
+def _marked(here: Cursor) -> AsOf | None:
+    """`t@v3`, `t@20260131120000000`: without spaces."""
+    mark, value = here.peek(), here.peek(1)
+    if mark is None or value is None or mark.upper != "@" or mark.start != here.tokens[here.at - 1].end or value.start != mark.end:
+        return None
+    text = value.value
+    span = Span(value.start, value.end)
+    if value.kind == WORD and text[:1] in "vV" and text[1:].isdecimal():
+        found = AsOf(True, span, text[1:])
+    elif value.kind == NUMBER and text.isdecimal():
+        found = AsOf(False, span, text)
+    else:
+        return None
+    here.at += 2
+    return found
+
+
+def _operand(here: Cursor) -> bool:
+    """Go past a literal, a parameter, a call, an interval or brackets; whether there is one."""
+    token = here.peek()
+    if token is None:
+        return False
+    if token.upper == "INTERVAL":
+        return _interval(here)
+    if token.upper == "(":
+        here.at = _closed(here)
+        return True
+    if token.upper == "?" or token.kind in (STRING, NUMBER):
+        here.at += 1
+        return True
+    if token.upper == ":" and (after := here.peek(1)) is not None and after.names:
+        here.at += 2
+        return True
+    if not token.names:
+        return False
+    following = here.peek(1)
+    here.at += 1
+    if token.upper in _TYPED and following is not None and following.kind == STRING:
+        here.at += 1
+    elif here.sees("("):
+        here.at = _closed(here)
+    return True
+
+
+def _interval(here: Cursor) -> bool:
+    """Go past INTERVAL 1 DAY, INTERVAL '1' DAY, INTERVAL '1 day'."""
+    value = here.peek(1)
+    if value is None:
+        return False
+    here.at += 2
+    unit = here.peek()
+    if value.kind == NUMBER or (value.kind == STRING and value.value.strip("+- ").isdecimal()):
+        here.at += unit is not None and unit.kind == WORD
+    return True

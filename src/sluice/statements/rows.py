@@ -1,0 +1,280 @@
+"""Statements that change rows: INSERT, UPDATE, DELETE, MERGE, TRUNCATE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from ..storage.dataclass import dataclass
+from .cursor import Cursor, Name, Span
+from .relations import NO_ALIAS, Relation, relations_in
+from .tokens import WORD
+
+__all__ = ["READERS", "Assignment", "Delete", "Insert", "Merge", "MergeClause", "Statement", "Truncate", "Update"]
+
+_QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`column = value`: the places of both."""
+
+    column: Span
+    value: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO, INSERT OVERWRITE and INSERT INTO ... REPLACE WHERE.
+
+    `partition` has the columns of PARTITION (...), with the places of the values that are given. `columns` are those listed. The rows
+    are those of `query`, which the definitions at `prefix` (WITH ...) precede; `relations` are the tables in both.
+    """
+
+    target: Name
+    overwrite: bool
+    query: Span
+    partition: tuple[tuple[str, Span | None], ...] = ()
+    if_not_exists: bool = False
+    by_name: bool = False
+    columns: tuple[str, ...] | None = None
+    where: Span | None = None
+    prefix: Span | None = None
+    evolves: bool = False
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE target [alias] SET ... [WHERE ...]; `relations` are the tables of subqueries."""
+
+    target: Name
+    alias: str | None
+    assignments: tuple[Assignment, ...]
+    where: Span | None
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM target [alias] [WHERE ...]; `relations` are the tables of subqueries."""
+
+    target: Name
+    alias: str | None
+    where: Span | None
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """`matched` is "matched", "not_matched" or "not_matched_by_source".
+
+    `action` is "update", "update_all", "delete", "insert" or "insert_all".
+    """
+
+    matched: str
+    action: str
+    condition: Span | None
+    assignments: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE INTO target [alias] USING source [alias] ON on WHEN ...; the source is a table or a query in brackets.
+
+    `relations` are the tables of the source and of subqueries.
+    """
+
+    target: Name
+    alias: str | None
+    source: Span
+    source_alias: str | None
+    on: Span
+    clauses: tuple[MergeClause, ...]
+    evolves: bool = False
+    relations: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE target [PARTITION (column = value, ...)]."""
+
+    target: Name
+    partition: tuple[tuple[str, Span | None], ...] = ()
+
+
+Statement: TypeAlias = Insert | Update | Delete | Merge | Truncate
+
+
+def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...] = (), known: frozenset[str] = frozenset()) -> Insert:
+    """INSERT; `prefix` and the relations `before` are of the definitions in front of it, which define the names `known`."""
+    evolves = here.take("WITH", "SCHEMA", "EVOLUTION")
+    overwrite = here.take("OVERWRITE")
+    if not overwrite:
+        here.expect("INTO")
+    here.take("TABLE")
+    target = here.name()
+    partition = _partition(here) if here.take("PARTITION") else ()
+    if_not_exists = here.take("IF", "NOT", "EXISTS")
+    by_name, columns, where = False, None, None
+    if here.take("BY", "NAME"):
+        by_name = True
+    elif here.sees("(") and not _is_query(here, 1):
+        columns = here.names("the name of a column")
+    if not overwrite and here.take("REPLACE", "WHERE"):
+        where = here.until(lambda at: _is_query(at, 0), "a condition")
+    if not _is_query(here, 0):
+        raise here.unreadable("expected VALUES, SELECT or another query")
+    relations = (*before, *relations_in(here, known=known))
+    query = here.rest("a query")
+    return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations)
+
+
+def _is_query(here: Cursor, ahead: int) -> bool:
+    """Whether a query begins there, which may be in brackets."""
+    while (token := here.peek(ahead)) is not None and token.upper == "(":
+        ahead += 1
+    before = here.tokens[here.at + ahead - 1].upper if here.at + ahead > 0 else ""
+    return token is not None and token.kind == WORD and token.upper in _QUERY and not (token.upper == "FROM" and before == "DISTINCT")
+
+
+def _partition(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
+    """(column [= value], ...)."""
+    within = here.inside()
+    found: list[tuple[str, Span | None]] = []
+    while True:
+        name = within.word("the name of a partition column")
+        value = within.until(lambda at: at.sees(","), "a value") if within.take("=") or within.take("==") else None
+        found.append((name, value))
+        if not within.take(","):
+            break
+    within.finish()
+    return tuple(found)
+
+
+def update(here: Cursor) -> Update:
+    """UPDATE."""
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    relations = relations_in(here, is_query=False)
+    here.expect("SET")
+    assignments = _assignments(here, lambda at: at.sees("WHERE"))
+    where = here.rest("a condition") if here.take("WHERE") else None
+    return Update(target, alias, assignments, where, relations)
+
+
+def _assignments(here: Cursor, ends: Callable[[Cursor], bool]) -> tuple[Assignment, ...]:
+    """column = value, ... up to where `ends` says."""
+    found: list[Assignment] = []
+    while True:
+        name = here.name()
+        if not (here.take("=") or here.take("==")):
+            raise here.unreadable("expected =")
+        value = here.until(lambda at: at.sees(",") or ends(at), "a value")
+        found.append(Assignment(Span(name.start, name.end), value))
+        if not here.take(","):
+            return tuple(found)
+
+
+def delete(here: Cursor) -> Delete:
+    """DELETE FROM."""
+    here.expect("FROM")
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    relations = relations_in(here, is_query=False)
+    where = here.rest("a condition") if here.take("WHERE") else None
+    return Delete(target, alias, where, relations)
+
+
+def truncate(here: Cursor) -> Truncate:
+    """TRUNCATE TABLE."""
+    here.expect("TABLE")
+    return Truncate(here.name(), _partition(here) if here.take("PARTITION") else ())
+
+
+def merge(here: Cursor) -> Merge:
+    """MERGE INTO."""
+    evolves = here.take("WITH", "SCHEMA", "EVOLUTION")
+    here.expect("INTO")
+    target = here.name()
+    alias = here.alias(NO_ALIAS)
+    here.expect("USING")
+    relations = relations_in(here, expects=True)
+    begin = here.at
+    if here.sees("("):
+        here.inside()
+    else:
+        here.name()
+        if here.sees("("):
+            here.inside()
+        elif (found := next(iter(relations), None)) is not None:
+            while (token := here.peek()) is not None and token.end <= found.end:
+                here.at += 1
+    source = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+    source_alias = here.alias(NO_ALIAS)
+    here.expect("ON")
+    on = here.until(_is_clause, "a condition")
+    clauses: list[MergeClause] = []
+    while here.take("WHEN"):
+        clauses.append(_clause(here))
+    return Merge(target, alias, source, source_alias, on, tuple(clauses), evolves, relations)
+
+
+def _is_clause(here: Cursor) -> bool:
+    return here.sees("WHEN", "MATCHED") or here.sees("WHEN", "NOT", "MATCHED")
+
+
+def _clause(here: Cursor) -> MergeClause:
+    kind = "not_matched" if here.take("NOT") else "matched"
+    here.expect("MATCHED")
+    if kind == "not_matched" and here.take_one("BY TARGET", "BY SOURCE") == "BY SOURCE":
+        kind = "not_matched_by_source"
+    condition = here.until(lambda at: at.sees("THEN"), "a condition") if here.take("AND") else None
+    here.expect("THEN")
+    if kind != "not_matched" and here.take("DELETE"):
+        return MergeClause(kind, "delete", condition)
+    if kind != "not_matched" and here.take("UPDATE"):
+        here.expect("SET")
+        if here.take("*"):
+            return MergeClause(kind, "update_all", condition)
+        return MergeClause(kind, "update", condition, _assignments(here, _is_clause))
+    if kind == "not_matched" and here.take("INSERT"):
+        if here.take("*"):
+            return MergeClause(kind, "insert_all", condition)
+        return MergeClause(kind, "insert", condition, _inserted(here))
+    raise here.unreadable("expected INSERT" if kind == "not_matched" else "expected UPDATE SET or DELETE")
+
+
+def _inserted(here: Cursor) -> tuple[Assignment, ...]:
+    """(columns) VALUES (values)."""
+    listed = here.at
+    names = [Span(name.start, name.end) for name in _names(here)]
+    here.expect("VALUES")
+    at = here.at
+    values = here.inside().listed("a value")
+    if len(names) != len(values):
+        here.at = at
+        raise here.unreadable(f"there are {len(values)} values for {len(names)} columns")
+    if not names:
+        here.at = listed
+        raise here.unreadable("expected the columns to insert")
+    return tuple(Assignment(name, value) for name, value in zip(names, values, strict=True))
+
+
+def _names(here: Cursor) -> list[Name]:
+    within = here.inside()
+    found = [within.name()]
+    while within.take(","):
+        found.append(within.name())
+    within.finish()
+    return found
+
+
+READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
+    ("INSERT",): insert,
+    ("UPDATE",): update,
+    ("DELETE",): delete,
+    ("MERGE",): merge,
+    ("TRUNCATE",): truncate,
+}
+"""The reader of what follows these words."""

@@ -1,0 +1,343 @@
+"""Statements that make, change, drop and describe tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from ..storage.dataclass import dataclass
+from .care import when
+from .columns import Check, Column, columns_in, definitions_in, properties_in, property_key
+from .cursor import Cursor, Name, Span, Unreadable
+from .relations import Relation, relations_in
+
+__all__ = ["READERS", "Alter", "Clone", "Create", "Describe", "Drop", "Show", "ShowTables", "Statement", "Undrop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """CREATE [OR REPLACE] TABLE, REPLACE TABLE; with a query if `query` has its place, `relations` are the query's tables.
+
+    `how` is "create", "createIfNotExists", "replace" or "createOrReplace". `refused` are the words and the place of a clause that sluice
+    does not know.
+    """
+
+    target: Name
+    how: str
+    columns: tuple[Column, ...]
+    checks: tuple[Check, ...]
+    key: tuple[str, ...]
+    provider: str | None
+    partitioned_by: tuple[Column, ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] | None = None
+    query: Span | None = None
+    refused: tuple[str, Span] | None = None
+    relations: tuple[Relation, ...] = ()
+    is_partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """CREATE [OR REPLACE] TABLE target SHALLOW|DEEP CLONE source [VERSION|TIMESTAMP AS OF ...] [TBLPROPERTIES (...)] [LOCATION '...']."""
+
+    target: Name
+    how: str
+    source: Name
+    shallow: bool
+    as_of: tuple[bool, Span] | None = None
+    properties: Mapping[str, str] | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP TABLE [IF EXISTS] target [PURGE]."""
+
+    target: Name
+    if_exists: bool
+    purge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop:
+    """UNDROP TABLE target [AS new_name]; `new_name` if the old one is taken."""
+
+    target: Name
+    new_name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """ALTER TABLE target ...: `action` is one of the words below, with what belongs to it.
+
+    "add columns" (columns), "set properties" (properties), "unset properties" (names, if_exists), "add check" (check), "drop constraint"
+    (names, if_exists), "rename" (new_name), or "other": something else, whose words are `other`.
+    """
+
+    target: Name
+    action: str
+    columns: tuple[Column, ...] = ()
+    properties: Mapping[str, str] | None = None
+    names: tuple[str, ...] = ()
+    if_exists: bool = False
+    check: Check | None = None
+    new_name: Name | None = None
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW what target: `what` is "columns", "partitions", "properties" or "create"; `key` is that of one property."""
+
+    target: Name
+    what: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES [IN namespace] [LIKE 'pattern']."""
+
+    namespace: Name | None
+    pattern: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE what target: `what` is "detail", "history" (the newest `limit`) or "table" (with `extended`, or one `column`)."""
+
+    target: Name
+    what: str
+    limit: str | None = None
+    extended: bool = False
+    column: str | None = None
+
+
+Statement: TypeAlias = Create | Clone | Drop | Undrop | Alter | Show | ShowTables | Describe
+
+
+def create(here: Cursor) -> Create | Clone | None:
+    """CREATE: tables only."""
+    replaces = here.take("OR", "REPLACE")
+    here.take("EXTERNAL")
+    if not here.take("TABLE"):
+        return None
+    if_not_exists = here.take("IF", "NOT", "EXISTS")
+    how = "createOrReplace" if replaces else "createIfNotExists" if if_not_exists else "create"
+    return _created(here, how)
+
+
+def replace(here: Cursor) -> Create | Clone | None:
+    """REPLACE TABLE."""
+    return _created(here, "replace") if here.take("TABLE") else None
+
+
+def _created(here: Cursor, how: str) -> Create | Clone:
+    target = here.name()
+    depth = here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")
+    if depth is not None:
+        return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
+    columns, checks, key = definitions_in(here.inside()) if here.sees("(") else ((), (), ())
+    told = _Clauses()
+    while not here.is_done() and not here.sees(";") and not here.sees("AS"):
+        told.read(here)
+    has_query = here.take("AS")
+    relations = relations_in(here) if has_query else ()
+    query = here.rest("a query") if has_query else None
+    return Create(
+        target,
+        how,
+        columns,
+        checks,
+        key,
+        told.provider,
+        told.partitioned_by,
+        told.location,
+        told.comment,
+        told.properties,
+        query,
+        told.refused,
+        relations,
+        told.is_partitioned,
+    )
+
+
+@dataclass(frozen=False, slots=True)
+class _Clauses:
+    """The clauses between a table's columns and its query, in any order."""
+
+    provider: str | None = None
+    partitioned_by: tuple[Column, ...] = ()
+    is_partitioned: bool = False
+    location: str | None = None
+    comment: str | None = None
+    properties: dict[str, str] | None = None
+    refused: tuple[str, Span] | None = None
+
+    def read(self, here: Cursor) -> None:
+        """Read one clause."""
+        if here.take("USING"):
+            self.provider = ".".join(here.name().parts)
+        elif here.take("PARTITIONED", "BY"):
+            at = here.at
+            try:
+                self.partitioned_by = columns_in(here.inside())
+            except Unreadable:
+                here.at = at
+                self.refused = ("PARTITIONED BY with functions of columns", _bracketed(here))
+            self.is_partitioned = True
+        elif here.take("LOCATION"):
+            self.location = here.string("a location")
+        elif here.take("COMMENT"):
+            self.comment = here.string("a comment")
+        elif here.take("TBLPROPERTIES"):
+            self.properties = properties_in(here.inside())
+        else:
+            said = here.at
+            word = here.take_one("CLUSTER BY", "CLUSTERED BY", "OPTIONS", "LIKE", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
+            if word is None:
+                raise here.unreadable("expected USING, PARTITIONED BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
+            if not here.is_done():
+                here.until(lambda at: any(at.sees(each) for each in _CLAUSES), "something")
+            self.refused = (word, Span(here.tokens[said].start, here.tokens[here.at - 1].end))
+
+
+_CLAUSES: Final = ("USING", "PARTITIONED", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
+
+
+def _bracketed(here: Cursor) -> Span:
+    begin = here.at
+    here.inside()
+    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+
+
+def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
+    source = here.name()
+    as_of = when(here) if here.sees("VERSION") or here.sees("TIMESTAMP") else None
+    properties, location = None, None
+    while not here.is_done() and not here.sees(";"):
+        if here.take("TBLPROPERTIES"):
+            properties = properties_in(here.inside())
+        else:
+            here.expect("LOCATION")
+            location = here.string("a location")
+    return Clone(target, how, source, shallow, as_of, properties, location)
+
+
+def drop(here: Cursor) -> Drop | None:
+    """DROP TABLE."""
+    if not here.take("TABLE"):
+        return None
+    if_exists = here.take("IF", "EXISTS")
+    return Drop(here.name(), if_exists, here.take("PURGE"))
+
+
+def undrop(here: Cursor) -> Undrop:
+    """UNDROP TABLE."""
+    here.expect("TABLE")
+    return Undrop(here.name(), here.name() if here.take("AS") else None)
+
+
+def alter(here: Cursor) -> Alter | None:
+    """ALTER TABLE."""
+    if not here.take("TABLE"):
+        return None
+    target = here.name()
+    if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
+        here.take("IF", "NOT", "EXISTS")
+        return Alter(target, "add columns", columns=columns_in(here.inside() if here.sees("(") else _remaining(here)))
+    if here.take("SET", "TBLPROPERTIES"):
+        return Alter(target, "set properties", properties=properties_in(here.inside()))
+    if here.take("UNSET", "TBLPROPERTIES"):
+        if_exists = here.take("IF", "EXISTS")
+        return Alter(target, "unset properties", names=_keys(here.inside()), if_exists=if_exists)
+    if here.take("ADD", "CONSTRAINT"):
+        name = here.word("the name of a constraint")
+        here.expect("CHECK")
+        return Alter(target, "add check", check=Check(name, here.inside().rest("a condition")))
+    if here.take("DROP", "CONSTRAINT"):
+        if_exists = here.take("IF", "EXISTS")
+        return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
+    if here.take("RENAME", "TO"):
+        return Alter(target, "rename", new_name=here.name())
+    said = here.rest("what to change")
+    return Alter(target, "other", other=" ".join(said.of(here.text).upper().split()[:2]))
+
+
+def _remaining(here: Cursor) -> Cursor:
+    """A cursor over the rest of the statement, which this one goes past."""
+    rest = Cursor(here.text, here.tokens, here.at, here.end)
+    here.at = here.end
+    return rest
+
+
+def _keys(within: Cursor) -> tuple[str, ...]:
+    found = [property_key(within)]
+    while within.take(","):
+        found.append(property_key(within))
+    within.finish()
+    return tuple(found)
+
+
+def show(here: Cursor) -> Show | ShowTables | None:
+    """SHOW: TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES, CREATE TABLE."""
+    if here.take("TABLES"):
+        namespace = here.name() if here.take_one("IN", "FROM") is not None else None
+        here.take("LIKE")
+        return ShowTables(namespace, None if here.is_done() or here.sees(";") else here.string("a pattern"))
+    if here.take("COLUMNS"):
+        if here.take_one("IN", "FROM") is None:
+            raise here.unreadable("expected IN")
+        return Show(here.name(), "columns")
+    if here.take("PARTITIONS"):
+        return Show(here.name(), "partitions")
+    if here.take("TBLPROPERTIES"):
+        target = here.name()
+        if not here.sees("("):
+            return Show(target, "properties")
+        within = here.inside()
+        key = property_key(within)
+        within.finish()
+        return Show(target, "properties", key)
+    return Show(here.name(), "create") if here.take("CREATE", "TABLE") else None
+
+
+def describe(here: Cursor) -> Describe | None:
+    """DESCRIBE: DETAIL, HISTORY and tables."""
+    if _is_word_before_name(here, "DETAIL"):
+        here.at += 1
+        here.take("TABLE")
+        return Describe(here.name(), "detail")
+    if _is_word_before_name(here, "HISTORY"):
+        here.at += 1
+        here.take("TABLE")
+        target = here.name()
+        return Describe(target, "history", here.number("a number of versions") if here.take("LIMIT") else None)
+    if here.take_one("QUERY", "FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "SELECT", "WITH", "FROM", "VALUES"):
+        return None
+    here.take("TABLE")
+    extended = here.take_one("EXTENDED", "FORMATTED") is not None
+    target = here.name()
+    column = ".".join(here.name().parts) if not (here.is_done() or here.sees(";")) else None
+    return Describe(target, "table", extended=extended, column=column)
+
+
+def _is_word_before_name(here: Cursor, word: str) -> bool:
+    """Whether the word comes next, and is not itself the name."""
+    following = here.peek(1)
+    return here.sees(word) and following is not None and following.names
+
+
+READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
+    ("CREATE",): create,
+    ("REPLACE",): replace,
+    ("DROP",): drop,
+    ("UNDROP",): undrop,
+    ("ALTER",): alter,
+    ("SHOW",): show,
+    ("DESCRIBE",): describe,
+    ("DESC",): describe,
+}
+"""The reader of what follows these words; it returns None for a statement that is Spark's alone."""
