@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
+from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException, StreamingQueryException
 
 from ..coordinator.errors import NamespaceExists, NamespaceNotFound
 from ..storage.errors import ConstraintViolated, InvalidRequest, SluiceError, TableExists, TableNotFound
 from .errors import original
 
-__all__ = ["as_spark_users_know", "known_to_spark"]
+__all__ = ["as_spark_users_know", "failed_query", "known_to_spark"]
 
 # The first that fits; the others are PySparkExceptions.
 _KINDS: Final[tuple[tuple[type[SluiceError], type[PySparkException]], ...]] = (
@@ -50,6 +50,16 @@ def known_to_spark(error: SluiceError, invalid: type[PySparkException] = Analysi
     """The same error, of a class that derives from its own and from one of PySpark's."""
     kind = next(kind for ours, kind in _KINDS if isinstance(error, ours))
     return _both(type(error), invalid if kind is AnalysisException else kind)(error.message, **error.details)
+
+
+def failed_query(error: SluiceError) -> StreamingQueryException:
+    """The error that ended a streaming query, of a class that derives from its own and from StreamingQueryException."""
+    ours = next(
+        (each for each in type(error).__mro__ if issubclass(each, SluiceError) and not issubclass(each, PySparkException)), SluiceError
+    )
+    found: Any = _both(ours, StreamingQueryException)(error.message, **error.details)
+    ended: StreamingQueryException = found
+    return ended
 
 
 class _Known:

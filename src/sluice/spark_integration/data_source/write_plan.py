@@ -58,7 +58,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     plan = replace(
         plan,
         isolation=options.isolation,
-        leases=(*plan.leases, *options.leases),
+        leases=tuple(dict.fromkeys((*plan.leases, *options.leases))),
         turns=waiting.turns,
         losses=waiting.losses,
         max_records_per_file=options.max_records_per_file,

@@ -1,12 +1,12 @@
-"""Sends `read`, `table`, `write` and `writeTo` of sluice's sessions to sluice, for tables of sluice; all else stays PySpark's.
+"""Sends `read`, `table`, `write`, `writeTo` and `writeStream` of sluice's sessions to sluice, for its tables; all else stays PySpark's.
 
 PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
-pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's own
-class: so the first such session puts properties of its own in the place of `DataFrame.write` and `DataFrame.sparkSession`, and a
-function in that of `DataFrame.writeTo`. They ask whether the DataFrame's session has `spark.sluice.routing`, and are PySpark's own
-otherwise. The setting goes with `newSession()` and with the sessions that Spark clones for streams, which `sparkSession` makes
-`Session`s, too; setting it to false switches routing off for one session, and `unroute` takes everything back. Sessions of Spark
-Connect have other classes, which stay as they are.
+pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's
+own class: so the first such session puts properties of its own in the place of `DataFrame.write`, `DataFrame.writeStream` and
+`DataFrame.sparkSession`, and a function in that of `DataFrame.writeTo`. They ask whether the DataFrame's session has
+`spark.sluice.routing`, and are PySpark's own otherwise. The setting goes with `newSession()` and with the sessions that Spark
+clones for streams, which `sparkSession` makes `Session`s, too; setting it to false switches routing off for one session, and
+`unroute` takes everything back. Sessions of Spark Connect have other classes, which stay as they are.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from pyspark.sql import DataFrame as AnyDataFrame
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from .reader import Reader
+from .stream_writer import StreamWriter
 from .writer import Writer
 from .writer_v2 import WriterV2
 
@@ -31,6 +33,7 @@ _lock: Final = threading.Lock()
 # PySpark's own, for whom sluice did not make the session.
 _write: Final[Any] = DataFrame.__dict__["write"]
 _write_to: Final[Any] = DataFrame.__dict__["writeTo"]
+_write_stream: Final[Any] = DataFrame.__dict__["writeStream"]
 _spark_session: Final[Any] = DataFrame.__dict__["sparkSession"]
 
 
@@ -77,6 +80,7 @@ def _routed(session: SparkSession) -> SparkSession:
         session.__class__ = Session
         setattr(DataFrame, "write", property(_writer_of, doc=_write.__doc__))  # noqa: B010 - a property of a class
         setattr(DataFrame, "writeTo", _writer_to_of)  # noqa: B010
+        setattr(DataFrame, "writeStream", property(_stream_writer_of, doc=_write_stream.__doc__))  # noqa: B010
         setattr(DataFrame, "sparkSession", property(_session_of, doc=_spark_session.__doc__))  # noqa: B010
     return session
 
@@ -89,6 +93,7 @@ def unroute(session: SparkSession | None = None) -> None:
     with _lock:
         setattr(DataFrame, "write", _write)  # noqa: B010
         setattr(DataFrame, "writeTo", _write_to)  # noqa: B010
+        setattr(DataFrame, "writeStream", _write_stream)  # noqa: B010
         setattr(DataFrame, "sparkSession", _spark_session)  # noqa: B010
         if isinstance(session, Session):
             session.__class__ = SparkSession  # type: ignore[assignment]
@@ -108,3 +113,7 @@ def _writer_of(frame: DataFrame) -> DataFrameWriter:
 
 def _writer_to_of(frame: DataFrame, table: str) -> DataFrameWriterV2:
     return WriterV2(frame, table) if is_routed(frame.sparkSession) else _write_to(frame, table)
+
+
+def _stream_writer_of(frame: DataFrame) -> DataStreamWriter:
+    return StreamWriter(frame) if is_routed(frame.sparkSession) else _write_stream.__get__(frame)

@@ -1,0 +1,188 @@
+"""The writer of a routed session's streams: tables of sluice, each micro-batch once; everything else by PySpark."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from ...storage.errors import InvalidRequest, TableExists
+from ..spark_errors import as_spark_users_know
+from ..streams.queries import started
+from ..streams.runs import Batch, Run
+from ..streams.update_mode import checkpoint_of, no_update_mode
+from .known_tables import catalog_for, is_known, location_of, means_sluice
+from .saving import Write, save
+from .told import Options, default_format, is_sluice
+
+__all__ = ["StreamWriter"]
+
+_CHECKPOINT: Final = "checkpointLocation"
+_NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere", "lease")
+
+
+class StreamWriter(DataStreamWriter):
+    """PySpark's writer, which also remembers what it was told, and runs `format("sluice")` itself."""
+
+    def __init__(self, df: DataFrame) -> None:
+        super().__init__(df)
+        self._format: str | None = None
+        self._output = "append"
+        self._told = Options()
+        self._partition_by: tuple[str, ...] | None = None
+        self._is_clustered = False
+
+    def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
+        """Like PySpark's."""
+        super().outputMode(outputMode)
+        self._output = outputMode.lower()
+        return self
+
+    def format(self, source: str) -> DataStreamWriter:
+        """Like PySpark's."""
+        super().format(source)
+        self._format = source
+        return self
+
+    def option(self, key: str, value: Any) -> DataStreamWriter:
+        """Like PySpark's."""
+        super().option(key, value)
+        self._told.tell(key, value)
+        return self
+
+    def options(self, **options: Any) -> DataStreamWriter:
+        """Like PySpark's."""
+        for key, value in options.items():
+            if value is not None:
+                self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        self._partition_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
+        return self
+
+    def clusterBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's; tables of sluice have no clustering columns."""
+        super().clusterBy(*cols)
+        self._is_clustered = True
+        return self
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Like PySpark's."""
+        super().foreach(f)
+        self._format = "foreach"
+        return self
+
+    def foreachBatch(self, func: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
+        """Like PySpark's."""
+        super().foreachBatch(func)
+        self._format = "foreachBatch"
+        return self
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> StreamingQuery:
+        """Like PySpark's. Each batch of a stream into a table of sluice is one commit, made in this process, once.
+
+        Raises sluice's errors, which are also AnalysisException; the query's own methods raise those of its batches.
+        """
+        self._tell(format, outputMode, partitionBy, queryName, options)
+        if not is_sluice(self._format or default_format(self._spark)):
+            self._partition_as_pyspark()
+            return super().start(path)
+        with as_spark_users_know():
+            location = path if path is not None else self._told.get("path")
+            if location is None:
+                raise InvalidRequest(
+                    "no path was given: name the table's location in start(...), or its name in toTable(...)", option="path"
+                )
+            return self._started(location)
+
+    def toTable(  # noqa: N802 - PySpark's name
+        self,
+        tableName: str,  # noqa: N803 - PySpark's name
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> StreamingQuery:
+        """Like PySpark's; also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` creates a table that is not there, empty, below the catalog's root or at the option `path`.
+        """
+        self._tell(format, outputMode, partitionBy, queryName, options)
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._told):
+                return self._started(self._location_of(tableName))
+        self._partition_as_pyspark()
+        return super().toTable(tableName)
+
+    def _tell(
+        self, form: str | None, output: str | None, partition_by: str | list[str] | None, query: str | None, options: dict[str, Any]
+    ) -> None:
+        self.options(**options)
+        if output is not None:
+            self.outputMode(output)
+        if partition_by is not None:
+            self.partitionBy(partition_by)
+        if form is not None:
+            self.format(form)
+        if query is not None:
+            self.queryName(query)
+
+    def _partition_as_pyspark(self) -> None:
+        if self._partition_by is not None:
+            super().partitionBy(*self._partition_by)
+
+    def _started(self, location: str) -> StreamingQuery:
+        parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
+
+        def write(frame: DataFrame, batch: Batch) -> None:
+            app, number = batch.transaction
+            once = self._told.but(txnAppId=app, txnVersion=str(number), lease=batch.lease)
+            save(frame, location, self._write(once))
+
+        return started(self, Run([parsed.address]), write)
+
+    def _write(self, told: Options | None = None) -> Write:
+        """The write of a batch. Raises InvalidRequest for what a stream cannot have."""
+        if self._is_clustered:
+            raise InvalidRequest(
+                "clusterBy was called, but sluice's tables have no clustering: use partitionBy, or compact with z_order_by"
+            )
+        if self._output == "update":
+            raise no_update_mode(self._told.get("path"))
+        checkpoint_of(self._spark, self._told.get(_CHECKPOINT))
+        for name in _NUMBERING:
+            if told is None and self._told.get(name) is not None:
+                raise InvalidRequest(
+                    f"the option {name} was given for a stream, whose batches have numbers of their own: leave it out", option=name
+                )
+        options = Options()
+        for name, value in (told or self._told).besides(_CHECKPOINT).items():
+            options.tell(name, value)
+        return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by)
+
+    def _location_of(self, name: str) -> str:
+        """Where the table of this name is; it is created if it is not there."""
+        if not is_known(self._told, name):
+            place = self._told.get("path")
+            location = catalog_for(self._told).new_location(name) if place is None else place
+            create = Write("error", self._write().options.but(), self._partition_by)
+            empty = self._spark.createDataFrame([], self._df.schema)
+            try:
+                save(empty, location, create, name=name, managed=place is None)
+            except TableExists:
+                if not is_known(self._told, name):  # somebody else was faster, such as another query into this table
+                    raise
+        return location_of(self._told, name)

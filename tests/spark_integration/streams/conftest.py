@@ -1,0 +1,94 @@
+"""What the tests of streams share: a folder of files that a query reads, one file for each batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sluice.coordinator.service.connect import release
+
+from ..conftest import Place
+
+SESSION_S = 4
+SCHEMA = "id long, k string"
+
+
+@dataclass
+class Feed:
+    """A folder of JSON files; each becomes one batch of a stream."""
+
+    spark: SparkSession
+    folder: Path
+    checkpoint: Path
+    count: int = field(default=0)
+
+    def put(self, *rows: dict[str, Any]) -> None:
+        self.count += 1
+        waiting = self.folder.parent / "waiting.json"
+        waiting.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+        waiting.rename(self.folder / f"{self.count:04d}.json")
+
+    def ids(self, *numbers: int) -> None:
+        self.put(*({"id": number, "k": "ab"[number % 2]} for number in numbers))
+
+    def frame(self, schema: str = SCHEMA) -> DataFrame:
+        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(self.folder))
+
+    def copy_of_checkpoint(self, name: str) -> Path:
+        copied = self.checkpoint.with_name(name)
+        shutil.copytree(self.checkpoint, copied)
+        return copied
+
+    def write(
+        self, place: Place, *, schema: str = SCHEMA, checkpoint: Path | None = None, mode: str = "append", **options: Any
+    ) -> StreamingQuery:
+        """Start a query that ends when it has read everything."""
+        frame = self.frame(schema)
+        if mode == "complete":
+            frame = frame.groupBy("k").count()
+        writer = frame.writeStream.format("sluice").outputMode(mode).trigger(availableNow=True)
+        told = {"checkpointLocation": str(checkpoint or self.checkpoint), "coordinator": place.coordinator}
+        return writer.options(**told, **options).start(place.location)
+
+    def drain(self, place: Place, **named: Any) -> None:
+        """Write everything there is to write."""
+        self.write(place, **named).awaitTermination()
+
+
+@pytest.fixture
+def feed(spark: SparkSession, tmp_path: Path) -> Feed:
+    (tmp_path / "feed").mkdir()
+    return Feed(spark, tmp_path / "feed", tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def short(place: Place) -> Iterator[Place]:
+    """A place whose sessions end soon."""
+    made = Place(place.spark, place.location, f"{place.coordinator}?session_timeout_s={SESSION_S}")
+    yield made
+    release(made.coordinator)
+
+
+def ids(place: Place) -> list[int]:
+    return sorted(row["id"] for row in place.rows())
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Make a checkpoint what it is if the driver dies between the commit of its last batch and Spark's note of it. The batch's number."""
+    commits = checkpoint / "commits"
+    last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
+
+
+def query_of(checkpoint: Path) -> str:
+    return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])

@@ -1,0 +1,185 @@
+"""Streams into a table by sessions of `sluice.configure`: every batch is one commit, once, by one run of the query at a time."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+import sluice
+from sluice.coordinator.facade.leasing import lease
+from sluice.spark_integration.streams.runs import lease_name
+
+from ..conftest import Place
+from .conftest import Feed, forget_last_commit, ids, query_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
+
+
+def test_each_batch_is_a_commit_under_the_querys_id(place: Place, feed: Feed) -> None:
+    feed.ids(1, 2)
+    feed.ids(3)
+    feed.drain(place, partitionBy="k", userMetadata="from a stream", maxRecordsPerFile=1)
+    table = place.table()
+    assert ids(place) == [1, 2, 3]
+    assert table.partition_columns == ("k",)
+    assert table.version == 1
+    known = table.snapshot().raw.app_transactions[query_of(feed.checkpoint)]
+    assert known.version == 1
+    assert [entry.user_metadata for entry in table.history()] == ["from a stream"] * 2
+    feed.ids(4)
+    feed.drain(place)
+    assert ids(place) == [1, 2, 3, 4]
+    assert place.table().version == 2
+
+
+def test_partitions_may_be_named_by_the_method(place: Place, feed: Feed) -> None:
+    feed.ids(1)
+    writer = feed.frame().writeStream.partitionBy("K").trigger(availableNow=True)
+    query = writer.start(
+        place.location, "sluice", "append", queryName="q", coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint)
+    )
+    assert query.name == "q"
+    query.awaitTermination()
+    assert place.table().partition_columns == ("k",)
+
+
+def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
+    feed.ids(1, 2, 3)
+    feed.drain(place, mode="complete")
+    feed.ids(4)
+    feed.drain(place, mode="complete")
+    assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 2}
+    forget_last_commit(feed.checkpoint)
+    feed.drain(place, mode="complete")
+    assert place.table().version == 1
+    feed.ids(5)
+    feed.drain(place, mode="complete")  # the repeated batch has brought its counts along
+    assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 3}
+
+
+def test_a_batch_that_is_there_is_not_written_again(place: Place, feed: Feed) -> None:
+    feed.ids(1)
+    feed.ids(2)
+    feed.drain(place)
+    version = place.table().version
+    assert forget_last_commit(feed.checkpoint) == 1
+    feed.drain(place)
+    assert ids(place) == [1, 2]
+    assert place.table().version == version
+    feed.ids(3)
+    feed.drain(place)
+    assert ids(place) == [1, 2, 3]
+
+
+def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
+    feed.ids(1, 2)
+    feed.ids(3)
+    queries = [feed.write(place, checkpoint=feed.checkpoint.with_name(f"checkpoint-{number}")) for number in range(3)]
+    for query in queries:
+        query.awaitTermination()
+    assert ids(place) == sorted([1, 2, 3] * 3)
+
+
+def test_another_live_run_refuses_the_first_commit(short: Place, feed: Feed) -> None:
+    feed.ids(1)
+    feed.drain(short)
+    feed.ids(2)
+    name = lease_name(query_of(feed.checkpoint), short.table().location)
+    with lease(name, coordinator=short.coordinator, application="the first run"):
+        query = feed.write(short)
+        with pytest.raises(sluice.ConcurrentTransactionException, match="the first run") as refused:
+            query.awaitTermination()
+        assert isinstance(refused.value, StreamingQueryException)
+        assert refused.value.facts["batch"] == 1
+        assert isinstance(query.exception(), sluice.ConcurrentTransactionException)
+        assert ids(short) == [1]
+    feed.drain(short)
+    assert ids(short) == [1, 2]
+
+
+def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Feed) -> None:
+    feed.ids(1)
+    feed.drain(place)
+    copied = feed.copy_of_checkpoint("copied")
+    feed.ids(2)
+    feed.ids(3)
+    feed.drain(place)
+    feed.ids(4)
+    with pytest.raises(sluice.ConcurrentTransactionException, match="newest checkpoint"):
+        feed.drain(place, checkpoint=copied)
+    feed.drain(place)
+    assert ids(place) == [1, 2, 3, 4]
+
+
+def test_the_lease_ends_with_the_query(short: Place, feed: Feed) -> None:
+    feed.ids(1)
+    frame = feed.frame()
+    writer = frame.writeStream.format("sluice").options(checkpointLocation=str(feed.checkpoint), coordinator=short.coordinator)
+    query = writer.start(short.location)
+    query.processAllAvailable()
+    name = lease_name(query.id, short.table().location)
+    with pytest.raises(sluice.LeaseHeld):
+        lease(name, coordinator=short.coordinator, wait_s=0)
+    query.stop()
+    lease(name, coordinator=short.coordinator, wait_s=0).release()
+
+
+def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
+    feed.ids(1)
+    feed.drain(place)
+    feed.put({"id": 2, "k": "b", "n": 5})
+    wide = "id long, k string, n int"
+    with pytest.raises(sluice.SchemaMismatch, match="mergeSchema"):
+        feed.drain(place, schema=wide)
+    feed.drain(place, schema=wide, mergeSchema=True)
+    assert [(row["id"], row["n"]) for row in place.rows()] == [(1, None), (2, 5)]
+
+
+def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
+    catalog = sluice.Catalog(place.coordinator, root=str(tmp_path / "root"))
+    catalog.create_namespace("sales")
+    for number in (1, 2):
+        feed.ids(number)
+        writer = feed.frame().writeStream.trigger(availableNow=True).partitionBy("k")
+        writer = writer.options(coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint))
+        writer.toTable("sales.orders", format="sluice").awaitTermination()
+    feed.ids(3)
+    writer = feed.frame().writeStream.trigger(availableNow=True)  # a name that is known needs no format
+    writer.options(coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint)).toTable("sales.orders").awaitTermination()
+    table = sluice.Table.open(catalog.locate("sales.orders"), coordinator=place.coordinator)
+    assert sorted(table.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert table.partition_columns == ("k",)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"outputMode": "update"}, "foreachBatch"),
+        ({"checkpointLocation": None}, "checkpointLocation"),
+        ({"txnAppId": "mine"}, "numbers of their own"),
+        ({"mergeSchema": "perhaps"}, "mergeSchema"),
+        ({"replaceWhere": "id = 1"}, "replaceWhere"),
+        ({"noSuchOption": 1}, "noSuchOption"),
+    ],
+)
+def test_what_a_stream_cannot_have_is_refused_at_its_start(place: Place, feed: Feed, change: dict[str, Any], match: str) -> None:
+    told = {"checkpointLocation": str(feed.checkpoint), "coordinator": place.coordinator} | change
+    output = told.pop("outputMode", "append")
+    writer = feed.frame().writeStream.format("sluice").outputMode(output).options(**told)
+    with pytest.raises(AnalysisException, match=match):
+        writer.start(place.location)
+    assert place.spark.streams.active == []
+
+
+def test_other_sinks_are_pysparks_own(place: Place, feed: Feed) -> None:
+    feed.ids(1, 2)
+    target, checkpoint = feed.folder.with_name("files"), str(feed.checkpoint)
+    writer = feed.frame().writeStream.partitionBy("k").format("parquet").trigger(availableNow=True)
+    writer.option("checkpointLocation", checkpoint).start(str(target)).awaitTermination()
+    assert sorted(each.name for each in target.iterdir() if each.is_dir() and "=" in each.name) == ["k=a", "k=b"]
+    shutil.rmtree(checkpoint)
+    feed.frame().writeStream.format("memory").queryName("kept").trigger(availableNow=True).start().awaitTermination()
+    assert place.spark.table("kept").count() == 2
