@@ -148,12 +148,22 @@ class Judge:
         """What `outcome` said in the end is what the log says."""
         for asked in self.history.asked:
             found = {
-                name: (table.places[asked.id].transaction.version, table.places[asked.id].transaction.ordinal)
+                name: (transaction.version, transaction.ordinal)
                 for name, table in self.tables.items()
-                if asked.id in table.places
+                if (transaction := self._transaction(table, asked.id)) is not None
             }
             if (asked.state == "committed") != bool(found) or any(found.get(table) != place for table, place in asked.places.items()):
                 self.violations.append(f"outcome: {asked.id} is told {asked.state} {asked.places}, and the log has it at {found}")
+
+    def _transaction(self, table: TableJudge, id_: str) -> Transaction | None:
+        """The transaction of that id, or the one whose application's number it repeated."""
+        if id_ in table.places:
+            return table.places[id_].transaction
+        operation = self._by_id.get(id_)
+        if operation is None or operation.number is None:
+            return None
+        transactions = (place.transaction for place in table.places.values())
+        return next((each for each in transactions if operation.number in each.numbers.items()), None)
 
     def _read(self, read: Read, acknowledged: Mapping[str, _Acknowledged], shown: dict[tuple[str, str, str], int]) -> None:
         label = f"read {read.level} of {read.process}"

@@ -283,6 +283,24 @@ def test_one_who_died_may_have_committed() -> None:
     assert case.violations() == []
 
 
+def repeated_number(case: Case) -> Case:
+    """A loader gave up and appended the same number again: the first request found the second one's commit."""
+    number: Any = {"number": ("loader", 7)}
+    rows = {"left": [{"do": "append", "rows": [["n7/0", "p", 1]]}]}
+    case.left.commit([20], [("n7/0", "p", 1)], by="x", apps={"loader": 7})
+    case.operation("x.0", rows, [20], places={"left": (3, 0)}, ended=20.0, **number)
+    case.operation("y.0", rows, [21], answer="unknown", ended=20.0, **number)
+    return case
+
+
+def test_the_outcome_of_a_repeated_number_is_the_place_of_its_first_commit() -> None:
+    case = repeated_number(right_case())
+    case.history.asked.append(Asked(identity(21), "committed", {"left": (3, 0)}))
+    assert case.violations() == []
+    case.history.asked.append(Asked(identity(21), "committed", {"left": (2, 0)}))
+    assert [each for each in case.violations() if each.startswith("outcome: 00000015")]
+
+
 def test_a_blind_append_may_stand_before_one_that_did_not_see_it() -> None:
     case = right_case()
     case.append("x.0", 20, ("x.0/0", "q", 1), ended=20.0)

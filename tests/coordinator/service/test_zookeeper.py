@@ -46,7 +46,7 @@ def eventually_disconnected(store: ZooKeeperStore) -> None:
 def test_every_exception_of_kazoo_has_a_meaning() -> None:
     own = [value for _, value in inspect.getmembers(kazoo_exceptions, inspect.isclass) if issubclass(value, Exception)]
     roots = {"KazooException", "ZookeeperError"}
-    assert {value.__name__ for value in own} - roots | {"KazooTimeoutError"} == set(MEANING)
+    assert {value.__name__ for value in own} - roots | {"KazooTimeoutError", "RuntimeError"} == set(MEANING)
     for value in own:
         if value.__name__ not in roots:
             assert "/a" in str(translate(value(), "/a"))
@@ -240,6 +240,41 @@ def test_a_session_that_expires_while_a_call_waits_ends_the_call(
     fresh.barrier()
     assert fresh.read("/e") is None
     fresh.close()
+
+
+# The library's thread ends with the error, as it does in a user's program.
+DIES = pytest.mark.filterwarnings("ignore:Exception in thread.*zk_loop:pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@DIES
+@pytest.mark.parametrize("ask", [ZooKeeperStore.barrier, lambda store: store.children("/"), lambda store: store.look(["/a"], ["/"])])
+def test_an_answer_out_of_order_ends_the_session(
+    store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch, ask: Callable[[ZooKeeperStore], object]
+) -> None:
+    out_of_order(store, monkeypatch)
+    with pytest.raises(SessionLost):
+        ask(store)
+    with pytest.raises(SessionLost, match="expired"):
+        store.read("/a")
+
+
+@DIES
+def test_an_answer_out_of_order_leaves_open_what_became_of_a_change(
+    store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch, zookeeper_hosts: str, zookeeper_chroot: str
+) -> None:
+    out_of_order(store, monkeypatch)
+    with pytest.raises(ReplyLost, match="may have taken effect"):
+        store.create("/a")
+    other = ZooKeeperStore.connect(zookeeper_hosts, chroot=zookeeper_chroot)
+    assert other.children("/") == ["a"]
+    other.close()
+
+
+def out_of_order(store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the server answer other numbers than the library expects."""
+    connection = store._client._connection
+    submit = connection._submit
+    monkeypatch.setattr(connection, "_submit", lambda request, timeout, number: submit(request, timeout, number + 1))
 
 
 def test_many_threads_share_one_session(store: ZooKeeperStore) -> None:

@@ -37,6 +37,7 @@ MEANING: Final[dict[str, type[SluiceError]]] = {
     "UnknownSessionError": SessionLost,
     "ZookeeperStoppedError": SessionLost,
     "WriterNotClosedException": SessionLost,
+    "RuntimeError": SessionLost,
     # The ensemble denies this to these credentials, or to clients without any.
     "NoAuthError": AccessDenied,
     "AuthFailedError": AccessDenied,

@@ -66,7 +66,8 @@ _ASKING_S = 5.0
 
 log.addFilter(Discreet())
 _T = TypeVar("_T")
-_UNANSWERED = (kazoo.KazooException, KazooTimeoutError)
+_UNANSWERED = (kazoo.KazooException, KazooTimeoutError, RuntimeError)
+"""What waiting for an answer may raise. A RuntimeError comes from the library's thread: an answer out of order has ended it."""
 
 
 class ZooKeeperStore:
