@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Corrupt,
         CorruptLogFile,
         ForeignCommit,
+        HistoryGone,
         InvalidRequest,
         InvariantBroken,
         LogGap,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from .tables.manage.recovery_of_all import Recovered, recover_all
     from .tables.outcome import outcome
     from .tables.read.details import TableDetail
+    from .tables.read.following import ChangeBatch, Follower
     from .tables.read.history import HistoryEntry
     from .tables.read.table_snapshot import TableSnapshot
     from .tables.table import Table
@@ -93,6 +95,7 @@ __all__ = [
     "AccessDenied",
     "BadChecksum",
     "Catalog",
+    "ChangeBatch",
     "Commit",
     "CommitInfo",
     "ConcurrentAppendException",
@@ -109,10 +112,12 @@ __all__ = [
     "Diagnosis",
     "DropReport",
     "DroppedTable",
+    "Follower",
     "ForeignCommit",
     "HalfCommitted",
     "Health",
     "HistoryEntry",
+    "HistoryGone",
     "InvalidName",
     "InvalidRequest",
     "InvariantBroken",
@@ -193,6 +198,7 @@ _HOMES: Final = {
     "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.read.details": ("TableDetail",),
+    "tables.read.following": ("ChangeBatch", "Follower"),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),
     "tables.manage.recovery_of_all": ("Recovered", "recover_all"),

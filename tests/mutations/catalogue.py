@@ -39,6 +39,7 @@ HELD: Final[Mapping[str, str]] = {
     "order": "the queue is fair, and time goes on",
     "liveness": "everything that can go on goes on",
     "names": "a name means one table, for everybody",
+    "follow": "who follows a table gets every change, and a consumer gets it once",
     "work": "one client does what one client can do for all",
 }
 """What checks hold: the invariants, and what else is promised."""
@@ -344,6 +345,11 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "closed-tables-are-not-read": "a table that was dropped by its name is read by clients that have it open",
         "the-last-name-counts": "of two logs that name one table each, the one recovered last has the name, however old it is",
         "what-is-brought-back-is-not-deleted": "a dropped table is brought back while its data are deleted",
+    },
+    "follow": {
+        "closing-ends-the-waiting": "a follower that waits does not end when it is closed",
+        "what-was-acknowledged-arrives-in-time": "a follower whose time is over misses versions that a lagging server does not show yet",
+        "who-waits-publishes-for-the-dead": "a version that a dead writer ratified does not arrive until somebody else commits",
     },
     "work": {
         "one-writes-a-checkpoint": "every client that sees a checkpoint due writes it",

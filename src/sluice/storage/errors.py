@@ -8,7 +8,9 @@ The tree says what the caller does next; every class can be pickled, and has its
         NotATable, TableExists, TableNotFound
           TableDropped
         SchemaMismatch, ConstraintViolated, PredicateError
-        UnsupportedFeature, VersionNotFound
+        UnsupportedFeature
+        VersionNotFound
+          HistoryGone
       Unavailable               retry later: nothing is lost
         StorageUnavailable
           StorageFull
@@ -30,6 +32,7 @@ __all__ = [
     "Corrupt",
     "CorruptLogFile",
     "ForeignCommit",
+    "HistoryGone",
     "InvalidRequest",
     "InvariantBroken",
     "LogGap",
@@ -137,6 +140,10 @@ class UnsupportedFeature(InvalidRequest):
 
 class VersionNotFound(InvalidRequest):
     """Raised when a version or timestamp is beyond the latest one, or was cleaned up."""
+
+
+class HistoryGone(VersionNotFound):
+    """Raised when who follows a table needs commits or files that were cleaned up; `after` is the last version before them."""
 
 
 class Unavailable(SluiceError):

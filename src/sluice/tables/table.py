@@ -27,6 +27,7 @@ from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.details import TableDetail, detail_of
+from .read.following import CHANGES, Follower, Selection, follow
 from .read.history import HistoryEntry, history
 from .read.table_snapshot import TableSnapshot
 from .table_management import TableManagement
@@ -359,6 +360,31 @@ class Table(TableManagement):
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
         with self._bounding_reads(timeout_s):
             return split_changes(self._access, after, up_to, by=by, consistency=consistency, parts=parts)
+
+    def follow(
+        self,
+        after: int | None = None,
+        *,
+        rows: str = CHANGES,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        max_versions: int = 1,
+        max_rows: int = 65_536,
+        timeout_s: Timeout | None = None,
+        poll_s: float = 1.0,
+    ) -> Follower:
+        """Iterate over the changes after a version (-1: before the first; None: the latest) as they are published, and wait for more.
+
+        Gives a `ChangeBatch` for each version, or for up to `max_versions` of one schema, with record batches of up to `max_rows` rows.
+        `rows` = "changes" gives inserted and deleted rows like `changes`; "inserted" gives inserted rows, and updated ones as they became,
+        with the table's columns only. `columns` and `where` choose columns and rows, as for `changes`. Versions without such rows, such
+        as compactions, are passed over.
+
+        Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. While it waits it asks the object store nothing; only
+        a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were
+        cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
+        """
+        return follow(self._access, after, Selection(rows, columns, where, max_versions, max_rows), timeout_s=timeout_s, poll_s=poll_s)
 
     def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> list[HistoryEntry]:
         """The latest transactions, newest first."""

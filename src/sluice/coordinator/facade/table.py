@@ -17,6 +17,7 @@ from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ..admission.change import Change, Reads
 from ..admission.table_client import TableClient
+from ..commit.arrivals import Arrivals
 from ..commit.outcomes import Commit, Outcome
 from ..errors import ConcurrentModification
 from ..leases.horizon import require_above_horizon
@@ -53,6 +54,7 @@ class CoordinatedTable(TableClient):
     ``log``                             the changes of each version
     ``publish``, ``settle``             publish what is ratified; wait until the queue is decided
     ``watched``                         the last version, and a call when there is another
+    ``arrivals``                        wait for versions to be published
     ``leases``, ``chance``              keep others out: on request, and after a loss
     ``pin``                             keep a version's files from garbage collection
     ``close``                           wait until this process's versions are published
@@ -240,6 +242,10 @@ class CoordinatedTable(TableClient):
         """
         publish = self.committer.publisher.publish_pending
         return (self.context.up_to_date(publish) if up_to_date else publish()).version
+
+    def arrivals(self) -> Arrivals:
+        """What waits until versions are published; it asks nobody while nothing happens."""
+        return Arrivals(self.context, partial(self.publish, up_to_date=True))
 
     def help_to_publish(self, head: Head) -> None:
         """Publish, in a thread, what a reader found ratified but unpublished: its writer may be dead."""

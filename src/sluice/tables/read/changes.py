@@ -44,9 +44,11 @@ __all__ = [
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
     "ChangesPart",
+    "ChangesQuery",
     "changes",
     "changes_schema",
     "iter_changes",
+    "read_commits",
     "split_changes",
 ]
 
@@ -86,7 +88,7 @@ def changes(
     versions that do not exist (any more), MissingObject if needed data files were cleaned up: both say what is still
     available.
     """
-    query = _Query.of(_span(access, after, up_to, by, consistency), columns, where)
+    query = ChangesQuery.of(_span(access, after, up_to, by, consistency), columns, where)
     return pa.concat_tables([query.output.empty_table(), *query.tables()])
 
 
@@ -101,7 +103,7 @@ def iter_changes(
     consistency: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Like `changes`, as record batches in bounded memory. Missing commits are reported by the call itself."""
-    tables = _Query.of(_span(access, after, up_to, by, consistency), columns, where).tables()
+    tables = ChangesQuery.of(_span(access, after, up_to, by, consistency), columns, where).tables()
     return (batch for table in tables for batch in table.to_batches())
 
 
@@ -124,7 +126,7 @@ class ChangesPart:
         """The rows, like those of `iter_changes`."""
         access = Access(self.address, self.address.store(), None, "published")
         span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
-        for table in _Query.of(span, columns, where).tables(self.versions):
+        for table in ChangesQuery.of(span, columns, where).tables(self.versions):
             yield from table.to_batches()
 
 
@@ -231,8 +233,18 @@ def _span(access: Access, after: int, up_to: int | None, by: str, consistency: s
     return resolve(access, after, up_to, consistency)
 
 
+def read_commits(access: Access, versions: range, *, published: bool) -> list[tuple[int, Iterable[Action]]]:
+    """Versions with their actions; `published`: from the object store alone. Raises VersionNotFound, which says what exists."""
+    if not access.reads_only and not published:
+        with suppress(LogGap):  # then only the log is read, which says what exists instead
+            return access.ours.log.commits(versions)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
+        contents = list(pool.map(lambda version: read_commit(access.store, version), versions))
+    return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
+
+
 @dataclass(frozen=True)
-class _Query:
+class ChangesQuery:
     """One incremental read: its versions, and which of their rows and columns."""
 
     access: Access
@@ -246,7 +258,8 @@ class _Query:
     """The part on the change columns."""
 
     @staticmethod
-    def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> _Query:
+    def of(span: VersionRange, columns: Sequence[str] | None, where: str | Predicate | None) -> ChangesQuery:
+        """The read of these versions. Raises InvalidRequest and PredicateError for columns that the table does not have."""
         struct = parse_schema(span.metadata.schema_string)
         full = changes_schema(struct)
         predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
@@ -254,11 +267,14 @@ class _Query:
         names = [full.named(name).name for name in (struct.names if columns is None else columns)]
         arrow = to_arrow(full)
         output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
-        return _Query(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
+        return ChangesQuery(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
 
     def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
         """The rows, file by file, of all versions or of these. Missing commits are reported by the call, missing files while reading."""
-        commits = self._commits(self.span.versions if versions is None else versions)
+        return self.tables_of(self._commits(self.span.versions if versions is None else versions))
+
+    def tables_of(self, commits: Iterable[tuple[int, Iterable[Action]]]) -> Iterator[pa.Table]:
+        """The rows, file by file, of versions that were read already."""
         pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
         return self._read(pieces)
 
@@ -269,12 +285,7 @@ class _Query:
         return chain(first, (commit for window in windows[1:] for commit in self._fetch(window)))
 
     def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
-        if not self.access.reads_only and not self.span.published:
-            with suppress(LogGap):  # then only the log is read, which says what exists instead
-                return self.access.ours.log.commits(versions)
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
-            contents = list(pool.map(lambda version: read_commit(self.access.store, version), versions))
-        return [(v, actions_of(content, name=commit_path(v))) for v, content in zip(versions, contents, strict=True)]
+        return read_commits(self.access, versions, published=self.span.published)
 
     def _pieces(self, version: int, actions: Iterable[Action]) -> Iterator[_Piece]:
         info = next((each for each in actions if isinstance(each, CommitInfo)), None)

@@ -1,0 +1,339 @@
+"""Following a table: its versions' changes one after the other, as they come.
+
+A *follower* has a position, the last version whose changes it gave. It waits for published versions, reads their commits
+forwards, and gives the changes of each version, or of several at once. Versions without rows for it (reorganisations,
+settings, rows that `where` leaves out) only move the position. A version with another schema begins a batch of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from types import TracebackType
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from ...coordinator.facade.values import Deadline, SystemClock, Timeout
+from ...storage.actions import Action, CommitInfo, Metadata
+from ...storage.dataclass import dataclass
+from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
+from ...storage.log.segment import latest_version
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.schema import parse_schema
+from ..client.access import Access
+from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
+from .changes import CHANGE_COLUMNS, ChangesQuery, changes_schema, read_commits
+from .version_range import VersionRange
+
+__all__ = ["CHANGES", "INSERTED", "ChangeBatch", "ChangeReader", "Follower", "Selection", "Waiting", "follow", "latest_of", "waiting_for"]
+
+CHANGES: Final = "changes"
+INSERTED: Final = "inserted"
+_ROWS: Final = (CHANGES, INSERTED)
+_ROWS_MAX: Final = 65_536
+_COMMITS: Final = 16
+"""Commits fetched at once, and so held in memory."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of a version are given, in what pieces.
+
+    `rows` is "changes": inserted and deleted rows, followed by the columns of `CHANGE_COLUMNS`; or "inserted": the rows that were
+    inserted, and updated ones as they became, with the table's columns only. A batch has the changes of `max_versions` versions
+    at most, in record batches of `max_rows` rows at most.
+    """
+
+    rows: str = CHANGES
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    max_versions: int = 1
+    max_rows: int = _ROWS_MAX
+
+    def check(self) -> None:
+        """Raise InvalidRequest for values that have no meaning."""
+        if self.rows not in _ROWS:
+            raise InvalidRequest(f"rows is {self.rows!r}; use one of {', '.join(_ROWS)}", rows=self.rows)
+        for name, value in (("max_versions", self.max_versions), ("max_rows", self.max_rows)):
+            if type(value) is not int or value < 1:
+                raise InvalidRequest(f"{name} is {value!r}; give a whole number, 1 or more")
+
+    def query(self, span: VersionRange) -> ChangesQuery:
+        """The incremental read of some versions. Raises InvalidRequest for columns that the table does not have."""
+        where = self.where
+        if self.rows == INSERTED:
+            new = f"{CHANGE_TYPE} IN ('{INSERT}', '{UPDATE_POSTIMAGE}')"
+            where = new if where is None else f"({where}) AND {new}"
+        full = changes_schema(parse_schema(span.metadata.schema_string))
+        return ChangesQuery.of(span, self.columns, None if where is None else Predicate.parse(where, full))
+
+    def schema(self, query: ChangesQuery) -> pa.Schema:
+        """The schema of the rows that are given."""
+        if self.rows == CHANGES:
+            return query.output
+        beside = {each.name for each in CHANGE_COLUMNS}
+        return pa.schema([field for field in query.output if field.name not in beside])
+
+
+class ChangeBatch:
+    """The changes of a version, or of several that follow one another, of a table that is followed. Iterating gives record batches.
+
+    The versions are those after `after`, up to and including `version`, which was committed at `timestamp` (ms since the epoch).
+    `schema_changed` says that these rows have another schema than the batch before. The rows are read when they are asked for,
+    in bounded memory, and may be asked for again.
+    """
+
+    def __init__(self, query: ChangesQuery, commits: Sequence[tuple[int, Iterable[Action]]], selection: Selection) -> None:
+        self.after: int = query.span.after
+        self.version: int = query.span.up_to
+        self.schema: pa.Schema = selection.schema(query)
+        self.schema_changed = False
+        self._query, self._commits, self._selection = query, commits, selection
+        self._begun: Iterator[pa.RecordBatch] | None = None
+
+    @property
+    def timestamp(self) -> int:
+        """When the last version was committed, in milliseconds since the epoch."""
+        version, actions = self._commits[-1]
+        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+        own = None if info is None else info.in_commit_timestamp
+        return self._query.span.time_of_file(version) if own is None else own
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a row; reads up to the first one, which is not read again."""
+        if self._begun is None:
+            rows = self._read()
+            first = next(rows, None)
+            if first is None:
+                return False
+            self._begun = chain([first], rows)
+        return True
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        rows, self._begun = self._begun, None
+        return self._read() if rows is None else rows
+
+    def to_arrow(self) -> pa.Table:
+        """All rows in one table. Raises HistoryGone, as reading them in pieces does."""
+        return pa.Table.from_batches(list(self), schema=self.schema)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream, such as `append` takes to write them in bounded memory."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for table in self._query.tables_of(self._commits):
+                for batch in table.select(self.schema.names).to_batches(max_chunksize=self._selection.max_rows):
+                    if batch.num_rows:
+                        yield batch
+        except MissingObject as gone:
+            raise history_gone(self._query.access, self.after, gone.message) from gone
+
+    def __repr__(self) -> str:
+        return f"ChangeBatch(after={self.after}, version={self.version})"
+
+
+def history_gone(access: Access, after: int, why: str) -> HistoryGone:
+    """The error for changes after a version that cannot be read any more."""
+    location = access.address.location
+    return HistoryGone(
+        f"the changes of {location} after version {after} are not all there any more: {why}. Read the table as it is (table.snapshot()), "
+        "and follow it from that snapshot's version on. delta.logRetentionDuration and delta.deletedFileRetentionDuration say how long "
+        "history is kept",
+        location=location,
+        after=after,
+    )
+
+
+class ChangeReader:
+    """Reads a table's changes forwards from a position, batch by batch. Not thread-safe."""
+
+    def __init__(self, access: Access, after: int, selection: Selection) -> None:
+        """Begin after a version (-1: before the first). Raises InvalidRequest, HistoryGone."""
+        selection.check()
+        self.access = access
+        self.selection = selection
+        self.position = after
+        self._metadata = self._metadata_at(after)
+        self._ahead: deque[tuple[int, Iterable[Action]]] = deque()
+        known = self._metadata
+        self._given = None if known is None else selection.schema(selection.query(self._span(after, after, known)))
+        """The schema of the batch before, or of the table where the reader begins."""
+
+    def next(self, latest: int) -> ChangeBatch | None:
+        """The next batch with rows up to a published version; None if there is none. Moves the position behind it."""
+        while self.position < latest:
+            batch = self._next(latest)
+            self.position = batch.version
+            if batch.has_rows:
+                batch.schema_changed = self._given is not None and not batch.schema.equals(self._given)
+                self._given = batch.schema
+                return batch
+        return None
+
+    def _next(self, latest: int) -> ChangeBatch:
+        """The following versions, as many as belong together."""
+        taken: list[tuple[int, Iterable[Action]]] = []
+        metadata = self._metadata
+        while len(taken) < self.selection.max_versions and self.position + len(taken) < latest:
+            version, actions = self._peek(self.position + len(taken) + 1, latest)
+            changed = next((each for each in actions if isinstance(each, Metadata)), None)
+            if changed is not None and metadata is not None and taken and changed.schema_string != metadata.schema_string:
+                break
+            metadata = changed or metadata
+            taken.append((version, actions))
+            self._ahead.popleft()
+        assert metadata is not None
+        self._metadata = metadata
+        return ChangeBatch(self.selection.query(self._span(self.position, taken[-1][0], metadata)), taken, self.selection)
+
+    def _peek(self, version: int, latest: int) -> tuple[int, Iterable[Action]]:
+        """A version's commit; some are fetched ahead."""
+        if not self._ahead:
+            versions = range(version, min(latest, version + _COMMITS - 1) + 1)
+            try:
+                self._ahead.extend(read_commits(self.access, versions, published=self.access.reads_only))
+            except VersionNotFound as gone:
+                raise history_gone(self.access, version - 1, gone.message) from gone
+        return self._ahead[0]
+
+    def _metadata_at(self, version: int) -> Metadata | None:
+        if type(version) is not int or version < -1:
+            raise InvalidRequest(f"after={version!r} is not a version: give the last version you have, -1 for none", after=version)
+        if version < 0:
+            return None
+        latest = self.access.latest()
+        if version > latest.version:
+            raise VersionNotFound(
+                f"version {version} of {self.access.address.location} is not available: the latest version is {latest.version}",
+                location=self.access.address.location,
+                version=version,
+                latest=latest.version,
+            )
+        if version == latest.version:
+            return latest.metadata
+        try:
+            return self.access.at(version).metadata
+        except VersionNotFound:
+            return self._metadata_beyond(version)
+
+    def _metadata_beyond(self, version: int) -> Metadata:
+        """The metadata that the versions after this one begin with, if it cannot be read itself any more."""
+        try:
+            return self.access.at(version + 1).metadata
+        except VersionNotFound as gone:
+            raise history_gone(self.access, version, gone.message) from gone
+
+    def _span(self, after: int, up_to: int, metadata: Metadata) -> VersionRange:
+        return VersionRange(self.access, after, up_to, metadata, self.access.reads_only)
+
+
+class Waiting(Protocol):
+    """Waits for published versions: `coordinator.facade.values.Arrivals`, or the log asked again and again."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        ...
+
+    def close(self) -> None:
+        """End the waiting for good."""
+        ...
+
+    def wait(self, after: int, deadline: Deadline | None = None) -> int:
+        """The last published version once it is higher than `after`; `after` when closed, or when the deadline passes."""
+        ...
+
+
+class PolledLog:
+    """Waits for versions of a table without a coordinator: asks the store for the next one's file every `poll_s` seconds."""
+
+    def __init__(self, access: Access, poll_s: float) -> None:
+        self._access, self._poll_s = access, poll_s
+        self._end = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._end.is_set()
+
+    def close(self) -> None:
+        """End the waiting for good."""
+        self._end.set()
+
+    def wait(self, after: int, deadline: Deadline | None = None) -> int:
+        """The last version of the log once it is higher than `after`; `after` when closed, or when the deadline passes."""
+        while not self.closed:
+            latest = latest_version(self._access.store)
+            if latest is not None and latest > after:
+                return latest
+            if deadline is not None and deadline.over:
+                break
+            self._end.wait(self._poll_s if deadline is None else min(self._poll_s, deadline.left_s))
+        return after
+
+
+def waiting_for(access: Access, poll_s: float) -> Waiting:
+    """What waits for versions of a table. Raises InvalidRequest for an invalid interval."""
+    if type(poll_s) not in (int, float) or not poll_s > 0:
+        raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
+    return PolledLog(access, poll_s) if access.reads_only else access.ours.arrivals()
+
+
+class Follower:
+    """A table's changes, as they come; made by `Table.follow`. An iterator of `ChangeBatch`, and a context manager.
+
+    It waits for versions without asking the object store. It ends when nothing comes for its `timeout_s`, or when `close` is
+    called, from whichever thread. One thread iterates.
+    """
+
+    def __init__(self, reader: ChangeReader, waiting: Waiting, timeout_s: Timeout | None) -> None:
+        self._reader, self._waiting, self._timeout_s = reader, waiting, timeout_s
+        self._latest = reader.position
+
+    @property
+    def position(self) -> int:
+        """The last version whose changes were given, or which had none; -1 before the first."""
+        return self._reader.position
+
+    def __iter__(self) -> Follower:
+        return self
+
+    def __next__(self) -> ChangeBatch:
+        """The next batch. Raises HistoryGone, TableDropped, TreeReplaced; InvalidRequest if a chosen column is gone."""
+        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s, SystemClock())
+        while not self._waiting.closed:
+            batch = self._reader.next(self._latest)
+            if batch is not None:
+                return batch
+            latest = self._waiting.wait(self._reader.position, deadline)
+            if latest <= self._reader.position:
+                break
+            self._latest = latest
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the iteration, also one that waits in another thread."""
+        self._waiting.close()
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def follow(access: Access, after: int | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
+    """Follow a table from after a version (None: the latest one) on."""
+    start = latest_of(access) if after is None else after
+    return Follower(ChangeReader(access, start, selection), waiting_for(access, poll_s), timeout_s)
+
+
+def latest_of(access: Access) -> int:
+    """The latest version, with everything acknowledged to anybody before this call."""
+    return access.read(None, None if access.reads_only else "latest").version

@@ -1,0 +1,354 @@
+"""Following a table: what arrives, in which pieces, what waiting costs, how it ends, and what is told when history is gone."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Queue
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.coordinator.commit.arrivals import Arrivals
+from sluice.coordinator.limits import Limits
+from sluice.coordinator.service.connect import connect
+from sluice.coordinator.service.memory import MemorySession
+from sluice.storage.stores.memory import MemoryStore
+from sluice.tables.read.following import ChangeBatch, Follower
+from tests.fixtures.zookeeper import Proxy
+from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
+from tests.tables.read.test_consistency import ratified_only
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+LONG_S = 60.0
+"""More than any of this takes."""
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def stored(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """An object store that counts its requests, with either coordinator."""
+    name = f"follow-{uuid.uuid4().hex}"
+    hosts = f"zk://{request.getfixturevalue('zookeeper_hosts')}/{name}" if request.param == "zookeeper" else f"memory://{name}"
+    yield Place(f"memory://{name}", hosts)
+    MemoryStore.open(name).forget()
+
+
+def numbers(follower: Follower) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    """The version and the rows of each batch."""
+    return [(batch.version, rows_of(batch.to_arrow())) for batch in follower]
+
+
+class Asked(list[Any]):
+    """The requests to a store, with the thread that made each."""
+
+    def append(self, call: Any) -> None:
+        super().append((threading.get_ident(), call))
+
+    def by(self, thread: threading.Thread) -> int:
+        return sum(1 for ident, _ in self if ident == thread.ident)
+
+
+def versions_of(follower: Follower) -> tuple[Queue[int], threading.Thread]:
+    """What a thread of its own gets from it."""
+    found: Queue[int] = Queue()
+
+    def run() -> None:
+        for batch in follower:
+            found.put(batch.version)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return found, thread
+
+
+class Idle:
+    """Follows a table in a thread of its own; tells when it begins to wait, and for how long at most."""
+
+    def __init__(self, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        self.waits: Queue[float | None] = Queue()
+        self.batches: Queue[ChangeBatch | None] = Queue()
+        self.error: BaseException | None = None
+        arrivals = table.access.ours.arrivals()
+        wake = arrivals._wake
+
+        class Telling:
+            set, clear = wake.set, wake.clear
+
+            def wait(_, timeout: float | None = None) -> bool:  # noqa: N805 - the test is `self`
+                self.waits.put(timeout)
+                return wake.wait(timeout)
+
+        arrivals._wake = Telling()
+        monkeypatch.setattr(type(table.access.ours), "arrivals", lambda _: arrivals)
+        self.follower = table.follow(**options)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            for batch in self.follower:
+                batch.to_arrow()
+                self.batches.put(batch)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+        self.batches.put(None)
+
+    def until_it_waits_for_good(self) -> None:
+        while self.waits.get(timeout=LONG_S) is not None:
+            pass
+
+
+@contextmanager
+def idle(table: sluice.Table, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[Idle]:
+    found = Idle(table, monkeypatch, **options)
+    try:
+        yield found
+    finally:
+        found.follower.close()
+        found.thread.join(LONG_S)
+        assert not found.thread.is_alive()
+
+
+# -- what arrives --------------------------------------------------------------------------------------------------------
+
+
+def test_each_version_arrives_with_its_changes(place: Place) -> None:
+    table = place.create(partition_by=[], properties=VECTORS)
+    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    table.delete("delay = 1")
+    batches = list(table.follow(-1, timeout_s=0, columns=["delay"]))
+    assert [(batch.after, batch.version) for batch in batches] == [(0, 1), (1, 2)]
+    times = {entry.version: entry.timestamp for entry in table.history()}
+    assert [batch.timestamp for batch in batches] == [times[1], times[2]]
+    expected = table.changes(-1, columns=["delay"])
+    assert pa.concat_tables([batch.to_arrow() for batch in batches]).equals(expected)
+
+
+def test_reorganisations_and_settings_do_not_show(place: Place) -> None:
+    table = place.create(partition_by=[])
+    for number in range(3):
+        table.append(flights(("JFK", 1, number)))
+    table.compact()
+    table.set_properties({"a": "b"})
+    follower = table.follow(-1, timeout_s=0)
+    assert [version for version, _ in numbers(follower)] == [1, 2, 3]
+    assert follower.position == 5
+
+
+def test_inserted_rows_have_the_tables_columns_only(place: Place) -> None:
+    table = place.create(partition_by=[], properties={**VECTORS, "delta.enableChangeDataFeed": "true"})
+    table.append(flights(("JFK", 1, 1), ("LGA", 1, 2)))
+    table.update({"delay": "delay + 10"}, "origin = 'JFK'")
+    table.delete("origin = 'LGA'")
+    follower = table.follow(-1, rows="inserted", where="delay > 1", timeout_s=0)
+    assert numbers(follower) == [(1, [("LGA", 1, 2)]), (2, [("JFK", 1, 11)])]
+    assert [batch.schema.names for batch in table.follow(1, rows="inserted", timeout_s=0)] == [FLIGHTS.names]
+
+
+def test_several_versions_in_one_batch(place: Place) -> None:
+    table = place.create(partition_by=[])
+    for number in range(5):
+        table.append(flights(("JFK", 1, number)))
+    follower = table.follow(0, rows="inserted", max_versions=3, timeout_s=0)
+    assert numbers(follower) == [(3, [("JFK", 1, n) for n in range(3)]), (5, [("JFK", 1, 3), ("JFK", 1, 4)])]
+
+
+def test_rows_come_in_pieces_and_can_be_read_again(place: Place) -> None:
+    table = place.create(partition_by=[])
+    table.append(flights(*(("JFK", 1, number) for number in range(25))))
+    [batch] = table.follow(0, max_rows=10, timeout_s=0)
+    assert [piece.num_rows for piece in batch] == [10, 10, 5]
+    assert [piece.num_rows for piece in batch] == [10, 10, 5]
+    assert batch.reader().read_all().equals(batch.to_arrow())
+
+
+def test_a_change_of_the_schema_is_told_and_begins_a_batch(place: Place) -> None:
+    table = place.create(partition_by=[])
+    table.append(flights(("JFK", 1, 1)))
+    table.append(pa.table({"origin": ["JFK"], "month": pa.array([1], pa.int32()), "gate": ["B1"]}), merge_schema=True)
+    table.append(flights(("JFK", 1, 2)))
+    batches = list(table.follow(0, rows="inserted", max_versions=10, timeout_s=0))
+    assert [(batch.version, batch.schema_changed, batch.schema.names) for batch in batches] == [
+        (1, False, FLIGHTS.names),
+        (3, True, [*FLIGHTS.names, "gate"]),
+    ]
+
+
+def test_a_column_that_is_gone_is_named(place: Place) -> None:
+    table = place.create(partition_by=[])
+    table.replace(pa.schema([("n", pa.int64())]), pa.table({"n": [1]}))
+    with pytest.raises(sluice.InvalidRequest, match="delay"):
+        list(table.follow(0, columns=["delay"], timeout_s=0))
+    with pytest.raises(sluice.InvalidRequest, match="delay"):
+        table.follow(1, columns=["delay"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rows": "all"}, "use one of changes, inserted"),
+        ({"max_versions": 0}, "1 or more"),
+        ({"max_rows": True}, "1 or more"),
+        ({"after": -2}, "not a version"),
+        ({"after": 7}, "the latest version is 0"),
+        ({"poll_s": 0}, "more than 0"),
+        ({"where": "no_such = 1", "after": 0}, "no_such"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(place: Place, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=words):
+        place.create().follow(**options)
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_later_arrives_and_waiting_asks_the_store_nothing(stored: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = stored.create(partition_by=[])
+    writer = stored.open()
+    disk_of(stored).calls = asked = Asked()
+    with idle(table, monkeypatch) as following:
+        following.until_it_waits_for_good()
+        assert asked.by(following.thread) == 0
+        for number in range(3):
+            writer.append(flights(("JFK", 1, number)))
+            batch = following.batches.get(timeout=LONG_S)
+            assert batch is not None
+            assert rows_of(batch.to_arrow())[0][:3] == ("JFK", 1, number)
+            needed = asked.by(following.thread)
+            following.until_it_waits_for_good()  # nothing but a watch ends that
+            assert asked.by(following.thread) == needed <= 4 * (number + 1)
+
+
+@pytest.mark.notices("closing-ends-the-waiting")
+def test_closing_ends_an_iteration_that_waits_in_another_thread(stored: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    following = Idle(stored.create(), monkeypatch)
+    following.until_it_waits_for_good()
+    following.follower.close()
+    assert following.batches.get(timeout=LONG_S / 6) is None
+    assert following.error is None
+    assert list(following.follower) == []
+
+
+def test_leaving_the_block_closes(place: Place) -> None:
+    with place.create().follow() as follower:
+        pass
+    assert list(follower) == []
+
+
+@pytest.mark.notices("what-was-acknowledged-arrives-in-time")
+def test_what_a_lagging_server_does_not_show_yet_arrives_before_the_time_is_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create(partition_by=[])
+    place.open().append(flights(("JFK", 1, 1)))
+    behind, honest = table.access.ours.context, Arrivals._look
+
+    def lagging(self: Arrivals) -> Any:
+        found = honest(self)
+        assert found is not None
+        published, head = found
+        return (type(published)(), type(head)()) if self._context is behind else (published, head)
+
+    monkeypatch.setattr(Arrivals, "_look", lagging)
+    assert [version for version, _ in numbers(table.follow(0, timeout_s=0))] == [1]
+
+
+@pytest.mark.notices("who-waits-publishes-for-the-dead")
+def test_what_a_dead_writer_ratified_arrives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.create(partition_by=[])
+    table = place.open(limits=Limits(patience_s=0.05, patience_s_max=0.2))
+    with idle(table, monkeypatch) as following:
+        following.until_it_waits_for_good()
+        ratified_only(place)
+        batch = following.batches.get(timeout=LONG_S / 2)
+        assert batch is not None
+        assert batch.version == 1
+
+
+def test_a_session_that_is_lost_is_replaced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.create(partition_by=[])
+    writer = Writer(Place(place.location, place.coordinator))
+    with idle(table, monkeypatch) as following:
+        following.until_it_waits_for_good()
+        session = connect(place.coordinator)
+        assert isinstance(session, MemorySession)
+        session.expire()
+        writer.table.append(flights(("JFK", 1, 1)))
+        batch = following.batches.get(timeout=LONG_S)
+        assert batch is not None
+
+
+@pytest.mark.zookeeper
+def test_it_goes_on_when_the_coordinator_is_back(tmp_path: Any, zookeeper_proxy: Proxy, zookeeper_hosts: str) -> None:
+    chroot = f"/follow-{uuid.uuid4().hex}"
+    writer = Place(str(tmp_path / "t"), f"zk://{zookeeper_hosts}{chroot}").create(partition_by=[])
+    table = sluice.Table.open(writer.location, coordinator=f"zk://{zookeeper_proxy.hosts}{chroot}?retry_s=1")
+    with table.follow(0) as follower:
+        found, thread = versions_of(follower)
+        zookeeper_proxy.cut()
+        writer.append(flights(("JFK", 1, 1)))
+        zookeeper_proxy.restore()
+        assert found.get(timeout=LONG_S) == 1
+    thread.join(LONG_S)
+    assert not thread.is_alive()
+
+
+def test_a_table_that_is_dropped_ends_it_with_its_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with idle(place.create(), monkeypatch) as following:
+        following.until_it_waits_for_good()
+        place.open().drop()
+        assert following.batches.get(timeout=LONG_S) is None
+        assert isinstance(following.error, sluice.TableDropped)
+
+
+def test_without_a_coordinator_the_log_is_asked(place: Place) -> None:
+    writer = place.create(partition_by=[])
+    table = sluice.Table.open(writer.location, consistency="published")
+    with table.follow(poll_s=0.01) as follower:
+        found, thread = versions_of(follower)
+        for number in range(2):
+            writer.append(flights(("JFK", 1, number)))
+            assert found.get(timeout=LONG_S) == number + 1
+    thread.join(LONG_S)
+    assert not thread.is_alive()
+    assert [version for version, _ in numbers(table.follow(-1, timeout_s=0))] == [1, 2]
+
+
+# -- history that is gone ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept_in_memory() -> Iterator[Place]:
+    name = uuid.uuid4().hex
+    yield Place(f"memory://{name}", f"memory://{name}")
+    MemoryStore.open(name).forget()
+
+
+def test_files_that_were_cleaned_up(kept_in_memory: Place) -> None:
+    table = kept_in_memory.create(partition_by=[])
+    table.append(flights(("JFK", 1, 1)))
+    table.overwrite(flights(("JFK", 1, 2)))
+    later(kept_in_memory, 30 * DAY_MS)
+    table.vacuum(0, force=True)
+    with pytest.raises(sluice.HistoryGone, match=r"after version 0 .* follow it from that snapshot's version on") as gone:
+        list(table.follow(0, timeout_s=0))
+    assert gone.value.after == 0
+    latest = table.snapshot()
+    assert list(table.follow(latest.version, timeout_s=0)) == []
+
+
+def test_commits_that_were_cleaned_up(kept_in_memory: Place) -> None:
+    short = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 1 day"}
+    table = kept_in_memory.create(partition_by=[], properties=short)
+    for number in range(6):
+        table.append(flights(("JFK", 1, number)))
+    table.checkpoint()
+    later(kept_in_memory, 30 * DAY_MS)
+    removed = table.vacuum().log_files
+    assert removed
+    with pytest.raises(sluice.HistoryGone):
+        list(Writer(kept_in_memory).table.follow(0, timeout_s=0))
