@@ -48,7 +48,7 @@ def test_the_list_tells_who_holds_and_who_waits_for_whom(table: sluice.Table, co
         held, waiting = listed(table.location, coordinator)["leases"]
         text = run(table.location, "--coordinator", coordinator).stdout
         lease.release()
-        asking.join(5)
+        asking.join(30)
     assert held["held"]
     assert (held["mode"], held["where"], held["name"], held["application"]) == ("exclusive", "origin = 'JFK'", "load", "nightly")
     assert held["token"] == lease.token

@@ -317,6 +317,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "timestamps-grow": "a reader accepts a log file that is a copy of another version's",
     },
     "liveness": {
+        "trouble-with-publishing-is-no-obstacle": "nothing is decided any more while an object store is away, though versions may wait",
         "backlog-is-bounded": "any number of versions is ratified before one is published",
         "others-backlog-is-kept-to": "a transaction is ratified although one of its tables has a full backlog",
         "generations-end": "the counter of a generation runs on without end",

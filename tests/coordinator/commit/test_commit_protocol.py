@@ -89,7 +89,7 @@ def test_an_undecided_transaction_is_decided_by_the_one_who_asks(world: World) -
     assert outcome.state == "committed"
     assert outcome.commit is not None
     assert outcome.commit.version == 0
-    assert asking.committer.outcome("never-heard-of", Deadline.after(1, SystemClock())).state == "unknown"
+    assert asking.committer.outcome("never-heard-of", Deadline.after(30, SystemClock())).state == "unknown"
 
 
 @pytest.mark.notices("first-unseen-winner-counts")
@@ -103,7 +103,7 @@ def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
     assert caught.value.winning_version == 1
     assert "old.parquet" in str(caught.value)
     assert world.files() == {"mine.parquet"}
-    told = one.committer.outcome(theirs.transaction_id, Deadline.after(1, SystemClock()))
+    told = one.committer.outcome(theirs.transaction_id, Deadline.after(30, SystemClock()))
     assert told.state == "refused"
     assert isinstance(told.error, ConcurrentDeleteReadException)
 
@@ -439,7 +439,7 @@ def test_a_writer_all_of_whose_requests_are_lost_gives_up_in_time(world: World) 
     with pytest.raises(OutcomeUnknown):
         client.commit(intent, timeout_s=0.3)
     world.coordination.before = None
-    assert client.committer.outcome(intent.transaction_id, Deadline.after(1, SystemClock())).state == "unknown"
+    assert client.committer.outcome(intent.transaction_id, Deadline.after(30, SystemClock())).state == "unknown"
 
 
 def test_staged_actions_are_published(world: World) -> None:
@@ -475,7 +475,7 @@ def test_what_was_acknowledged_as_ratified_is_published_in_the_background(world:
     client = world.client()
     commits = [client.commit(append_intent(client.head(), f"{n}.parquet"), ack="ratified") for n in range(5)]
     assert [c.published for c in commits] == [False] * 5
-    assert client.committer.background.drain(5.0)
+    assert client.committer.background.drain(30.0)
     assert world.files() == {f"{n}.parquet" for n in range(5)}
 
 
@@ -483,7 +483,7 @@ def test_a_publication_that_failed_in_the_background_is_done_before_the_end(worl
     client = world.client()
     world.objects.disk.fail_before("put_if_absent", times=1)
     client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
-    assert client.committer.background.drain(5.0)
+    assert client.committer.background.drain(30.0)
     assert world.files() == {"x.parquet"}
 
 
@@ -496,7 +496,7 @@ def test_a_lone_writer_needs_no_slot(world: World) -> None:
     commits = [client.append() for _ in range(3)]
     assert [c.version for c in commits] == [0, 1, 2]
     assert client.head().slot == -1
-    outcome = world.client().committer.outcome(commits[1].transaction_id, Deadline.after(1, SystemClock()))
+    outcome = world.client().committer.outcome(commits[1].transaction_id, Deadline.after(30, SystemClock()))
     assert outcome.commit is not None
     assert outcome.commit.version == 1
 
@@ -525,7 +525,7 @@ def test_a_conflict_on_the_fast_path_is_refused_by_the_queue(world: World) -> No
     losing = rewrite_intent(base, "old.parquet", "x.parquet")
     with pytest.raises(ConcurrentDeleteReadException):
         client.commit(losing)
-    assert client.committer.outcome(losing.transaction_id, Deadline.after(1, SystemClock())).state == "refused"
+    assert client.committer.outcome(losing.transaction_id, Deadline.after(30, SystemClock())).state == "refused"
 
 
 def test_a_direct_commit_whose_publisher_dies_is_published_by_others(world: World) -> None:
@@ -548,6 +548,22 @@ def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> 
         mend(world.objects.disk)
         client.committer.publisher.publish_pending()
     assert len(world.log()) == 2
+
+
+@pytest.mark.notices("trouble-with-publishing-is-no-obstacle")
+def test_what_cannot_be_published_is_decided_after_a_patience_too(world: World) -> None:
+    """The patience of a slow client is over before it looks for the first time."""
+    client = world.client(QUICK.but(patience_s=1e-6, patience_s_max=1e-6))
+    client.append("0.parquet")
+    stale = replace(client.head(), version=-1)
+    world.objects.disk.fail_before("put_if_absent", times=10_000)
+    commit = client.commit(rewrite_intent(client.head(), "0.parquet", "1.parquet"), ack="ratified", timeout_s=20)
+    assert (commit.version, commit.published) == (1, False)
+    with pytest.raises(ConcurrentDeleteReadException):
+        client.commit(rewrite_intent(stale, "0.parquet", "2.parquet"), timeout_s=20)
+    mend(world.objects.disk)
+    client.append("last.parquet")
+    assert len(world.log()) == 3
 
 
 @pytest.mark.notices("own-batch-in-its-turn")

@@ -377,7 +377,7 @@ def test_acknowledged_when_ratified(world: JointWorld) -> None:
     assert not any(commit.published for commit in commits.values())
     for name in "ab":
         mend(world.tables[name].objects.disk)
-        assert client.committers[name].background.drain(10.0)
+        assert client.committers[name].background.drain(30.0)
     assert all(len(world.tables[name].log()) == 1 for name in "ab")
 
 

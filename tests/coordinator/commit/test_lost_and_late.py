@@ -121,7 +121,7 @@ def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server
     assert Head.decode(stale.data).version < version
     assert [info.get("txnId") for info in (reader.committer.log.info(version),)] == [intent.transaction_id]
     mend(world.objects.disk)
-    assert writer.committer.background.drain(5)
+    assert writer.committer.background.drain(30.0)
 
 
 def test_an_intent_that_is_filed_again_is_not_taken_for_filed_where_it_came_too_late() -> None:
@@ -228,7 +228,7 @@ def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_g
         assert committer.outcome(intents["a"].transaction_id, soon()).state == "committed"
     assert all(len(table.log()) == 1 for table in world.tables.values())
     for committer in dead.committers.values():
-        committer.background.drain(5.0)
+        committer.background.drain(30.0)
 
 
 class Moving(Client):

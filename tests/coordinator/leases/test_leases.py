@@ -87,7 +87,7 @@ class Waiter:
 
     def end(self) -> None:
         self.let_go.set()
-        self.thread.join(5)
+        self.thread.join(30)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_exclusive_leases_are_granted_in_the_order_of_asking_with_growing_tokens
         assert not any(w.granted.wait(0.01) for w in waiters)
         first.release()
         for n, waiter in enumerate(waiters):
-            assert waiter.granted.wait(5)
+            assert waiter.granted.wait(30)
             assert not any(w.granted.is_set() for w in waiters[n + 1 :]), "the next one waits for this one"
             tokens.append(waiter.token)
             waiter.end()
@@ -122,8 +122,8 @@ def test_exclusive_leases_are_granted_in_the_order_of_asking_with_growing_tokens
 def test_shared_leases_stand_together_and_nobody_overtakes(world: World) -> None:
     shared = Waiter(world, SHARED)
     beside = Waiter(world, SHARED)
-    assert shared.granted.wait(5)
-    assert beside.granted.wait(5)
+    assert shared.granted.wait(30)
+    assert beside.granted.wait(30)
     exclusive = Waiter(world)
     late = Waiter(world, SHARED)
     with ended(shared, beside, exclusive, late):
@@ -132,10 +132,10 @@ def test_shared_leases_stand_together_and_nobody_overtakes(world: World) -> None
         shared.end()
         assert not exclusive.granted.wait(0.02)
         beside.end()
-        assert exclusive.granted.wait(5)
+        assert exclusive.granted.wait(30)
         assert not late.granted.wait(0.02)
         exclusive.end()
-        assert late.granted.wait(5)
+        assert late.granted.wait(30)
 
 
 def test_leases_on_different_partitions_do_not_meet(world: World) -> None:
@@ -187,12 +187,12 @@ def test_a_release_wakes_only_who_waited_for_it(world: World) -> None:
         time.sleep(0.05)  # all have set their watch
         before = world.coordination.calls["children"]
         first.release()
-        assert waiters[0].granted.wait(5)
+        assert waiters[0].granted.wait(30)
         time.sleep(0.05)
         looks = world.coordination.calls["children"] - before
         assert looks <= 3, f"{looks} looks at the queue: the one whose turn it is looks for the way and for the grant, nobody else"
         for waiter in waiters:
-            assert waiter.granted.wait(5)
+            assert waiter.granted.wait(30)
             waiter.end()
 
 
@@ -200,16 +200,16 @@ def test_who_gives_up_in_the_middle_lets_nobody_pass(world: World) -> None:
     first = take(world.client())
     giving_up = world.client()
     with ThreadPoolExecutor(1) as pool:
-        impatient: Future[Lease] = pool.submit(take, giving_up, wait_s=0.2)
+        impatient: Future[Lease] = pool.submit(take, giving_up, wait_s=1.0)
         until(lambda: len(requests(world)) == 2, "the impatient one in the queue")
         last = Waiter(world)
         with ended(last):
             with pytest.raises(LeaseHeld):
-                impatient.result(5)
+                impatient.result(30)
             until(lambda: len(requests(world)) == 2, "it withdrew its request")
             assert not last.granted.wait(0.02), "the first one still holds it"
             first.release()
-            assert last.granted.wait(5)
+            assert last.granted.wait(30)
 
 
 def test_several_are_granted_together_or_not_at_all(world: World) -> None:
@@ -258,7 +258,7 @@ def test_an_expired_holder_is_told_and_the_next_one_gets_it(world: World) -> Non
     waiter = Waiter(world)
     with ended(waiter):
         client.session.expire()
-        assert waiter.granted.wait(5)
+        assert waiter.granted.wait(30)
         assert waiter.token > lease.token
         assert lease.lost.wait(5)
         assert not lease.held
@@ -276,7 +276,7 @@ def test_an_expired_waiter_queues_again(world: World) -> None:
         waiter.client.session.expire()
         until(lambda: len(requests(world)) == 2, "it queues again")
         first.release()
-        assert waiter.granted.wait(5)
+        assert waiter.granted.wait(30)
 
 
 def test_what_a_former_session_asked_for_is_not_taken_for_the_request(world: World) -> None:
@@ -286,7 +286,7 @@ def test_what_a_former_session_asked_for_is_not_taken_for_the_request(world: Wor
     [place], [asked] = request._places, request._asked
     former = world.coordination.connect()
     former.create(place.node(LeaseName.prefix(request.guid)), asked.encode(), ephemeral=True, sequential=True)
-    request.obtain(Deadline.after(2, SystemClock()))
+    request.obtain(Deadline.after(30, SystemClock()))
     assert len(request.nodes) == 1
     former.expire()
     client.session.expire()
@@ -304,7 +304,7 @@ def test_an_expired_waiter_that_held_something_is_told(world: World) -> None:
         asking = pool.submit(ask)
         until(lambda: len(requests(world)) == 4, "it waits, and says what it holds")
         client.session.expire()
-        asking.result(5)
+        asking.result(30)
         held.release()
     first.release()
 
@@ -435,7 +435,7 @@ def test_asking_for_more_of_the_same_behind_somebody_who_waits_is_a_circle(world
             with pytest.raises(DeadlockDetected):
                 hold(client, EXCLUSIVE)
             held.release()
-            assert waiter.granted.wait(5)
+            assert waiter.granted.wait(30)
 
 
 @pytest.mark.notices("the-youngest-gives-in")
@@ -464,7 +464,7 @@ def test_waiting_without_a_circle_is_no_deadlock(world: World) -> None:
     client = world.client()
     with hold(client, place=Place.of_name("mine")):
         other = Waiter(world)
-        assert other.granted.wait(5)
+        assert other.granted.wait(30)
         threading.Timer(0.05, other.end).start()
         with hold(client):
             assert len(held_by_this_thread()) == 2

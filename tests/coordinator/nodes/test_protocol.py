@@ -30,7 +30,7 @@ def raise_protocol(world: World, number: object) -> None:
 
 def settle_a_slot(client: Client) -> None:
     claim_slot(client.context, append_intent(client.head()), client.head(), Deadline.after(5, client.context.clock))
-    client.committer.settle_queue(Deadline.after(1, client.context.clock))
+    client.committer.settle_queue(Deadline.after(30, client.context.clock))
 
 
 VERBS: dict[str, Callable[[Client], object]] = {

@@ -312,7 +312,7 @@ def test_whoever_publishes_forgets_old_refusals_now_and_then(world: World, clien
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/t-")
     for _ in range(12):
         aged.append()
-        assert aged.committer.background.drain(5.0)
+        assert aged.committer.background.drain(30.0)
     assert days_of(world) == {}
 
 

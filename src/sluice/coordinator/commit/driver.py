@@ -157,12 +157,21 @@ class _Course:
         leg = self._legs[step.leg]
         for i in step.overdue:
             self._legs[i].patience.used()
-        if step.leg in step.overdue and leg.publish_pending():
+        if step.leg in step.overdue and self._moves(leg):
             return True
         state: TableState | None = leg.state or leg.table.context.look()
         batches = () if state is None else self._decider.decide(Front(leg.table, state), self._withdrawal)
         self.ratified(batches)
         return bool(batches)
+
+    def _moves(self, leg: Leg) -> bool:
+        """Publish what its table waits for; whether that moved. Trouble with it prevents no decision: deciding keeps to the room left."""
+        try:
+            return leg.publish_pending()
+        # check: trouble-with-publishing-is-no-obstacle
+        except TROUBLE as trouble:
+            self._note(trouble)
+            return False
 
     def ratified(self, batches: Sequence[Batch]) -> None:
         """Take the verdicts from batches that this client ratified, and publish them."""
