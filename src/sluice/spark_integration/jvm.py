@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["analysed", "items", "jvm_of", "of_plan", "optimised", "patterns_of", "quoted"]
+__all__ = ["analysed", "items", "jvm_of", "named", "of_plan", "optimised", "patterns_of", "quoted"]
 
 
 def jvm_of(session: SparkSession) -> Any:
@@ -39,6 +39,12 @@ def patterns_of(frame: DataFrame) -> Any:
 def items(sequence: Any) -> list[Any]:
     """The elements of a Scala sequence."""
     return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def named(column: Column, name: str) -> Column:
+    """Like `Column.alias`, which asks the JVM ten times to note the line of the user's program that called it."""
+    jvm_column: Any = column._jc
+    return Column(getattr(jvm_column, "as")(name))
 
 
 def quoted(name: str) -> str:

@@ -24,7 +24,7 @@ from sluice.coordinator.publication import failure_points
 from sluice.spark_integration.files import spark_writer, task_writer, writing
 from sluice.spark_integration.files.task_writer import FilesSource, FilesWriter
 from sluice.spark_integration.rows import merge, work, writer
-from sluice.spark_integration.rows.writer import Done, _Change
+from sluice.spark_integration.rows.writer import Change, Done
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
 
@@ -85,7 +85,7 @@ def _happens(location: str, what: str) -> None:
     time.sleep(_AWAY_S)  # the other one is dead before this one goes on
 
 
-class FaultyChange(_Change):
+class FaultyChange(Change):
     """What a task does, with steps to pass."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -126,9 +126,9 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
 
         return owner, name, wrapped
 
-    def gathered(*arguments: Any, **named: Any) -> Done:
-        done = writer.changed_by_tasks(*arguments, **named)
-        step(location, "inserted" if arguments[2].endswith("i") else "results-taken")
+    def gathered(frame: DataFrame, change: Change) -> Done:
+        done = writer.changed_by_tasks(frame, change)
+        step(location, "inserted" if change.label.endswith("i") else "results-taken")
         return done
 
     def copied(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
@@ -143,9 +143,10 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
     real_point = failure_points.point
     points = [(module, "point", point) for module in list(sys.modules.values()) if getattr(module, "point", None) is real_point]
     return [
-        (writer, "_Change", FaultyChange),
+        (work, "Change", FaultyChange),
         (task_writer, "FilesSource", FaultySource),
         (work, "changed_by_tasks", gathered),
+        after(work, "changed_here", "inserted"),
         (writing, "written_by_spark", copied),
         after(spark_writer, "_write", "copies-staged"),
         after(merge, "keep", "source-kept"),

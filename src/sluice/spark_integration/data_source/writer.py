@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
 from ..options import WriteOptions
+from ..workers import forget_finders
 
 __all__ = ["FilesWritten", "SluiceWriter"]
 
@@ -45,7 +46,9 @@ class SluiceWriter(DataSourceArrowWriter):
             return FilesWritten(())
         context = TaskContext.get()
         label = "local" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        return FilesWritten(self._plan.write(iterator, label=label))
+        files = self._plan.write(iterator, label=label)
+        forget_finders()
+        return FilesWritten(files)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what the tasks wrote, once however often it is called. Raises the errors of `Table.append`."""

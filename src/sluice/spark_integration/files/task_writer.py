@@ -23,6 +23,7 @@ from ...storage.log.paths import staged_path
 from ...tables.client.address import TableAddress
 from ...tables.write.data_writing import WritePlan
 from ..data_source.writer import FilesWritten
+from ..workers import forget_finders
 
 __all__ = ["FilesSource", "attempt", "ids_of", "plan_of", "plan_options", "written_in_tasks"]
 
@@ -105,7 +106,9 @@ class FilesWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
         plan, label = plan_of(self._options)
-        return FilesWritten(plan.write(iterator, label=attempt(label), row_ids=ids_of(self._options)))
+        files = plan.write(iterator, label=attempt(label), row_ids=ids_of(self._options))
+        forget_finders()
+        return FilesWritten(files)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave the list of the tasks' files for the driver."""

@@ -6,8 +6,6 @@ commits in processes of their own. So the results of tasks come back as a frame'
 
 from __future__ import annotations
 
-import sys
-import zipimport
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -18,12 +16,11 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from ..jvm import quoted
+from ..workers import forget_finders
 
 __all__ = ["results_of_tasks"]
 
 _SCHEMA: Final = StructType().add("result", BinaryType())
-# PySpark's own zip files, which do not change while a worker runs.
-_LIBRARIES: Final = ("pyspark.zip", "-src.zip")
 
 
 def results_of_tasks(frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], bytes]) -> list[bytes]:
@@ -47,14 +44,5 @@ class _Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         result = self._work(batches)
-        _forget_finders()
+        forget_finders()
         yield pa.record_batch({"result": pa.array([result], pa.binary())})
-
-
-def _forget_finders() -> None:
-    """Spare the worker's next task 0.1 s: before each task PySpark invalidates the caches of imports, upon which Python reads the
-    directory of PySpark's zip file again for each of its packages that was imported from. Later imports make new finders.
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimport.zipimporter) and finder.archive.endswith(_LIBRARIES):
-            del sys.path_importer_cache[path]

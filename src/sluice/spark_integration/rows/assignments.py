@@ -13,13 +13,14 @@ from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import MapType as SparkMap
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.schema.schema import StructType
 from ..jvm import items, jvm_of, quoted
 from ..schemas import to_spark
 from .conditions import as_column, resolved_types
 
-__all__ = ["Path", "as_stored", "by_path", "has_struct", "new_values", "old_values", "path_of"]
+__all__ = ["Assigned", "Path", "as_stored", "assigned_in", "by_path", "has_struct", "new_values", "old_values", "path_of"]
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -69,31 +70,48 @@ def by_path(assigned: Mapping[Path, Column], what: str) -> Tree:
     return tree
 
 
-def new_values(
-    frame: DataFrame, assigned: Mapping[Path, Column | str], schema: StructType, old: Mapping[str, Column], what: str
-) -> dict[str, Column]:
-    """The new value of each assigned top-level column, over the rows of `frame`; `old` has the columns' present values.
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Values that an operation, `what` in messages, gives to columns, by their paths, and the values' types as Spark resolves them."""
 
-    Raises AnalysisException for an expression that Spark cannot resolve, SchemaMismatch for one whose type the column cannot
-    store, InvalidRequest for one that is not of one row.
+    values: Mapping[Path, Column]
+    types: Mapping[Path, SparkType]
+    what: str
+
+    def kept_in(self, schema: StructType) -> frozenset[str]:
+        """The table's columns that keep their value, or a part of it."""
+        return frozenset(schema.names) - {path[0] for path in self.values if len(path) == 1}
+
+
+def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str) -> Assigned:
+    """Values over the rows of `frame`.
+
+    Raises AnalysisException for an expression that Spark cannot resolve, and InvalidRequest for one that is not of one row.
     """
-    values = {path: as_column(value) for path, value in assigned.items()}
-    types = resolved_types(frame, list(values.values()), what)
-    stored: dict[Path, Column] = {}
-    for field, (path, value) in zip(types.fields, values.items(), strict=True):
-        stored[path] = as_stored(frame.sparkSession, value, field.dataType, _type_at(schema, path), path)
-    spark_types = to_spark(schema)
-    return {
-        name: _nested(new, old.get(name), spark_types[name].dataType, name) for name, new in by_path(stored, what).items()
+    columns = {path: as_column(value) for path, value in values.items()}
+    types = resolved_types(frame, list(columns.values()), what)
+    return Assigned(columns, dict(zip(columns, types, strict=True)), what)
+
+
+def new_values(spark: SparkSession, assigned: Assigned, schema: StructType, old: Mapping[str, Column]) -> dict[str, Column]:
+    """The new value of each assigned top-level column; `old` has the columns' present values.
+
+    Raises SchemaMismatch for a value whose type the column cannot store, InvalidRequest if a column is assigned twice.
+    """
+    kinds = to_spark(schema)
+    stored = {
+        path: as_stored(spark, value, assigned.types[path], _type_at(kinds, path), path) for path, value in assigned.values.items()
     }  # fmt: skip
+    tree = by_path(stored, assigned.what)
+    return {name: _nested(new, old.get(name), kinds[name].dataType, name) for name, new in tree.items()}
 
 
-def _type_at(schema: StructType, path: Path) -> SparkType:
-    struct: Any = to_spark(schema)
+def _type_at(kind: SparkType, path: Path) -> SparkType:
+    at: Any = kind
     for part in path:
-        struct = struct[part].dataType
-    kind: SparkType = struct
-    return kind
+        at = at[part].dataType
+    found: SparkType = at
+    return found
 
 
 def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) -> Column:

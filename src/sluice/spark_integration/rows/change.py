@@ -22,7 +22,8 @@ from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from ...tables.write.row_operations import require_no_keys
-from .assignments import Path, new_values, old_values, path_of
+from ..jvm import named
+from .assignments import Assigned, assigned_in, new_values, old_values, path_of
 from .attributes import attributes_in
 from .clauses import RowCounts
 from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
@@ -89,11 +90,12 @@ def update_rows(
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         work = Work(session, draft, plan, label, attributes_in(frames, [condition, *assignments.values()]))
         empty = work.empty(alias)
-        assigned = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
-        if len(assigned) < len(assignments):
+        values = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
+        if len(values) < len(assignments):
             raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
-        require_no_keys(draft, [path[0] for path in assigned])
-        new_values(empty, assigned, work.schema, old_values(empty, work.schema), "the update")
+        require_no_keys(draft, [path[0] for path in values])
+        assigned = assigned_in(empty, values, "the update")
+        new_values(session, assigned, work.schema, old_values(empty, work.schema))
         predicate, _ = _predicate(work, condition, alias, "UPDATE")
         target = target_of(draft, predicate, predicate)
         rows = _update_in(work, target, assigned, condition, alias) if target.files.num_rows else 0
@@ -138,7 +140,7 @@ def _drop_whole(draft: Draft, target: Target, predicate: Predicate | None, *, ex
 
 
 def _chosen(
-    work: Work, target: Target, condition: Column | str | None, alias: str | None, assigned: Mapping[Path, Column | str] | None = None
+    work: Work, target: Target, condition: Column | str | None, alias: str | None, assigned: Assigned | None = None
 ) -> tuple[Located, DataFrame]:
     """The rows of the target with their places, and those of them that satisfy the condition; `assigned` to them will be what."""
     names = work.name("file"), work.name("row")
@@ -147,12 +149,12 @@ def _chosen(
     return located, located.frame if condition is None else located.live(located.frame.where(as_column(condition)))
 
 
-def _needed(work: Work, condition: Column | str | None, alias: str | None, assigned: Mapping[Path, Column | str] | None) -> frozenset[str]:
+def _needed(work: Work, condition: Column | str | None, alias: str | None, assigned: Assigned | None) -> frozenset[str]:
     """The columns that the condition uses, and those that the new rows take over or are made of."""
     empty = work.empty(alias)
-    new = {} if assigned is None else new_values(empty, assigned, work.schema, old_values(empty, work.schema), "the update")
-    kept = frozenset() if assigned is None else frozenset(work.schema.names) - new.keys()
-    return kept | used_by(empty, [*new.values(), *([] if condition is None else [condition])], names_of(empty))
+    kept = frozenset[str]() if assigned is None else assigned.kept_in(work.schema)
+    values = [*([] if assigned is None else assigned.values.values()), *([] if condition is None else [condition])]
+    return kept | used_by(empty, values, names_of(empty))
 
 
 def _before(work: Work, located: Located) -> tuple[str | None, list[Column]]:
@@ -169,13 +171,13 @@ def _delete_from(work: Work, target: Target, condition: Column | str | None, ali
     return _carried_out(work, chosen.select(F.lit(DELETE).alias(hidden.what), located.file, located.row, *told), hidden, located)
 
 
-def _update_in(work: Work, target: Target, assigned: Mapping[Path, Column | str], condition: Column | str | None, alias: str | None) -> int:
+def _update_in(work: Work, target: Target, assigned: Assigned, condition: Column | str | None, alias: str | None) -> int:
     located, chosen = _chosen(work, target, condition, alias, assigned)
     before, told = _before(work, located)
     hidden = Hidden(work.name("what"), work.name("file"), work.name("row"), None, before)
-    new = new_values(located.frame, assigned, work.schema, located.columns, "the update")
-    values = [new.get(name, located.columns[name]).alias(name) for name in work.schema.names]
-    values += [row_id.alias(name) for name, row_id in located.ids.items()]
+    new = new_values(work.session, assigned, work.schema, located.columns)
+    values = [named(new.get(name, located.columns[name]), name) for name in work.schema.names]
+    values += [named(row_id, name) for name, row_id in located.ids.items()]
     what = work.replacing(located.file, located.paths).alias(hidden.what)
     return _carried_out(work, chosen.select(what, located.file, located.row, *told, *values), hidden, located)
 

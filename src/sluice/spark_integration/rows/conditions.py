@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType as SparkStruct
+from pyspark.sql.types import DataType as SparkType
 
 from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.pruning.predicate import Predicate
@@ -53,21 +53,21 @@ def resolved(frame: DataFrame, condition: Column | str, what: str) -> Any:
     return tree
 
 
-def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> SparkStruct:
+def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> list[SparkType]:
     """The types of expressions over the frame.
 
     Raises AnalysisException where Spark does, and InvalidRequest for expressions that are not of one row: aggregates, windows,
     generators, subqueries.
     """
     if not values:
-        return SparkStruct()
-    selected = frame.select(*[value.alias(f"_{number}") for number, value in enumerate(values)])
+        return []
+    selected = frame.select(*values)
     plan = analysed(selected)
-    patterns = patterns_of(frame)
     is_plain = plan.nodeName() == "Project" and plan.child().fastEquals(analysed(frame))
-    if not is_plain or any(each.containsPattern(patterns.PLAN_EXPRESSION()) for each in items(plan.expressions())):
+    fields = selected.schema.fields
+    if not is_plain or len(fields) != len(values) or not plan.subqueries().isEmpty():
         raise InvalidRequest(f"{what} assigns an aggregate, a window function, a generator or a subquery; a new value is made of one row")
-    return selected.schema
+    return [each.dataType for each in fields]
 
 
 def used_by(frame: DataFrame, values: Sequence[Column | str], names: Names) -> frozenset[str]:
@@ -78,7 +78,7 @@ def used_by(frame: DataFrame, values: Sequence[Column | str], names: Names) -> f
 
 def names_of(frame: DataFrame) -> Names:
     """The frame's columns by number."""
-    return {each.exprId().id(): each.name() for each in items(analysed(frame).output())}
+    return {each.exprId().id(): name for name, each in zip(frame.columns, items(analysed(frame).output()), strict=True)}
 
 
 def conjuncts(tree: Any) -> Iterator[Any]:

@@ -5,69 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...coordinator.facade.values import Reads
-from ...storage.data.vectors import Rows, decode_payload, positions_of
-from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SchemaMismatch
-from ...storage.schema.schema import StructType
+from ...storage.data.vectors import Rows, decode_payload
+from ...storage.errors import InvalidRequest
 from ...tables.write.row_changes import Target
-from ...tables.write.row_operations import require_no_keys
-from ..jvm import quoted
+from ..jvm import named
 from ..schemas import to_spark
 from .ambiguity import require_unambiguous
-from .assignments import Path, new_values, path_of
+from .assignments import Assigned, new_values
 from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts
 from .conditions import as_column
-from .source import Kept
+from .source import Kept, near_keys
 from .work import Located, Work, by_path
 from .writer import ADD, DELETE, NOTHING, RENEW, REPLACE, Done, Hidden
 
-__all__ = ["Resolved", "carry_out", "told"]
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """The columns of both sides by name, those of the source in lower case."""
-
-    target: Mapping[str, Column]
-    source: Mapping[str, Column]
-
-    @staticmethod
-    def of(target: DataFrame, source: DataFrame, schema: StructType, hidden: Sequence[str] = ()) -> Resolved:
-        """From the frames of both sides; `hidden` columns of the source are left out."""
-        mine = {name: target[quoted(name)] for name in schema.names}
-        names = [name for name in source.columns if name not in hidden]
-        once = [name for name in names if [each.lower() for each in names].count(name.lower()) == 1]
-        return Resolved(mine, {name.lower(): source[quoted(name)] for name in once})
-
-
-def told(clause: Clause, frame: DataFrame, work: Work, sides: Resolved, alias: str | None, *, evolves: bool) -> dict[str, Column]:
-    """The values that a clause gives to columns, over the rows of `frame`; {} for a deletion.
-
-    Raises AnalysisException, InvalidRequest and SchemaMismatch for what cannot be assigned.
-    """
-    if not clause.writes:
-        return {}
-    schema = work.schema
-    if clause.action.endswith("_all"):
-        lacking = [name for name in schema.names if name.lower() not in sides.source]
-        if lacking and not evolves:
-            raise SchemaMismatch(
-                f"{clause.name}: the source has no column {', '.join(map(repr, lacking))} (or several); it has "
-                f"{', '.join(sides.source)}. Add it, name the columns to write, or evolve the schema",
-                columns=lacking,
-            )
-        assigned: dict[Path, Column | str] = {(name,): sides.source[name.lower()] for name in schema.names if name.lower() in sides.source}
-    else:
-        assigned = {path_of(work.session, name, schema, alias): value for name, value in clause.assignments.items()}
-        if len(assigned) < len(clause.assignments):
-            raise InvalidRequest(f"{clause.name} assigns a column twice: {', '.join(clause.assignments)}")
-    require_no_keys(work.draft, [path[0] for path in assigned])
-    return new_values(frame, assigned, schema, {} if clause.inserts else sides.target, clause.name)
+__all__ = ["carry_out"]
 
 
 def carry_out(
@@ -76,30 +31,39 @@ def carry_out(
     target: Target,
     on: Column | str,
     clauses: Sequence[Clause],
+    assigned: Sequence[Assigned],
     alias: str | None,
     needed: Callable[[], frozenset[str]],
     *,
     only_keys: bool,
-    evolves: bool,
 ) -> tuple[RowCounts, Reads]:
-    """Have tasks change the rows, and make that part of the draft; `needed` tells the columns of the table that are used.
+    """Have tasks change the rows, and make that part of the draft; `assigned` is what the clauses assign, `needed` tells the columns
+    of the table that are used.
 
     Returns the counts, and what was read of the table.
     """
-    merge = _Merge(work, kept, on, clauses, alias, only_keys, evolves)
+    merge = _Merge(work, kept, on, clauses, assigned, alias, only_keys=only_keys)
     return (merge.without_target(), target.reads) if not target.files.num_rows else merge.over(target, needed)
 
 
 class _Merge:
     def __init__(
-        self, work: Work, kept: Kept, on: Column | str, clauses: Sequence[Clause], alias: str | None, only_keys: bool, evolves: bool
+        self,
+        work: Work,
+        kept: Kept,
+        on: Column | str,
+        clauses: Sequence[Clause],
+        assigned: Sequence[Assigned],
+        alias: str | None,
+        *,
+        only_keys: bool,
     ) -> None:
         self._work = work
         self._kept = kept
         self._on = as_column(on)
         self._clauses = clauses
+        self._assigned = assigned
         self._alias = alias
-        self._evolves = evolves
         self._keeps_target = any(clause.matched == NOT_MATCHED_BY_SOURCE for clause in clauses)
         # other conditions may fail for a row that is gone, and outer joins let every row through
         self._late = only_keys and kept.small and not self._keeps_target
@@ -121,11 +85,11 @@ class _Merge:
         """The table's rows are read once."""
         work, names = self._work, (self._hidden.file or "", self._hidden.row or "")
         writes = any(each.writes and not each.inserts for each in self._clauses)
-        located = work.located(target, names, self._alias, needed, writes=writes, late=self._late)
+        located = work.located(target, names, self._alias, needed, writes=writes, late=self._late, beside=[self._kept.frame])
         joined, matched = self._joined(located)
         apart = self._kept.small and self._inserts
         frame = self._actions(joined, located, matched, reports=apart)
-        done = work.done_by_tasks(frame, self._hidden if apart else self._without_source())
+        done = work.done_by_tasks(frame, self._hidden if apart else self._without_source(), shuffles=not self._kept.small)
         try:
             require_unambiguous(done, self._clauses, lambda: self._pairs(joined, located, matched))
         except InvalidRequest:
@@ -133,7 +97,7 @@ class _Merge:
             raise
         parts = [done]
         if apart:
-            parts.append(self._inserted(self._unmatched(done), "i"))
+            parts.append(self._inserted(self._kept.without(decode_payload(done.matched)), "i"))
         together = Done.together(parts)
         if together.changed or sum(together.new_rows.values()):
             work.apply(together, located.paths)
@@ -152,11 +116,13 @@ class _Merge:
     def _joined(self, located: Located) -> tuple[DataFrame, Column]:
         """The pairs, and the rows of either side without one as far as clauses need them; and whether a row is a pair."""
         source, keeps_target = self._kept.frame, self._keeps_target
+        near = None if keeps_target else near_keys(self._kept, self._work.schema)
+        rows = located.frame if near is None else located.frame.where(near)
         if self._kept.small:
-            joined = located.frame.join(F.broadcast(source), self._on, "left" if keeps_target else "inner")
+            joined = rows.join(F.broadcast(source), self._on, "left" if keeps_target else "inner")
             return located.live(joined), self._kept.number.isNotNull()
         how = {(False, False): "inner", (False, True): "right", (True, False): "left", (True, True): "full"}[keeps_target, self._inserts]
-        return located.frame.join(source, self._on, how), self._kept.number.isNotNull() & located.file.isNotNull()
+        return rows.join(source, self._on, how), self._kept.number.isNotNull() & located.file.isNotNull()
 
     def _which(self, located: Located | None, matched: Column, kinds: Sequence[str]) -> Column:
         """The number of the clause that applies to a row; null if none does."""
@@ -180,54 +146,52 @@ class _Merge:
         rows = rows.where(which.isNotNull() | matched) if self._inserts else rows.where(which.isNotNull())
         replaces = work.replacing(located.file, located.paths)
         codes = {"update": replaces, "update_all": replaces, "delete": F.lit(DELETE), "insert": F.lit(ADD), "insert_all": F.lit(ADD)}
-        what = _by_clause(which, {n: codes[clause.action] for n, clause in enumerate(self._clauses) if clause.matched in kinds})
-        columns = [F.coalesce(what.cast("int"), F.lit(NOTHING)).alias(hidden.what), located.file, located.row]
+        what = F.lit(NOTHING)
+        for number, clause in enumerate(self._clauses):
+            what = F.when(which == number, codes[clause.action]).otherwise(what) if clause.matched in kinds else what
+        columns = [named(what, hidden.what), located.file, located.row]
         if reports:
             columns.append(self._kept.number.alias(hidden.source or ""))
         if hidden.before is not None:
             changes = which.isNotNull() & located.file.isNotNull()
             columns.append(F.when(changes, F.struct(*located.columns.values())).alias(hidden.before))
-        values = self._values(rows, Resolved(located.columns, self._source_columns()), which, kinds)
+        values = self._values(located.columns, which, kinds)
         # rows of the source that match nothing have no id yet
-        ids = [row_id.alias(name) for name, row_id in located.ids.items()] if values else []
+        ids = [named(row_id, name) for name, row_id in located.ids.items()] if values else []
         return rows.select(*columns, *values, *ids)
 
-    def _values(self, rows: DataFrame, sides: Resolved, which: Column, kinds: Sequence[str]) -> list[Column]:
-        """The new values of all columns, null where a clause makes no new row."""
+    def _values(self, old: Mapping[str, Column], which: Column, kinds: Sequence[str]) -> list[Column]:
+        """The new values of all columns, null where a clause makes no new row; `old` are the values in the table."""
         work = self._work
         given = {
-            number: told(clause, rows, work, sides, self._alias, evolves=self._evolves)
+            number: new_values(work.session, self._assigned[number], work.schema, {} if clause.inserts else old)
             for number, clause in enumerate(self._clauses)
             if clause.matched in kinds and clause.writes
         }
+        if not given:
+            return []
+        # asked once for all columns; rows to insert are of the only clause if there is one
+        tests = {} if kinds == (NOT_MATCHED,) and len(given) == 1 else {number: which == number for number in given}
         values: list[Column] = []
         for field in to_spark(work.schema).fields:
-            nothing = F.lit(None).cast(field.dataType)
-            cases = {
-                number: new.get(field.name, nothing if self._clauses[number].inserts else sides.target[field.name])
+            name = field.name
+            cases = [
+                (tests.get(number), value)
                 for number, new in given.items()
-            }
-            values.append((_by_clause(which, cases) if cases else nothing).alias(field.name))
-        return values if given else []
+                if (value := new.get(name, None if self._clauses[number].inserts else old[name])) is not None
+            ]
+            values.append(named(_by_case(cases) if cases else F.lit(None).cast(field.dataType), name))
+        return values
 
     def _inserted(self, unmatched: DataFrame, step: str) -> Done:
-        """Have tasks insert rows of the source."""
-        work, hidden = self._work, Hidden(self._hidden.what)
+        """Insert rows of the source: those of a local one in this process, others by tasks."""
+        work, kept, hidden = self._work, self._kept, Hidden(self._hidden.what)
         which = F.col(self._clause)
-        unmatched = unmatched.coalesce(self._kept.tasks) if self._kept.small else unmatched
-        rows = unmatched.select("*", self._which(None, F.lit(False), (NOT_MATCHED,)).alias(self._clause)).where(which.isNotNull())
-        values = self._values(rows, Resolved({}, self._source_columns()), which, (NOT_MATCHED,))
-        return work.done_by_tasks(rows.select(F.lit(ADD).alias(hidden.what), *values), hidden, step)
-
-    def _unmatched(self, done: Done) -> DataFrame:
-        """The rows of the source that matched nothing."""
-        matched = decode_payload(done.matched)
-        frame = self._kept.frame
-        if not matched:
-            return frame
-        number = self._hidden.source or ""
-        numbers = self._work.session.createDataFrame(pa.table({number: positions_of(matched)}))
-        return frame.join(F.broadcast(numbers), self._kept.number == numbers[number], "left_anti")
+        unmatched = unmatched.coalesce(kept.tasks) if kept.small and not kept.local else unmatched
+        rows = unmatched.select("*", named(self._which(None, F.lit(False), (NOT_MATCHED,)), self._clause)).where(which.isNotNull())
+        values = self._values({}, which, (NOT_MATCHED,))
+        rows = rows.select(F.lit(ADD).alias(hidden.what), *values)
+        return work.done_here(rows, hidden, step) if kept.local else work.done_by_tasks(rows, hidden, step, shuffles=not kept.small)
 
     def _pairs(self, joined: DataFrame, located: Located, matched: Column) -> DataFrame:
         """The table's rows that clauses change for several rows of the source, once each."""
@@ -236,12 +200,6 @@ class _Merge:
         columns = [value.alias(name) for name, value in located.columns.items() if name in located.read]
         pairs = joined.where(changes).select(F.struct(*places).alias("place"), F.struct(*columns).alias("values"))
         return pairs.groupBy("place").agg(F.count(F.lit(1)).alias("times"), F.first("values").alias("values")).where("times > 1")
-
-    def _source_columns(self) -> dict[str, Column]:
-        frame = self._kept.frame
-        names = frame.columns[:-1]  # the last one is the number
-        lowered = [name.lower() for name in names]
-        return {name.lower(): frame[quoted(name)] for name in names if lowered.count(name.lower()) == 1}
 
     def _without_source(self) -> Hidden:
         hidden = self._hidden
@@ -257,12 +215,15 @@ def _applies(clause: Clause, located: Located | None, matched: Column, number: C
     return number.isNull()
 
 
-def _by_clause(which: Column, cases: Mapping[int, Column]) -> Column:
-    """The value of the clause that applies; null for other clauses."""
+def _by_case(cases: Sequence[tuple[Column | None, Column]]) -> Column:
+    """The value of the first test that holds; None always holds."""
     value: Column | None = None
-    for number, case in cases.items():
-        value = F.when(which == number, case) if value is None else value.when(which == number, case)
-    return F.lit(None) if value is None else value
+    for test, case in cases:
+        if test is None:
+            return case
+        value = F.when(test, case) if value is None else value.when(test, case)
+    assert value is not None
+    return value
 
 
 def _counts(parts: Sequence[Done]) -> RowCounts:

@@ -17,11 +17,13 @@ from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
+from .assignments import Assigned, old_values
 from .attributes import attributes_in
+from .clause_values import assigned_by, source_columns
 from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts, check_clauses
 from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .evolution import evolved
-from .matching import Resolved, carry_out, told
+from .matching import carry_out
 from .session import session_for_changes
 from .source import KeyValues, keep, key_values, of_session
 from .work import Work
@@ -94,13 +96,15 @@ class _Asked:
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What the conditions say of the target: the predicate that rows to match satisfy, the one of rows without a match that are
-    changed (None: any), the columns that equal expressions of the source, and whether these equalities are all.
+    changed (None: any), the columns that equal expressions of the source, and whether these equalities are all. And what the clauses
+    assign.
     """
 
     matching: Predicate | None
     unmatched: Predicate | None
     keys: Sequence[tuple[str, Column]]
     only_keys: bool
+    assigned: Sequence[Assigned]
 
 
 def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
@@ -109,6 +113,8 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
     pairs = target.crossJoin(given)
     sides = {MATCHED: pairs, NOT_MATCHED: given, NOT_MATCHED_BY_SOURCE: target}
     mine, theirs = names_of(target), names_of(given)
+    old, source = old_values(target, work.schema), source_columns(given)
+    assigned: list[Assigned] = []
     parts = list(conjuncts(resolved(pairs, asked.on, "the merge")))
     unmatched: Predicate | None = None
     is_any = False
@@ -118,10 +124,10 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
             predicate = None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0]
             is_any = is_any or predicate is None
             unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
-        told(clause, sides[clause.matched], work, Resolved.of(target, given, work.schema), asked.target_alias, evolves=asked.evolves)
+        assigned.append(assigned_by(clause, sides[clause.matched], source, old, work, asked.target_alias, evolves=asked.evolves))
     matching, _ = predicate_of(parts, mine, work.schema)
     keys = equal_keys(parts, mine, theirs, work.session)
-    return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts))
+    return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts), assigned)
 
 
 def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[RowCounts, Reads, int]:
@@ -135,27 +141,26 @@ def _merge(work: Work, given: DataFrame, asked: _Asked, found: _Found) -> tuple[
         target,
         asked.on,
         asked.clauses,
+        found.assigned,
         asked.target_alias,
-        lambda: _needed(work, given, asked),
+        lambda: _needed(work, given, asked, found.assigned),
         only_keys=found.only_keys,
-        evolves=asked.evolves,
     )
     return counts, reads, kept.rows or 0
 
 
-def _needed(work: Work, given: DataFrame, asked: _Asked) -> frozenset[str]:
+def _needed(work: Work, given: DataFrame, asked: _Asked, assigned: Sequence[Assigned]) -> frozenset[str]:
     """The table's columns that conditions use, and those that new rows take over or are made of."""
     target = work.empty(asked.target_alias)
     pairs = target.crossJoin(given)
-    mine, sides = names_of(target), Resolved.of(target, given, work.schema)
+    mine = names_of(target)
     needed = used_by(pairs, [asked.on], mine)
-    for clause in asked.clauses:
+    for clause, new in zip(asked.clauses, assigned, strict=True):
         if clause.inserts:
             continue  # they use the source alone
         rows = pairs if clause.matched == MATCHED else target
-        new = told(clause, rows, work, sides, asked.target_alias, evolves=asked.evolves)
-        needed |= used_by(rows, [*new.values(), *([] if clause.condition is None else [clause.condition])], mine)
-        needed |= frozenset(work.schema.names) - new.keys() if clause.writes else frozenset()
+        needed |= used_by(rows, [*new.values.values(), *([] if clause.condition is None else [clause.condition])], mine)
+        needed |= new.kept_in(work.schema) if clause.writes else frozenset()
     return needed
 
 

@@ -13,9 +13,23 @@ from ...storage.errors import UnsupportedFeature
 from ..active_session import use_session
 from ..errors import original
 
-__all__ = ["session_for_changes"]
+__all__ = ["planned_once", "session_for_changes"]
 
 _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
+
+
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+
+
+@contextmanager
+def planned_once(session: SparkSession) -> Iterator[None]:
+    """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan."""
+    before = session.conf.get(_ADAPTIVE)
+    session.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        session.conf.set(_ADAPTIVE, str(before))
 
 
 @contextmanager

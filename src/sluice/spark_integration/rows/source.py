@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType
 from ..jvm import analysed, jvm_of, of_plan, optimised
 
-__all__ = ["Kept", "KeyValues", "keep", "key_values", "of_session"]
+__all__ = ["Kept", "KeyValues", "keep", "key_values", "near_keys", "of_session"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ _KEPT_BYTES_MAX: Final = 1024 * 1024 * 1024
 _SENT_BYTES_MAX: Final = 64 * 1024 * 1024
 _SENT_ROWS_MAX: Final = 2_000_000
 # Smaller sources become part of the plans that use them.
-_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024
-_LOCAL_ROWS_MAX: Final = 20_000
+_LOCAL_BYTES_MAX: Final = 16 * 1024 * 1024
+_LOCAL_ROWS_MAX: Final = 100_000
 # What one task inserts of a source that can be sent to every task: a task costs more than the rows in it.
 _TASK_BYTES: Final = 8 * 1024 * 1024
 # Up to this number, files are skipped by the values of a key; up to the second one, the footprint lists them.
@@ -50,7 +51,7 @@ Found: TypeAlias = "Sequence[tuple[str, pa.Array]]"
 class Kept:
     """A source whose rows have a number; `rows` is None if it is not kept, `found` are the values of its keys or their bounds.
 
-    `small`: it can be sent to every task, and so many `tasks` insert it.
+    `local`: its rows are part of the plan, and in this process. `small`: it can be sent to every task, and so many `tasks` insert it.
     """
 
     frame: DataFrame
@@ -60,6 +61,17 @@ class Kept:
     listed: bool = False
     small: bool = False
     tasks: int = 1
+    local: bool = False
+
+    def without(self, numbers: Rows) -> DataFrame:
+        """The rows with other numbers."""
+        if not numbers:
+            return self.frame
+        if self.local:
+            return _without_numbers(self.frame, numbers)
+        name = self.frame.columns[-1]
+        gone = self.frame.sparkSession.createDataFrame(pa.table({name: positions_of(numbers)}))
+        return self.frame.join(F.broadcast(gone), self.number == gone[name], "left_anti")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +107,13 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
         return Kept(numbered, numbered[name])
     if not repeatable:
         _log.info("the source of the merge may not give the same rows twice: it is evaluated once, and its rows are kept")
-    kept = numbered.localCheckpoint(eager=True)
+    kept = numbered.localCheckpoint(eager=False)
+    rows, found = _bounds(kept, keys)  # evaluates the source, which keeps its rows
     size = _size(kept)
-    if size <= _LOCAL_BYTES_MAX:
+    if rows <= _LOCAL_ROWS_MAX and size <= _LOCAL_BYTES_MAX:
         local = _local(kept, name, keys)
         analysed(kept).rdd().unpersist(False)
         return local
-    rows, found = _bounds(kept, keys)
     listed = rows <= _VALUES_MAX
     small = rows <= _SENT_ROWS_MAX and size <= _SENT_BYTES_MAX
     return Kept(kept, kept[name], rows, _values(kept, keys) if listed else found, listed, small, 1 + size // _TASK_BYTES)
@@ -115,7 +127,20 @@ def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
         analysed(frame).output(), rows, False, jvm.scala.Option.empty()
     )
     local = of_plan(frame.sparkSession, relation)
-    return Kept(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True)
+    return Kept(local, local[name], int(rows.size()), _values(local, keys), listed=True, small=True, local=True)
+
+
+def _without_numbers(frame: DataFrame, numbers: Rows) -> DataFrame:
+    """The rows of a local frame whose last column has other values: Spark's optimiser picks them, without a job."""
+    jvm, context = jvm_of(frame.sparkSession), cast("Any", frame.sparkSession.sparkContext)
+    values = context._gateway.new_array(jvm.long, len(numbers))
+    packed = positions_of(numbers).cast(pa.int64()).buffers()[1].to_pybytes()
+    jvm.java.nio.ByteBuffer.wrap(packed).order(jvm.java.nio.ByteOrder.LITTLE_ENDIAN).asLongBuffer().get(values)
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    among = catalyst.expressions.InSet(
+        analysed(frame).output().last(), jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(values).toSet()
+    )
+    return of_plan(frame.sparkSession, catalyst.plans.logical.Filter(catalyst.expressions.Not(among), analysed(frame)))
 
 
 def _values(kept: DataFrame, keys: Keys) -> Found:
@@ -156,6 +181,18 @@ def key_values(kept: Kept, schema: StructType) -> KeyValues:
     skipping = [_among(name, values, schema, _VALUES_MAX if kept.listed else 0) for name, values in kept.found]
     remembered = [_among(name, values, schema, _REMEMBERED_MAX if kept.listed else 0) for name, values in kept.found]
     return KeyValues(_all(skipping), _all(remembered))
+
+
+def near_keys(kept: Kept, schema: StructType) -> str | None:
+    """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics."""
+    plain = [(name, values) for name, values in kept.found if len(values) and _has_plain_bounds(values.type)]
+    within = _all([_among(name, values, schema, 0) for name, values in plain])
+    return None if within is None else within.to_sql()
+
+
+def _has_plain_bounds(kind: pa.DataType) -> bool:
+    """Whether its literals mean the same in every session."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
 
 
 def _all(parts: Sequence[Predicate | None]) -> Predicate | None:

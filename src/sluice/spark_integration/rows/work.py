@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -24,12 +25,13 @@ from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..files.writing import written_by_executors
 from ..jvm import quoted
-from ..scan.deletions import bitmaps_of, live_rows
+from ..scan.deletions import bitmaps_of, facts_of, live_rows
 from ..scan.native import Layout, file_key, rows_of_files, why_not_native
 from ..scan.python_scan import rows_by_python
 from ..schemas import to_spark
 from .attributes import numbered_as
-from .writer import DELETE, RENEW, REPLACE, Done, Hidden, changed_by_tasks
+from .session import planned_once
+from .writer import DELETE, RENEW, REPLACE, Change, Done, Hidden, changed_by_tasks, changed_here
 
 __all__ = ["Located", "Work"]
 
@@ -109,20 +111,22 @@ class Work:
         *,
         writes: bool,
         late: bool,
+        beside: Sequence[DataFrame] = (),
     ) -> Located:
         """The rows of a target; `needed` tells the columns that the operation uses: others may be null.
 
         Unless it `writes` new values of rows, they come without their ids. `late`: rows that files have lost may be among them until
-        `Located.live` is called, after few rows have been chosen. So all files are one scan, and only chosen rows are looked up.
+        `Located.live` is called, after few rows have been chosen, maybe by a join with frames `beside` it. So all files are one scan, and
+        only chosen rows are looked up.
         """
         layout, files = self.layout if writes else replace(self.layout, row_ids=None), target.files
-        gone = _gone(layout, target) if late else None
-        native = self._native(layout, files, target.lost if gone is None else {}, names)
+        found = _facts(layout, target) if late else None
+        native = self._native(*((layout, target.lost) if found is None else (found.layout, {})), files, names)
         if isinstance(native, str):
             _log.info("%s is read by Python tasks: %s", layout.location, native)
             read = frozenset(self.schema.names) if self.records else needed()
             frame = rows_by_python(self.session, layout, files, target.lost, names, columns=read, predicate=target.predicate)
-            paths = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}
+            paths, found = {str(number): uri for number, uri in enumerate(files["path"].to_pylist())}, None
         else:
             read = frozenset(self.schema.names)
             frame, paths = native, {file_key(layout, uri): uri for uri in files["path"].to_pylist()}
@@ -130,13 +134,14 @@ class Work:
         frame = frame if alias is None else frame.alias(alias)
         columns = {name: frame[quoted(name)] for name in self.schema.names}
         ids = {} if layout.row_ids is None else {layout.row_ids.row_id: frame[quoted(layout.row_ids.row_id)]}
-        file, row = frame[names[0]], frame[names[1]]
         live: Callable[[DataFrame], DataFrame] = lambda chosen: chosen  # noqa: E731
-        if gone is not None and not isinstance(native, str):
-            live = partial(live_rows, deleted=gone, file=file, row=row, names=(self.name("lost_file"), self.name("lost_rows")))
-        return Located(frame, columns, file, row, paths, read, ids, live)
+        if found is not None:
+            facts = [self.name(f"file_{word}", *beside) for word in found.table.column_names]
+            live = partial(live_rows, deleted=found.table, located=names, names=facts)
+            ids = {name: F.coalesce(carried, F.expr(f"{quoted(facts[2])} + {quoted(names[1])}")) for name, carried in ids.items()}
+        return Located(frame, columns, frame[names[0]], frame[names[1]], paths, read, ids, live)
 
-    def _native(self, layout: Layout, files: pa.Table, lost: Mapping[str, Rows], names: tuple[str, str] | None = None) -> DataFrame | str:
+    def _native(self, layout: Layout, lost: Mapping[str, Rows], files: pa.Table, names: tuple[str, str] | None = None) -> DataFrame | str:
         """The rows by Spark's own scan, or the reason why it cannot read them."""
         reason = why_not_native(self.session, layout.location, layout.storage_options, self.schema)
         return rows_of_files(self.session, layout, files, lost, names) if reason is None else reason
@@ -146,12 +151,18 @@ class Work:
         own = [key for key, uri in paths.items() if self.draft.is_new(uri)] if self.draft.tells_changes else []
         return F.when(file.isin(own), F.lit(RENEW)).otherwise(F.lit(REPLACE)) if own else F.lit(REPLACE)
 
-    def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "") -> Done:
-        """Have tasks do what the rows say, see `changed_by_tasks`; `step` distinguishes the jobs of one operation."""
+    def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "", *, shuffles: bool = False) -> Done:
+        """Have tasks do what the rows say, see `rows.writer`; `step` distinguishes the jobs of one operation."""
+        with nullcontext() if shuffles else planned_once(self.session):
+            return changed_by_tasks(frame, self._change(frame, hidden, step))
+
+    def done_here(self, frame: DataFrame, hidden: Hidden, step: str = "") -> Done:
+        """The same in this process, for few rows."""
+        return changed_here(frame, self._change(frame, hidden, step))
+
+    def _change(self, frame: DataFrame, hidden: Hidden, step: str) -> Change:
         names = self.draft.row_ids if self.draft.row_ids is not None and self.draft.row_ids.row_id in frame.columns else None
-        return changed_by_tasks(
-            frame, self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records, ids=names
-        )
+        return Change(self.plan, self.label + step, hidden, apart=self.draft.tells_changes, records=self.records, ids=names)
 
     def apply(self, done: Done, paths: Mapping[str, str]) -> None:
         """Make what the tasks did part of the draft; without deletion vectors, tasks also copy the rows that remain."""
@@ -176,7 +187,7 @@ class Work:
             return
         files = add_rows(remaining)
         lost = self.draft.deleted_in(files)
-        native = self._native(self.layout, files, lost)
+        native = self._native(self.layout, lost, files)
         frame = rows_by_python(self.session, self.layout, files, lost) if isinstance(native, str) else native
         written = written_by_executors(frame, self.draft.row_ids)
         assert written is not None
@@ -184,12 +195,25 @@ class Work:
         self.draft.copy_of(remaining, write(self.plan, f"{self.label}c"))
 
 
-def _gone(layout: Layout, target: Target) -> pa.Table | None:
-    """The rows that files have lost, if they can be left out late: not together with ids, which are looked up for every row."""
-    if layout.row_ids is not None or not target.lost or any(key_inside(layout.location, uri) is None for uri in target.lost):
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is to be looked up for chosen rows: by file the rows it lost, and with row ids its first one; the layout to read without it."""
+
+    table: pa.Table
+    layout: Layout
+
+
+def _facts(layout: Layout, target: Target) -> _Facts | None:
+    """None if there is nothing to look up, or Spark's scan of these files cannot do it."""
+    ids, uris = layout.row_ids, target.files["path"].to_pylist()
+    if (ids is None and not target.lost) or any(key_inside(layout.location, uri) is None for uri in uris):
         return None
-    gone = bitmaps_of({file_key(layout, uri): rows for uri, rows in target.lost.items()})
-    return None if isinstance(gone, str) else gone
+    if ids is None:
+        table = bitmaps_of({file_key(layout, uri): rows for uri, rows in target.lost.items()})
+    else:
+        table = facts_of(target.files, [file_key(layout, uri) for uri in uris], target.lost)
+        layout = replace(layout, schema=ids.beside(layout.schema), row_ids=None)
+    return None if isinstance(table, str) else _Facts(table, layout)
 
 
 def by_path(done: Done, what: int, paths: Mapping[str, str]) -> dict[str, Rows]:

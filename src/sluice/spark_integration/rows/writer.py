@@ -7,7 +7,7 @@ their values. The tasks write the new rows, and return the rest to the driver's 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -26,7 +26,7 @@ from ..files.streams import Streams
 from ..files.task_writer import attempt
 from ..files.tasks import results_of_tasks
 
-__all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Done", "Hidden", "changed_by_tasks"]
+__all__ = ["ADD", "DELETE", "NOTHING", "RENEW", "REPLACE", "Change", "Done", "Hidden", "changed_by_tasks", "changed_here"]
 
 NOTHING: Final = 0
 """The row at a position matched a row of the source, and stays as it is."""
@@ -139,21 +139,13 @@ class Done:
         )
 
 
-def changed_by_tasks(
-    frame: DataFrame, plan: WritePlan, label: str, hidden: Hidden, *, apart: bool, records: bool, ids: RowIdColumns | None
-) -> Done:
-    """Have tasks do what the rows of `frame` say: the `hidden` columns, then the new values.
+@dataclass(frozen=True)
+class Change:
+    """What is done with rows of a frame that say it: the `hidden` columns, then the new values.
 
     `apart`: rows that replace others and added ones go to different files. `records`: change data files are written. `ids`: the new
-    values have the id of a row that is replaced, in this column. Raises what PySpark does if a task fails.
+    values have the id of a row that is replaced, in this column.
     """
-    results = results_of_tasks(frame, _Change(plan, label, hidden, apart, records, ids))
-    return Done.together([Done.decoded(result, label) for result in results])
-
-
-@dataclass(frozen=True)
-class _Change:
-    """What each task does."""
 
     plan: WritePlan
     label: str
@@ -163,7 +155,22 @@ class _Change:
     ids: RowIdColumns | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> bytes:
-        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records, self.ids).run(batches).encoded()
+        """In a task: what it did, as bytes."""
+        return self.done(batches).encoded()
+
+    def done(self, batches: Iterable[pa.RecordBatch]) -> Done:
+        """Do it in this process."""
+        return _Task(self.plan, attempt(self.label), self.hidden, self.apart, self.records, self.ids).run(batches)
+
+
+def changed_by_tasks(frame: DataFrame, change: Change) -> Done:
+    """Have tasks do what the rows of `frame` say. Raises what PySpark does if a task fails."""
+    return Done.together([Done.decoded(result, change.label) for result in results_of_tasks(frame, change)])
+
+
+def changed_here(frame: DataFrame, change: Change) -> Done:
+    """The same in this process, which all rows pass through."""
+    return change.done(frame.toArrow().to_batches())
 
 
 class _Task:
@@ -181,7 +188,7 @@ class _Task:
         self._matched = Rows()
         self._new: dict[int, int] = {}
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Done:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         streams = Streams(lambda name, rows: self._plan.write(rows, label=f"{self._label}{name}", row_ids=self._ids))
         with streams:
             for batch in batches:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...storage.actions.records import DeletionVector
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.stores.objects import ObjectStore
+from ..jvm import quoted
 
 __all__ = ["BITMAPS_BYTES_MAX", "bitmaps_of", "deleted_rows", "facts_of", "live_rows", "without_deleted"]
 
@@ -100,20 +101,22 @@ def without_deleted(
             carried: F.coalesce(shown[carried], default).alias(carried)
             for carried, default in zip(ids, (F.col(base) + F.col(row), F.col(version)), strict=True)
         }
-    return joined.where(_is_live(F.col(words), F.col(row))).select(*shown.values())
+    return joined.where(_is_live(words, row)).select(*shown.values())
 
 
-def live_rows(frame: DataFrame, deleted: pa.Table, file: Column, row: Column, names: tuple[str, str]) -> DataFrame:
-    """A frame without the rows in `deleted`, by the columns with their `file` and their position in it; `names` are free in it.
+def live_rows(frame: DataFrame, deleted: pa.Table, located: tuple[str, str], names: Sequence[str]) -> DataFrame:
+    """A frame without the rows in `deleted`, which has columns for the rows' file and position in it, `located`.
 
-    Only the rows of this frame are looked up: a join or a condition may choose few before.
+    Only the rows of this frame are looked up: a join or a condition may choose few before. The frame gets the columns of `deleted`
+    under these `names`.
     """
     bitmaps = frame.sparkSession.createDataFrame(deleted.rename_columns(list(names)))
-    joined = frame.join(F.broadcast(bitmaps), file == bitmaps[names[0]], "left")
-    return joined.where(_is_live(bitmaps[names[1]], row))
+    joined = frame.join(F.broadcast(bitmaps), F.expr(f"{quoted(located[0])} = {quoted(names[0])}"), "left")
+    return joined.where(_is_live(names[1], located[1]))
 
 
-def _is_live(words: Column, row: Column) -> Column:
-    word = F.get(words, F.shiftright(row, _WORD_SHIFT).cast("int"))
-    # beyond the last word all rows are live
-    return F.coalesce(F.getbit(word, row.bitwiseAND(_WORD_BITS - 1).cast("int")), F.lit(0).cast("byte")) == 0
+def _is_live(words: str, row: str) -> Column:
+    """Whether a row's bit is not set; beyond the last word all rows are live."""
+    words, row = quoted(words), quoted(row)
+    word = f"get({words}, CAST(shiftright({row}, {_WORD_SHIFT}) AS INT))"
+    return F.expr(f"coalesce(getbit({word}, CAST({row} & {_WORD_BITS - 1} AS INT)), CAST(0 AS TINYINT)) = 0")

@@ -26,6 +26,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import MissingObject
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, void_columns
 from ...storage.stores.s3_options import S3Options
+from ..jvm import named, quoted
 from ..schemas import to_spark
 from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
@@ -157,12 +158,14 @@ def _scan(
         frame = _parquet(spark, reader, paths, layout.version)
     types: SparkStruct = to_spark(schema)
     columns = {
-        each.name: column(each.name).cast(types[each.name].dataType).alias(each.name) if each.name in partitions else column(each.name)
+        each.name: named(column(each.name).cast(types[each.name].dataType), each.name)
+        if each.name in partitions
+        else frame[quoted(each.name)]
         for each in schema.fields
     }
     if located is not None:
         hidden = frame.metadataColumn("_metadata")
-        columns |= {name: hidden[field].alias(name) for name, field in zip(located, ("file_path", "row_index"), strict=True)}
+        columns |= {name: named(hidden[field], name) for name, field in zip(located, ("file_path", "row_index"), strict=True)}
     if deleted is None:
         return frame.select(*columns.values())
     return without_deleted(spark, frame, deleted, columns, None if ids is None else ids.names)
@@ -199,4 +202,4 @@ def _parquet(spark: SparkSession, reader: Any, paths: Sequence[str], version: in
 
 def column(name: str) -> Column:
     """The column with exactly this name, whatever characters it has."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
