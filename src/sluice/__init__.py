@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .coordinator.facade.leasing import Lease, LeaseOn, lease, lease_on, leases
     from .coordinator.facade.values import Commit, Deadline, Outcome
     from .coordinator.health import Health, health
+    from .delta.streaming import Stream, stream
     from .joining import transact, transaction
     from .spark_integration import configure, read, unroute, use_session
     from .storage.errors import (
@@ -151,6 +152,7 @@ __all__ = [
     "SluiceError",
     "StorageFull",
     "StorageUnavailable",
+    "Stream",
     "Table",
     "TableDetail",
     "TableDropped",
@@ -182,6 +184,7 @@ __all__ = [
     "read_together",
     "recover",
     "recover_all",
+    "stream",
     "transact",
     "transaction",
     "unroute",
@@ -192,6 +195,7 @@ _HOMES: Final = {
     "coordinator.facade.leasing": ("Lease", "LeaseOn", "lease", "lease_on", "leases"),
     "coordinator.facade.values": ("Commit", "Deadline", "Outcome"),
     "coordinator.health": ("Health", "health"),
+    "delta.streaming": ("Stream", "stream"),
     "joining": ("transact", "transaction"),
     "tables.outcome": ("outcome",),
     "tables.catalog.catalog": ("Catalog",),
@@ -225,7 +229,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(f".{module}", __name__), name)
     except ModuleNotFoundError as error:
-        if module != "spark_integration":
+        if module not in ("delta.streaming", "spark_integration"):
             raise
         raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
     globals()[name] = value

@@ -135,10 +135,11 @@ def append_intent(head: Head, name: str | None = None, **changes: Any) -> Intent
     return intent_of(head, [add(path)], Footprint(blind_append=True), changes)
 
 
-def app_intent(head: Head, number: int) -> Intent:
-    """An append that an application numbers."""
-    footprint = Footprint(blind_append=True, app_versions={"app": number})
-    return intent_of(head, [Txn("app", number), add(f"{uuid.uuid4()}.parquet")], footprint)
+def app_intent(head: Head, number: int, **beside: int) -> Intent:
+    """An append that an application numbers; numbers of other applications are written `beside`."""
+    numbers = {"app": number, **beside}
+    footprint = Footprint(blind_append=True, app_versions=numbers)
+    return intent_of(head, [*(Txn(app, each) for app, each in numbers.items()), add(f"{uuid.uuid4()}.parquet")], footprint)
 
 
 def rewrite_intent(head: Head, old: str, new: str, **changes: Any) -> Intent:

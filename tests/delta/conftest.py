@@ -10,8 +10,9 @@ import pytest
 from sluice.delta import DeltaTable
 
 from ..spark_integration.conftest import Place, place, spark
+from ..spark_integration.streams.conftest import feed
 
-__all__ = ["SCHEMA", "Made", "Place", "made", "place", "spark"]
+__all__ = ["SCHEMA", "Made", "Place", "feed", "made", "place", "spark"]
 
 SCHEMA = pa.schema([pa.field("day", pa.string()), pa.field("id", pa.int64()), pa.field("v", pa.string())])
 

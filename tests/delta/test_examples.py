@@ -26,3 +26,26 @@ def test_three_drivers_merge_into_one_table_beside_optimize(tmp_path: Path) -> N
     assert "every visit is counted once" in done.stdout
     operations = [each.operation for each in sluice.Table.open(location, consistency="published").history(limit=None)]
     assert operations.count("MERGE") == 6
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_outbox_whose_driver_is_killed(tmp_path: Path) -> None:
+    done = example("outbox.py", tmp_path, "--batches", "8", "--kills", "1")
+    assert "each order is there once, in both tables at once" in done
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_queries_write_one_table(tmp_path: Path) -> None:
+    assert "each row once" in example("fan_in.py", tmp_path, "--queries", "4", "--batches", "2")
+
+
+def example(name: str, folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "SLUICE_HOME": str(folder / "home")}
+    command = [sys.executable, str(ROOT / "examples" / name), "--folder", str(folder / "example"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -14,7 +14,7 @@ from ..coordinator.errors import ConcurrentModification, ProtocolChangedExceptio
 from ..coordinator.facade import plans, registry
 from ..coordinator.facade.names import NewName, TableName, taken_back_on_failure
 from ..coordinator.facade.values import Change, Commit, InParts, Reads, Timeout, touched_by_reads
-from ..storage.actions import AddFile, Metadata, Txn
+from ..storage.actions import AddFile, Metadata
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
@@ -28,7 +28,7 @@ from .write.data_writing import Redefinition, WritePlan
 from .write.early_refusal import check_plan
 from .write.operation_records import written
 from .write.requirements import MODES, newest_for_append, plan_on, require_replaceable, snapshot_for_change
-from .write.write_once import check_application_transaction, check_user_metadata
+from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 __all__ = ["abandon_plan", "commit_creation", "commit_write", "commit_write_once", "note_loss", "plan_creation", "plan_write"]
 
@@ -174,7 +174,7 @@ def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, a
         plan.transaction_id,
         "CREATE TABLE AS SELECT",
         None,
-        (*first_actions(metadata, access.ours.now_ms()), *_txn(plan, access), *files),
+        (*first_actions(metadata, access.ours.now_ms()), *transaction_actions(plan.transaction, access.ours.now_ms()), *files),
         reads=Reads(),
         parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
         metrics={name: str(value) for name, value in written(files).items()},
@@ -306,10 +306,3 @@ def _at_plan(access: Access, plan: WritePlan) -> Snapshot:
         if snapshot.metadata == plan.metadata:
             return snapshot
     return access.at(plan.read_version)
-
-
-def _txn(plan: WritePlan, access: Access) -> tuple[Txn, ...]:
-    if plan.transaction is None:
-        return ()
-    app, number = plan.transaction
-    return (Txn(app_id=app, version=number, last_updated=access.ours.now_ms()),)

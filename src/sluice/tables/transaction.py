@@ -15,7 +15,7 @@ from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Chance, Change, Commit, Reads, Timeout, touched_by_reads
 from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
 from ..coordinator.rules.operation_kinds import Kind
-from ..storage.actions import Action, AddFile, Txn
+from ..storage.actions import Action, AddFile
 from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
@@ -33,7 +33,7 @@ from .write.requirements import plan_on, require_replaceable
 from .write.row_operations import add_files, delete_rows, require_room_for, truncate_rows, update_rows
 from .write.transaction_end import OpenTransaction
 from .write.upsert import Keys, newest_key, newest_rows, require_key_scope, upsert_rows
-from .write.write_once import check_application_transaction, check_user_metadata
+from .write.write_once import check_application_transaction, check_user_metadata, transaction_actions
 
 __all__ = ["Transaction"]
 
@@ -534,9 +534,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         kind, operation, parameters = operation_of(self._steps)
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
-        if self._application is not None:
-            app, number = self._application
-            actions.append(Txn(app_id=app, version=number, last_updated=self._now_ms()))
+        actions += transaction_actions(self._application, self._now_ms())
         return Change(
             transaction_id=self.id,
             operation=operation,

@@ -173,6 +173,22 @@ def test_an_application_transaction_twice_in_one_batch(world: World) -> None:
     assert world.transactions() == [first.transaction_id]
 
 
+@pytest.mark.parametrize("filed", [True, False])
+def test_the_same_number_with_another_one_beside_is_refused(world: World, filed: bool) -> None:
+    """Two runs of one stream: the number beside the batch's tells their rows apart."""
+    client = world.client()
+    base = client.head()
+    first, second = (app_intent(base, 7, rows=rows) for rows in (1, 2))
+    if filed:
+        claim_slot(world.client().context, first, base, Deadline.after(5, SystemClock()))
+    else:
+        client.commit(first)
+    with pytest.raises(ConcurrentTransactionException, match="application transaction rows"):
+        client.commit(second)
+    assert world.transactions() == [first.transaction_id]
+    assert client.commit(app_intent(base, 7, rows=1)).repeated
+
+
 # -- lost replies: every mutating call of a commit, before and after its effect ------------------------------------------
 
 

@@ -8,6 +8,10 @@ import pytest
 
 from sluice.spark_integration.session.routing import ROUTING
 
+from ..streams.conftest import feed
+
+__all__ = ["feed"]
+
 
 @pytest.fixture(autouse=True)
 def by_the_data_source(request: pytest.FixtureRequest) -> Iterator[None]:

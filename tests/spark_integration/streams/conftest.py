@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sluice.coordinator.service.connect import release
-
 from ..conftest import Place
 
-SESSION_S = 4
 SCHEMA = "id long, k string"
 
 
@@ -67,14 +63,6 @@ class Feed:
 def feed(spark: SparkSession, tmp_path: Path) -> Feed:
     (tmp_path / "feed").mkdir()
     return Feed(spark, tmp_path / "feed", tmp_path / "checkpoint")
-
-
-@pytest.fixture
-def short(place: Place) -> Iterator[Place]:
-    """A place whose sessions end soon."""
-    made = Place(place.spark, place.location, f"{place.coordinator}?session_timeout_s={SESSION_S}")
-    yield made
-    release(made.coordinator)
 
 
 def ids(place: Place) -> list[int]:

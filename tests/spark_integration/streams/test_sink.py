@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 import sluice
-from sluice.coordinator.facade.leasing import lease
-from sluice.spark_integration.streams.runs import lease_name
+from sluice.spark_integration.data_source import write_commit
+from sluice.spark_integration.session import saving
+from sluice.tables.write.write_once import mark_of, marked
 
 from ..conftest import Place
 from .conftest import Feed, forget_last_commit, ids, query_of
@@ -25,14 +27,14 @@ def test_each_batch_is_a_commit_under_the_querys_id(place: Place, feed: Feed) ->
     table = place.table()
     assert ids(place) == [1, 2, 3]
     assert table.partition_columns == ("k",)
-    assert table.version == 1
+    assert table.version == 2  # the first one made it
     known = table.snapshot().raw.app_transactions[query_of(feed.checkpoint)]
     assert known.version == 1
-    assert [entry.user_metadata for entry in table.history()] == ["from a stream"] * 2
+    assert [entry.user_metadata for entry in table.history()] == ["from a stream"] * 3
     feed.ids(4)
     feed.drain(place)
     assert ids(place) == [1, 2, 3, 4]
-    assert place.table().version == 2
+    assert place.table().version == 3
 
 
 def test_partitions_may_be_named_by_the_method(place: Place, feed: Feed) -> None:
@@ -54,7 +56,7 @@ def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 2}
     forget_last_commit(feed.checkpoint)
     feed.drain(place, mode="complete")
-    assert place.table().version == 1
+    assert place.table().version == 2
     feed.ids(5)
     feed.drain(place, mode="complete")  # the repeated batch has brought its counts along
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 3}
@@ -83,21 +85,46 @@ def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
     assert ids(place) == sorted([1, 2, 3] * 3)
 
 
-def test_another_live_run_refuses_the_first_commit(short: Place, feed: Feed) -> None:
+@pytest.mark.parametrize("first", ["the original", "the copy"])
+def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, feed: Feed, first: str) -> None:
     feed.ids(1)
-    feed.drain(short)
+    feed.drain(place)
+    runs = [feed.checkpoint, feed.copy_of_checkpoint("copied")]
+    winner, loser = runs if first == "the original" else reversed(runs)
     feed.ids(2)
-    name = lease_name(query_of(feed.checkpoint), short.table().location)
-    with lease(name, coordinator=short.coordinator, application="the first run"):
-        query = feed.write(short)
-        with pytest.raises(sluice.ConcurrentTransactionException, match="the first run") as refused:
-            query.awaitTermination()
-        assert isinstance(refused.value, StreamingQueryException)
-        assert refused.value.facts["batch"] == 1
-        assert isinstance(query.exception(), sluice.ConcurrentTransactionException)
-        assert ids(short) == [1]
-    feed.drain(short)
-    assert ids(short) == [1, 2]
+    feed.drain(place, checkpoint=winner)
+    feed.ids(3)
+    query = feed.write(place, checkpoint=loser)
+    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1") as refused:
+        query.awaitTermination()
+    assert isinstance(refused.value, StreamingQueryException)
+    assert refused.value.facts["batch"] == 1
+    assert isinstance(query.exception(), sluice.ConcurrentTransactionException)
+    with pytest.raises(sluice.ConcurrentTransactionException):  # started again, it repeats its batch
+        feed.drain(place, checkpoint=loser)
+    feed.drain(place, checkpoint=winner)
+    assert ids(place) == [1, 2, 3]
+
+
+def test_another_run_commits_between_the_look_and_the_commit(place: Place, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed.ids(1)
+    feed.drain(place)
+    batch = query_of(feed.checkpoint), 1
+    feed.ids(2)
+    real = write_commit.commit
+
+    def commit(*arguments: Any) -> None:
+        with marked(batch, mark_of(1, b"other offsets")):
+            place.table().append(pa.table({"id": [3], "k": ["b"]}), transaction=batch)
+        real(*arguments)
+
+    monkeypatch.setattr(saving, "commit", commit)
+    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1"):
+        feed.drain(place)
+    monkeypatch.undo()
+    with pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 1"):
+        feed.drain(place)
+    assert ids(place) == [1, 3]
 
 
 def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Feed) -> None:
@@ -108,23 +135,10 @@ def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Fee
     feed.ids(3)
     feed.drain(place)
     feed.ids(4)
-    with pytest.raises(sluice.ConcurrentTransactionException, match="newest checkpoint"):
+    with pytest.raises(sluice.ConcurrentTransactionException, match="has batch 2"):
         feed.drain(place, checkpoint=copied)
     feed.drain(place)
     assert ids(place) == [1, 2, 3, 4]
-
-
-def test_the_lease_ends_with_the_query(short: Place, feed: Feed) -> None:
-    feed.ids(1)
-    frame = feed.frame()
-    writer = frame.writeStream.format("sluice").options(checkpointLocation=str(feed.checkpoint), coordinator=short.coordinator)
-    query = writer.start(short.location)
-    query.processAllAvailable()
-    name = lease_name(query.id, short.table().location)
-    with pytest.raises(sluice.LeaseHeld):
-        lease(name, coordinator=short.coordinator, wait_s=0)
-    query.stop()
-    lease(name, coordinator=short.coordinator, wait_s=0).release()
 
 
 def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
@@ -157,7 +171,7 @@ def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"outputMode": "update"}, "foreachBatch"),
+        ({"outputMode": "update"}, "merge_into.*foreachBatch"),
         ({"checkpointLocation": None}, "checkpointLocation"),
         ({"txnAppId": "mine"}, "numbers of their own"),
         ({"mergeSchema": "perhaps"}, "mergeSchema"),

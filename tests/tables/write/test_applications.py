@@ -12,6 +12,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
+from sluice.tables.write.write_once import mark_of, marked
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 
 ROW = flights(("JFK", 1, 1))
@@ -168,3 +169,27 @@ def test_the_same_number_that_is_committed_between_two_looks(place: Place, monke
     again = second.commit()
     assert again is not None
     assert (again.repeated, again.version) == (True, commit.version)
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_mark_tells_other_rows_of_the_same_number(place: Place, work: str) -> None:
+    table = place.create()
+    table.append(ROW)
+    for number in (1, 2):
+        with marked(("S", number), mark_of(number, b"mine")):
+            committed = begun(table, number, WORK[work]).commit()
+            again = begun(place.open(), number, WORK[work]).commit()
+        assert committed is not None
+        assert again is not None
+        assert (again.repeated, again.version) == (True, committed.version)
+    with marked(("S", 2), mark_of(2, b"theirs")), pytest.raises(sluice.ConcurrentTransactionException, match="other rows as batch 2"):
+        begun(table, 2, WORK[work]).commit()
+    with marked(("S", 1), mark_of(1, b"mine")), pytest.raises(sluice.ConcurrentTransactionException, match="has batch 2"):
+        begun(table, 1, WORK[work]).commit()
+    unmarked = begun(table, 2, WORK[work]).commit()
+    assert unmarked is not None
+    assert unmarked.repeated
+    with marked(("S", 3), mark_of(3, b"mine")):
+        assert table.append(ROW, transaction=("T", 3)) is not None
+    assert {"S/rows", "T"} <= table.snapshot().raw.app_transactions.keys()
+    assert "T/rows" not in table.snapshot().raw.app_transactions

@@ -19,9 +19,8 @@ def written_since(table: TableClient, change: Change, head: Head, ack: str) -> C
         return None
     for version in range(head.version, change.began, -1):
         winner = table.log.winner(version)
-        for app, number in apps.items():
-            if winner.app_versions.get(app) == number:
-                return commit_by_application(table, winner, winner.ordinal_of_app(app), ack)
+        if apps.items() <= winner.app_versions.items():
+            return commit_by_application(table, winner, winner.ordinal_of_app(next(iter(apps))), ack)
     return None
 
 

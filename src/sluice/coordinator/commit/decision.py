@@ -193,10 +193,9 @@ class _Resolution:
             # check: committed-once-by-id
             if ordinal is not None:
                 return version, ordinal
-            for app, number in apps.items():
-                # check: application-number-once
-                if winner.app_versions.get(app) == number:
-                    return version, winner.ordinal_of_app(app)
+            # check: application-number-once
+            if apps and apps.items() <= winner.app_versions.items():
+                return version, winner.ordinal_of_app(next(iter(apps)))
         return None
 
     def objection(self, intent: Intent) -> Refusal | None:

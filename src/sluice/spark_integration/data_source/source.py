@@ -6,7 +6,7 @@ imports this module, even the process that only looks for data sources: so it im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType as SparkStruct
@@ -14,9 +14,12 @@ from pyspark.sql.types import StructType as SparkStruct
 if TYPE_CHECKING:
     from .changes import ChangesReader
     from .reader import SluiceReader
+    from .stream_writer import SluiceStreamWriter
     from .writer import SluiceWriter
 
 __all__ = ["SluiceDataSource"]
+
+_CHECKPOINT: Final = "checkpointlocation"
 
 
 class SluiceDataSource(DataSource):
@@ -59,3 +62,11 @@ class SluiceDataSource(DataSource):
         from .writer import SluiceWriter
 
         return SluiceWriter(WriteOptions.parse(self.options, overwrite=overwrite), schema)
+
+    def streamWriter(self, schema: SparkStruct, overwrite: bool) -> SluiceStreamWriter:  # noqa: N802 - PySpark's name
+        """A writer of one micro-batch of a stream."""
+        from ..options import WriteOptions
+        from .stream_writer import SluiceStreamWriter
+
+        own = {name: value for name, value in self.options.items() if name.lower() != _CHECKPOINT}
+        return SluiceStreamWriter(WriteOptions.parse(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))

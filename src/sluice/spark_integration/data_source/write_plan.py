@@ -14,6 +14,7 @@ from ...storage.schema.schema import StructType, conform, to_arrow
 from ...tables.planned_writes import note_loss, plan_creation
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
+from ...tables.write.write_once import require_same_rows
 from ..errors import in_options
 from ..options import WriteOptions
 from ..schemas import for_new_table, from_spark
@@ -58,7 +59,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
     plan = replace(
         plan,
         isolation=options.isolation,
-        leases=tuple(dict.fromkeys((*plan.leases, *options.leases))),
+        leases=(*plan.leases, *options.leases),
         turns=waiting.turns,
         losses=waiting.losses,
         max_records_per_file=options.max_records_per_file,
@@ -104,7 +105,9 @@ def is_repeated(table: Table, options: WriteOptions) -> bool:
     if options.transaction is None:
         return False
     app, number = options.transaction
-    known = table.snapshot().raw.app_transactions.get(app)
+    numbers = table.snapshot().raw.app_transactions
+    require_same_rows(numbers, options.transaction, table.location)
+    known = numbers.get(app)
     return known is not None and known.version >= number
 
 

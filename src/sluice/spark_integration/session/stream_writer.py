@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -9,9 +10,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ...storage.errors import InvalidRequest, TableExists
+from ..data_source.stream_plan import create_if_missing
 from ..spark_errors import as_spark_users_know
+from ..streams.batches import Batch, Run
 from ..streams.queries import started
-from ..streams.runs import Batch, Run
 from ..streams.update_mode import checkpoint_of, no_update_mode
 from .known_tables import catalog_for, is_known, location_of, means_sluice
 from .saving import Write, save
@@ -20,7 +22,7 @@ from .told import Options, default_format, is_sluice
 __all__ = ["StreamWriter"]
 
 _CHECKPOINT: Final = "checkpointLocation"
-_NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere", "lease")
+_NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere")
 
 
 class StreamWriter(DataStreamWriter):
@@ -146,10 +148,11 @@ class StreamWriter(DataStreamWriter):
 
     def _started(self, location: str) -> StreamingQuery:
         parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
+        create_if_missing(replace(parsed, mode="append", where=None), self._df.schema)
 
         def write(frame: DataFrame, batch: Batch) -> None:
             app, number = batch.transaction
-            once = self._told.but(txnAppId=app, txnVersion=str(number), lease=batch.lease)
+            once = self._told.but(txnAppId=app, txnVersion=str(number))
             save(frame, location, self._write(once))
 
         return started(self, Run([parsed.address]), write)
@@ -178,10 +181,9 @@ class StreamWriter(DataStreamWriter):
         if not is_known(self._told, name):
             place = self._told.get("path")
             location = catalog_for(self._told).new_location(name) if place is None else place
-            create = Write("error", self._write().options.but(), self._partition_by)
-            empty = self._spark.createDataFrame([], self._df.schema)
+            parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
             try:
-                save(empty, location, create, name=name, managed=place is None)
+                create_if_missing(replace(parsed, name=name, managed=place is None), self._df.schema)
             except TableExists:
                 if not is_known(self._told, name):  # somebody else was faster, such as another query into this table
                     raise

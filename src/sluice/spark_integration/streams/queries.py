@@ -1,14 +1,11 @@
-"""Streaming queries that sluice started: how their errors arrive, and how their end is noticed."""
+"""Streaming queries that sluice started: their errors arrive as sluice raised them."""
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,19 +13,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from ...storage.errors import SluiceError
 from ..errors import original
 from ..spark_errors import failed_query
-from .runs import Batch, Run
+from .batches import Batch, Run
 
 __all__ = ["Query", "started"]
 
-_log = logging.getLogger(__name__)
-
 
 def started(writer: DataStreamWriter, run: Run, write: Callable[[DataFrame, Batch], None]) -> Query:
-    """Start the query of a writer; `write` gets each of its batches, which the run guards."""
+    """Start the query of a writer; `write` gets each of its batches that is not written yet."""
     DataStreamWriter.foreachBatch(writer, run.each(write))
-    query = Query(DataStreamWriter.start(writer), run)
-    threading.Thread(target=query.follow, name="sluice-stream", daemon=True).start()
-    return query
+    return Query(DataStreamWriter.start(writer), run)
 
 
 class Query(StreamingQuery):
@@ -44,10 +37,7 @@ class Query(StreamingQuery):
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - PySpark's name
         """Like PySpark's. Raises the error that ended the query."""
         with self._as_sluice_raised_it():
-            ended = super().awaitTermination(timeout)
-        if ended is not False:
-            self._run.end()
-        return ended
+            return super().awaitTermination(timeout)
 
     def processAllAvailable(self) -> None:  # noqa: N802 - PySpark's name
         """Like PySpark's. Raises the error that ended the query."""
@@ -60,26 +50,11 @@ class Query(StreamingQuery):
         found = None if failed is None else self._found(failed)
         return failed if found is None else failed_query(found)
 
-    def stop(self) -> None:
-        """Like PySpark's. A batch that is being written is not committed any more."""
-        super().stop()
-        self._run.end()
-
-    def follow(self) -> None:
-        """Wait for the end of the query, to give its lease back; runs in a thread of its own."""
-        try:
-            super().awaitTermination()
-        except (PySparkException, Py4JError, OSError) as ended:
-            _log.debug("query ended: %s", ended)
-        finally:
-            self._run.end()
-
     @contextmanager
     def _as_sluice_raised_it(self) -> Iterator[None]:
         try:
             yield
         except StreamingQueryException as failed:
-            self._run.end()
             found = self._found(failed)
             if found is None:
                 raise

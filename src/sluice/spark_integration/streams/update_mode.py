@@ -30,7 +30,8 @@ def no_update_mode(location: str | None) -> InvalidRequest:
     table = repr(location or "LOCATION")
     return InvalidRequest(
         "format('sluice') has the output modes append and complete. Merge rows that change by their key: "
-        "df.writeStream.outputMode('update').foreachBatch(f) where f(batch, number) calls "
+        f"sluice.stream(df).merge_into({table}, on='KEY').outputMode('update').option('checkpointLocation', ...).start(); "
+        "or, with any MERGE, df.writeStream.outputMode('update').foreachBatch(f) where f(batch, number) calls "
         f"DeltaTable.forPath(spark, {table}).alias('t').merge(batch.alias('s'), 't.KEY = s.KEY').whenMatchedUpdateAll()"
         ".whenNotMatchedInsertAll().execute(transaction=('a name of this query', number))",
         option="outputMode",

@@ -17,7 +17,7 @@ from ...storage.errors import LogGap
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
 from ..client.access import Access
-from .write_once import as_it_was_given
+from .write_once import as_it_was_given, require_same_rows
 
 __all__ = ["done_before", "done_in_all"]
 
@@ -96,6 +96,7 @@ def _up_to_date(access: Access, application: tuple[str, int], ack: str, version:
 
 def _done(access: Access, application: tuple[str, int], ack: str, snapshot: Snapshot, since: int | None = None) -> Commit | None:
     app, number = application
+    require_same_rows(snapshot.app_transactions, application, access.address.location)
     known = snapshot.app_transactions.get(app)
     if known is None or known.version < number:
         return None

@@ -2,18 +2,39 @@
 
 Both use Delta's `txn` action, which the log keeps for each application id: if the number, or a higher one, is already there,
 the answer is the commit that wrote it. A key is an application id of its own that is written once.
+
+Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark tells their
+writes apart: a second `txn` action beside the first, whose number says the first one's number and 32 bits of what was written.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
+from ...coordinator.errors import ConcurrentTransactionException
+from ...storage.actions import Txn
 from ...storage.errors import InvalidRequest
 
-__all__ = ["KEY_PREFIX", "application_transaction", "as_it_was_given", "check_application_transaction", "check_user_metadata"]
+__all__ = [
+    "KEY_PREFIX",
+    "application_transaction",
+    "as_it_was_given",
+    "check_application_transaction",
+    "check_user_metadata",
+    "mark_of",
+    "marked",
+    "require_same_rows",
+    "transaction_actions",
+]
 
 KEY_PREFIX: Final = "sluice.key:"
 """The prefix of a key's application id, which no streaming query or application uses."""
+_MARK_SUFFIX: Final = "/rows"
+_MARK_BITS: Final = 32
 _KEY_CHARACTERS_MAX: Final = 1000
 _USER_METADATA_CHARACTERS_MAX: Final = 8 * 1024
 
@@ -56,3 +77,56 @@ def check_user_metadata(text: object) -> str:
         shown = f"{text[:40]!r}... ({len(text):,} characters)" if isinstance(text, str) else repr(text)
         raise InvalidRequest(f"user_metadata={shown}: give a text of at most {_USER_METADATA_CHARACTERS_MAX:,} characters")
     return text
+
+
+_mark: ContextVar[tuple[tuple[str, int], int] | None] = ContextVar("sluice_mark", default=None)
+
+
+def mark_of(number: int, rows: bytes) -> int:
+    """The number of the mark beside an application's number, for rows that these bytes determine."""
+    digest = hashlib.blake2b(rows, digest_size=_MARK_BITS // 8).digest()
+    return (number << _MARK_BITS) | int.from_bytes(digest, "big")
+
+
+@contextmanager
+def marked(application: tuple[str, int], mark: int | None) -> Iterator[None]:
+    """Write this mark with an application's transaction, where this thread commits it in the block; None: no mark."""
+    token = _mark.set(None if mark is None else (application, mark))
+    try:
+        yield
+    finally:
+        _mark.reset(token)
+
+
+def transaction_actions(application: tuple[str, int] | None, now_ms: int) -> list[Txn]:
+    """The actions of an application's transaction: its number, and its mark if it has one. Unmarked without an application."""
+    if application is None:
+        return []
+    app, number = application
+    actions = [Txn(app_id=app, version=number, last_updated=now_ms)]
+    known = _mark.get()
+    if known is not None and known[0] == application:
+        actions.append(Txn(app_id=app + _MARK_SUFFIX, version=known[1], last_updated=now_ms))
+    return actions
+
+
+def require_same_rows(known: Mapping[str, Txn], application: tuple[str, int], location: str) -> None:
+    """Raise ConcurrentTransactionException if a table has a later number of a marked transaction, or its number with another mark.
+
+    `known` are the table's application transactions. Does nothing where the transaction has no mark.
+    """
+    mark = _mark.get()
+    app, number = application
+    if mark is None or mark[0] != application or app not in known:
+        return
+    rows = known.get(app + _MARK_SUFFIX)
+    later = known[app].version > number
+    if later or (rows is not None and rows.version >> _MARK_BITS == number and rows.version != mark[1]):
+        has = f"batch {known[app].version}" if later else f"other rows as batch {number}"
+        raise ConcurrentTransactionException(
+            f"{location} has {has} of query {app} already, and this run was about to write batch {number}: another run went on from a "
+            "copy of the same checkpoint, or this checkpoint is an old copy. Its rows would be lost, or written twice: stop the other run "
+            "and go on from its checkpoint, or give this query an empty one",
+            rule="application-advanced",
+            facts={"table": location, "query": app, "batch": number, "written": known[app].version},
+        )

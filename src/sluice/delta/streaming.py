@@ -1,0 +1,186 @@
+"""`sluice.stream`: streams whose batches change tables in other ways than by appends, each batch one commit, once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..spark_integration.active_session import user_metadata_of
+from ..spark_integration.data_source.stream_commit import opened
+from ..spark_integration.files.writing import written_by_executors
+from ..spark_integration.options import default_storage_options
+from ..spark_integration.spark_errors import as_spark_users_know
+from ..spark_integration.streams.batch_writer import BatchWriter
+from ..spark_integration.streams.batches import Batch
+from ..storage.errors import InvalidRequest
+from ..tables.client.address import TableAddress
+from ..tables.joint_transaction import JointTransaction
+from ..tables.table import Table
+from ..tables.transact import ATTEMPTS, repeated
+from .joint import TablePart
+from .merging import DeltaMergeBuilder
+from .places import Place
+from .tables import DeltaTable
+
+__all__ = ["Stream", "stream"]
+
+_TARGET: Final = "target"
+_SOURCE: Final = "source"
+
+
+def stream(df: DataFrame, *, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None) -> Stream:
+    """A streaming DataFrame, to be merged into a table or written to several: `sluice.stream(df).merge_into(table, on="id")`.
+
+    `coordinator` and `storage_options` are for tables that are given by location.
+    """
+    return Stream(df, coordinator, storage_options)
+
+
+class Stream:
+    """A streaming DataFrame whose batches change tables. Its methods return a `DataStreamWriter` with the target set: go on with
+    `outputMode`, `option("checkpointLocation", ...)`, `trigger` and `start()`.
+
+    Each batch is one commit, once: a batch that was committed is not written again, however often the query is started. Of several
+    runs of one checkpoint and its copies one goes on, the others raise ConcurrentTransactionException.
+    """
+
+    def __init__(self, df: DataFrame, coordinator: str | None, storage_options: Mapping[str, str] | None) -> None:
+        self._df = df
+        self._coordinator = coordinator
+        self._storage_options = storage_options
+
+    def merge_into(
+        self,
+        table: Table | str | os.PathLike[str],
+        on: str | Sequence[str] | Column,
+        *,
+        matched_update: bool | Mapping[str, str | Column] = True,
+        matched_delete: str | Column | None = None,
+        not_matched_insert: bool | Mapping[str, str | Column] = True,
+        newest_by: str | None = None,
+        clauses: Callable[[DeltaMergeBuilder], DeltaMergeBuilder] | None = None,
+        schema_evolution: bool = False,
+        attempts: int = ATTEMPTS,
+    ) -> BatchWriter:
+        """Merge each batch into a table: by default rows with the key of a new row are replaced, and others inserted.
+
+        `on`: a column or columns that both sides have, or a condition over `target` and `source`. `matched_delete`: rows that match
+        and satisfy this condition are deleted. `matched_update` and `not_matched_insert`: True for all columns, False for nothing, or
+        columns and their values. `clauses` builds the MERGE's clauses itself, in the place of these three. `newest_by`: of several
+        rows of a batch with one key, only the one with the largest value of this column counts; otherwise two rows that change one row
+        of the table are refused. A batch that lost against other commits is tried again, `attempts` times in all.
+        """
+        keys = self._keys(on)
+        if newest_by is not None and not keys:
+            raise InvalidRequest(f"newest_by={newest_by!r} needs keys: give `on` as columns", newest_by=newest_by)
+        condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
+        build = clauses or _clauses(matched_update, matched_delete, not_matched_insert)
+        address = self._address(table)
+
+        def write(frame: DataFrame, batch: Batch) -> None:
+            rows = frame if newest_by is None else _newest(frame, keys, newest_by)
+            place = Place(address.location, address.coordinator, address.storage_options)
+            target = DeltaTable(frame.sparkSession, place, opened(address)).alias(_TARGET)
+            built = build(target.merge(rows.alias(_SOURCE), condition))
+            (built.withSchemaEvolution() if schema_evolution else built).execute(transaction=batch.transaction, attempts=attempts)
+
+        with as_spark_users_know():
+            opened(address)  # so that a missing table is noticed at once
+            return BatchWriter(self._df, [address], write)
+
+    def for_each_batch(
+        self,
+        work: Callable[[DataFrame, JointTransaction], None],
+        *tables: Table | str | os.PathLike[str],
+        attempts: int = ATTEMPTS,
+    ) -> BatchWriter:
+        """Call `work(batch, t)` for each batch, in a transaction over these tables that commits when it returns.
+
+        `t[table]` has `append`, `overwrite`, `delete`, `update` and `merge`, as in `sluice.transaction(spark, ...)`: all tables show the
+        batch, or none does. If the transaction lost against other commits, `work` is called again, on the new state, `attempts` times in
+        all. What it does beside `t` may happen several times.
+        """
+        if not tables:
+            raise InvalidRequest("no table was given: name those that the batches change")
+        addresses = [self._address(table) for table in tables]
+
+        def write(frame: DataFrame, batch: Batch) -> None:
+            targets = [opened(address) for address in addresses]
+
+            def begin() -> JointTransaction:
+                spark = frame.sparkSession
+                return JointTransaction(
+                    tables=targets,
+                    transaction=batch.transaction,
+                    elsewhere=written_by_executors,
+                    user_metadata=user_metadata_of(spark),
+                    beside=lambda joint, table: TablePart(spark, joint, table),
+                )
+
+            repeated(
+                begin,
+                lambda t: work(frame, t),
+                JointTransaction.leases_on_reads,
+                attempts,
+                DEFAULT_TIMEOUT_S,
+                targets[0].access.ours.application,
+            )
+
+        with as_spark_users_know():
+            for address in addresses:
+                opened(address)
+            return BatchWriter(self._df, addresses, write)
+
+    def _address(self, table: Table | str | os.PathLike[str]) -> TableAddress:
+        if isinstance(table, Table):
+            return table.access.address
+        options = default_storage_options() if self._storage_options is None else self._storage_options
+        return TableAddress.of(os.fspath(table), self._coordinator, options)
+
+    def _keys(self, on: str | Sequence[str] | Column) -> list[str]:
+        """The columns that `on` names; empty if it is a condition. Raises InvalidRequest."""
+        if isinstance(on, Column):
+            return []
+        known = {name.lower() for name in self._df.columns}
+        if isinstance(on, str):
+            return [on] if on.lower() in known else []
+        missing = [each for each in on if each.lower() not in known]
+        if missing or not on:
+            raise InvalidRequest(f"on={list(on)!r}: give columns of the stream, which are {', '.join(self._df.columns)}", on=list(on))
+        return list(on)
+
+
+def _clauses(
+    update: bool | Mapping[str, str | Column], delete: str | Column | None, insert: bool | Mapping[str, str | Column]
+) -> Callable[[DeltaMergeBuilder], DeltaMergeBuilder]:
+    steps: list[Callable[[DeltaMergeBuilder], DeltaMergeBuilder]] = []
+    if delete is not None:
+        steps.append(lambda built: built.whenMatchedDelete(delete))
+    if isinstance(update, Mapping):
+        steps.append(lambda built: built.whenMatchedUpdate(set=dict(update)))
+    elif update:
+        steps.append(lambda built: built.whenMatchedUpdateAll())
+    if isinstance(insert, Mapping):
+        steps.append(lambda built: built.whenNotMatchedInsert(values=dict(insert)))
+    elif insert:
+        steps.append(lambda built: built.whenNotMatchedInsertAll())
+    if not steps:
+        raise InvalidRequest("the merge does nothing: give matched_update, matched_delete, not_matched_insert or clauses")
+    return lambda built: reduce(lambda so_far, step: step(so_far), steps, built)
+
+
+def _newest(frame: DataFrame, keys: Sequence[str], by: str) -> DataFrame:
+    """Of the rows of each key the one with the largest value; of equal ones any."""
+    number = "sluice_row_number"
+    order = Window.partitionBy(*keys).orderBy(F.col(by).desc_nulls_last())
+    return frame.withColumn(number, F.row_number().over(order)).where(F.col(number) == 1).drop(number)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

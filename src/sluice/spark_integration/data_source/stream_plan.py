@@ -1,0 +1,41 @@
+"""Plans a stream's batches: the table is there before the first one, so that what a killed batch leaves is a table's garbage."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.errors import TableExists, TableNotFound
+from ...tables.planned_writes import abandon_plan, commit_creation
+from ...tables.write.data_writing import WritePlan
+from ..options import WriteOptions
+from .write_commit import open_table
+from .write_plan import plan_for
+
+__all__ = ["create_if_missing", "plan_batch"]
+
+
+def create_if_missing(options: WriteOptions, schema: SparkStruct) -> None:
+    """Create the table that the options describe, without rows, unless it is there or somebody else is faster."""
+    try:
+        open_table(options)
+        return
+    except TableNotFound:
+        plan, _ = plan_for(options, schema, until_gone=os.getpid())
+    if plan.read_version >= 0:
+        abandon_plan(plan)
+        return
+    try:
+        commit_creation(plan, (), ack=options.ack, timeout_s=options.timeout_s, only_new=True, name=options.name, managed=options.managed)
+    except TableExists:
+        abandon_plan(plan)
+        if options.name is not None:  # the name may be taken by another table
+            raise
+
+
+def plan_batch(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> WritePlan:
+    """The plan of a batch; creates the table if it is not there. Raises what `plan_for` does."""
+    create_if_missing(replace(options, mode="append", where=None), schema)
+    return plan_for(options, schema, until_gone=until_gone)[0]

@@ -1,0 +1,105 @@
+"""The micro-batches of a run of a streaming query, each written once.
+
+A batch is written under Delta's application transaction (the query's id, the batch's number), which a query that is started again finds
+in the table. Both come from the checkpoint, so runs of copies of one checkpoint have them, too, for other rows. So a mark of the batch's
+offsets is written beside, and a batch whose number is there with another mark is refused. Decision 0024 has the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...tables.client.address import TableAddress
+from ...tables.write.write_once import mark_of, marked
+from ..data_source.stream_commit import is_written, opened
+from ..data_source.stream_writer import QUERY_ID
+
+__all__ = ["Batch", "Run"]
+
+_log = logging.getLogger(__name__)
+
+_OFFSETS: Final = "offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch: the query's id, and the batch's number."""
+
+    query: str
+    number: int
+
+    @property
+    def transaction(self) -> tuple[str, int]:
+        """The application transaction under which the batch is written."""
+        return self.query, self.number
+
+
+class Run:
+    """One run of a query that writes to some tables, all of one coordinator. Batches come one at a time, in any thread."""
+
+    def __init__(self, tables: Sequence[TableAddress]) -> None:
+        self._tables = tuple(tables)
+        self._began = False
+        self.failure: BaseException | None = None
+        """What the last batch raised."""
+
+    def each(self, write: Callable[[DataFrame, Batch], None]) -> Callable[[DataFrame, int], None]:
+        """A function for `foreachBatch` that has `write` write each batch that is not there yet, under its application transaction.
+
+        The function raises ConcurrentTransactionException if another run of the query wrote other rows as this batch, or later ones.
+        """
+
+        def batch(frame: DataFrame, number: int) -> None:
+            try:
+                self._write(frame, number, write)
+            except BaseException as failure:
+                self.failure = failure
+                raise
+
+        return batch
+
+    def _write(self, frame: DataFrame, number: int, write: Callable[[DataFrame, Batch], None]) -> None:
+        query = _query_of(frame.sparkSession)
+        batch = Batch(query, number)
+        with marked(batch.transaction, mark_of(number, _offsets(frame.sparkSession, batch))):
+            # only the first batch of a run may have been written by the run before
+            if not self._began and is_written([opened(each) for each in self._tables], batch.transaction):
+                _log.info("batch %d of query %s is in the table already", number, query)
+                _compute(frame)
+            else:
+                write(frame, batch)
+        self._began = True
+
+
+def _query_of(spark: SparkSession) -> str:
+    """The id of the query whose batch this thread writes. Raises InvalidRequest."""
+    query = spark.sparkContext.getLocalProperty(QUERY_ID)
+    if not query:
+        raise InvalidRequest(
+            "the id of the streaming query is unknown in this thread: leave PYSPARK_PIN_THREAD as it is, which is true by default"
+        )
+    return query
+
+
+def _offsets(spark: SparkSession, batch: Batch) -> bytes:
+    """What the query's checkpoint says of the batch's offsets, as Spark wrote it before it ran the batch."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    running = session.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(batch.query))
+    path = jvm.org.apache.hadoop.fs.Path(running.resolvedCheckpointRoot(), f"{_OFFSETS}/{batch.number}")
+    stream = path.getFileSystem(session.sessionState().newHadoopConf()).open(path)
+    try:
+        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+    finally:
+        stream.close()
+
+
+def _compute(frame: DataFrame) -> None:
+    """Compute the rows and drop them: a query that counts or joins keeps its state only for batches that were computed."""
+    frame.write.format("noop").mode("overwrite").save()
