@@ -1,4 +1,4 @@
-"""The example runs as a user runs it, in small: three drivers with a Spark each, and one that optimizes beside them."""
+"""The example runs as a user runs it, in small: drivers with a Spark each, and one that optimizes beside them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_three_drivers_merge_into_one_table_beside_optimize(tmp_path: Path) -> None:
+@pytest.mark.parametrize("drivers", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: int) -> None:
     location, environment = tmp_path / "accounts", {**os.environ, "SLUICE_HOME": str(tmp_path / "home")}
-    sizes = ["--rounds", "2", "--accounts", "60"]
+    sizes = ["--drivers", str(drivers), "--rounds", "2", "--accounts", "60"]
     command = [sys.executable, str(ROOT / "examples/upsert_many_clusters.py"), "--folder", str(location), *sizes]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "every visit is counted once" in done.stdout
     operations = [each.operation for each in sluice.Table.open(location, consistency="published").history(limit=None)]
-    assert operations.count("MERGE") == 6
+    assert operations.count("MERGE") == 2 * drivers
 
 
 @pytest.mark.spark

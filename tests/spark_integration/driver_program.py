@@ -1,7 +1,8 @@
 """A Spark application of its own, as tests start it: appends numbers to a table, then prints `done`.
 
 Arguments: location, coordinator, first number, how many, how many appends, a file that stops it midway ("" for none). With ROUTED=true in
-its environment the driver commits, otherwise a process of Spark's data source.
+its environment the driver commits, otherwise a process of Spark's data source. It works in the JVM that PYSPARK_GATEWAY_PORT names, in a
+session of its own, or in a JVM of its own.
 
 With that file the last append's only task waits, after its rows were handed to the writer, until it is killed; the file is
 written when it has come so far.
@@ -14,19 +15,28 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
 import sluice
 from tests.spark_integration.conftest import small
+from tests.spark_integration.rows.dying_driver import session as session_of_given_jvm
 
 
 def main(location: str, coordinator: str, first: int, count: int, appends: int, stop_file: str) -> None:
-    builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
+    shared = "PYSPARK_GATEWAY_PORT" in os.environ
     routed = os.environ.get("ROUTED") == "true"
-    spark = sluice.configure(builder, coordinator=coordinator, application=f"driver {first}", routing=routed).getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    if shared:
+        living: Any = session_of_given_jvm()
+        SparkSession(living.sparkContext, living._jsparkSession.newSession())
+        spark = sluice.configure(SparkSession.Builder(), routing=routed).getOrCreate()
+    else:
+        builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
+        spark = sluice.configure(builder, coordinator=coordinator, application=f"driver {first}", routing=routed).getOrCreate()
+    if not shared:
+        spark.sparkContext.setLogLevel("OFF")
 
     def slow(rows: Iterable[int]) -> Iterable[tuple[int]]:
         for row in rows:
@@ -40,8 +50,9 @@ def main(location: str, coordinator: str, first: int, count: int, appends: int, 
         if stop_file:
             rows: RDD[tuple[int]] = spark.sparkContext.parallelize(range(start, start + count), 1).mapPartitions(slow)
             frame = spark.createDataFrame(rows, "id long")
-        frame.write.format("sluice").mode("append").save(location)
-    spark.stop()
+        frame.write.format("sluice").mode("append").option("coordinator", coordinator).save(location)
+    if not shared:
+        spark.stop()
     sys.stdout.write("done\n")
 
 

@@ -21,12 +21,12 @@ def rows(writer: int, numbers: list[int]) -> pa.Table:
     return pa.table({"writer": pa.array([writer] * len(numbers), pa.int32()), "number": pa.array(numbers, pa.int64())}, schema=SCHEMA)
 
 
-def main(location: str, coordinator: str, writer: int, seconds: float) -> None:
+def main(location: str, coordinator: str, writer: int, seconds: float, most: int) -> None:
     table = sluice.Table.open(location, coordinator=coordinator, application=f"writer-{writer}")
     present: list[int] = []
     number = commits = conflicts = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and commits < most:
         if commits % 7 == 6:
             kept = present[len(present) // 2 :]
             try:

@@ -20,6 +20,7 @@ import sluice
 from sluice.spark_integration import original
 
 from ..conftest import ROOT, Place
+from ..rows import faults
 
 pytestmark = pytest.mark.spark
 
@@ -112,16 +113,27 @@ def driver(place: Place, *arguments: object, stop_file: str = "", **environment:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("routed", [False, True], ids=["by-the-data-source", "by-the-driver"])
-@pytest.mark.parametrize(("point", "survives"), [("data-staged", False), ("after-ratify", True)])
+@pytest.mark.parametrize(
+    ("point", "survives", "routed"),
+    [
+        pytest.param("data-staged", False, False, marks=pytest.mark.long),
+        ("data-staged", False, True),
+        ("after-ratify", True, False),
+        ("after-ratify", True, True),
+    ],
+)
 def test_the_commit_is_killed(place: Place, point: str, survives: bool, routed: bool) -> None:
-    """The committing process dies by SIGKILL; before its multi nothing is decided, after it the rows come exactly once."""
+    """The committing process dies by SIGKILL; before its multi nothing is decided, after it the rows come exactly once.
+
+    That is the driver, which shares the tests' own JVM, or (not routed) a process of the data source, in a JVM with its environment.
+    """
     place.write(place.spark.range(10))
-    process = driver(place, 100, 10, 1, SLUICE_FAILPOINT=point, ROUTED=str(routed).lower())
+    given = faults.as_environment(place.spark.sparkContext._gateway) if routed else {}
+    process = driver(place, 100, 10, 1, SLUICE_FAILPOINT=point, ROUTED=str(routed).lower(), **given)
     out, err = process.communicate(timeout=200)
     assert "done" not in out, "the failure point was not passed"
     if routed:
-        assert process.returncode == -signal.SIGKILL
+        assert process.returncode == -signal.SIGKILL, err
     else:
         assert "Python worker exited unexpectedly" in err
     place.write(place.spark.range(20, 30))
