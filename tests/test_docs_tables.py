@@ -220,8 +220,10 @@ def test_table_properties() -> None:
 
 def test_spark_options() -> None:
     options = pytest.importorskip("sluice.spark_integration.options")
-    known = {*options._COMMON, *options._READING, *options._WRITING}
+    known = {*options._COMMON, *options.READING, *options.WRITING}
     assert set(names(section("configuration.md", "Spark options"))) == known | {"s3.<name>"}
+    also = {"startingVersion", "startingTimestamp", "readChangeFeed", "where", "consistency"}
+    assert set(names(section("streaming.md", "Reading").partition("###")[0])) == {*options.STREAMING} | also
 
 
 def test_failure_points() -> None:

@@ -59,6 +59,11 @@ PHASES = {
     "schema": "assert source(path=place, consistency='published').schema() == schema",
     "plan a read": "reader = source(path=place, consistency='published').reader(schema); keep('read', (reader, reader.partitions()))",
     "read": "reader, parts = taken('read'); assert sum(each.num_rows for each in reader.read(parts[0])) == 1",
+    "plan a stream": (
+        "reader = source(path=place, consistency='published').streamReader(schema)\nstart = reader.initialOffset()\n"
+        "end = reader.latestOffset(start, reader.getDefaultReadLimit())\nkeep('stream', (reader, reader.partitions(start, end)))"
+    ),
+    "read a stream": "reader, parts = taken('stream'); assert sum(each.num_rows for each in reader.read(parts[0])) == 1",
 }
 _PHASE = """
 import pickle, sys
@@ -91,6 +96,11 @@ MAY_LOAD = {
         40,
         ("kazoo", "sluice.coordinator", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate"),
     ),
+    "plan a stream": (
+        220,
+        ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum"),
+    ),
+    "read a stream": (60, ("kazoo", "sluice.tables.client.access", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate")),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""
 

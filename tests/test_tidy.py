@@ -34,7 +34,7 @@ IGNORED = {
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
-STREAMS = {".stream_commit", ".stream_plan", ".stream_writer"}
+STREAMS = {".stream_batches", ".stream_commit", "..stream_options", ".stream_plan", ".stream_reader", ".stream_writer"}
 PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
 HEAVY = {".s3", ".parse", ".render", "...coordinator", "..admission", *PHASES}
 """What loads boto3, sqlglot, the coordinator, its admission or a phase of a Spark job: imported late, so that processes start faster."""

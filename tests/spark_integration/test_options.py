@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 
 import sluice
 from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions, parse_timestamp
+from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
+from sluice.tables.read.streams.rules import Limits, Start, StreamRules
 
 PLACE = {"path": "/data/t"}
 
@@ -113,6 +116,8 @@ def test_all_that_a_read_may_be_told() -> None:
         ({"startingVersion": "1"}, "readChangeFeed"),
         ({"mergeSchema": "true"}, "not for reading"),
         ({"header": "true"}, "header"),
+        ({"versionAsoff": "1"}, "do you mean versionAsOf"),
+        ({"maxfilespertrigger": "1"}, "maxFilesPerTrigger is for streams"),
     ],
 )
 def test_what_a_read_refuses(told: dict[str, str], names: str) -> None:
@@ -161,3 +166,74 @@ def test_storage_options_come_from_the_environment_and_are_overridden(monkeypatc
     with pytest.raises(sluice.InvalidRequest) as refused:
         ReadOptions.parse(PLACE)
     assert "hush" not in str(refused.value)
+
+
+def test_all_that_a_stream_may_be_told() -> None:
+    told = {
+        "startingversion": "3",
+        "maxFilesPerTrigger": "10",
+        "MAXBYTESPERTRIGGER": "2m",
+        "ignoreDeletes": "true",
+        "skipChangeCommits": "TRUE",
+        "excludeRegex": "day=1/",
+        "failOnDataLoss": "false",
+        "withEventTimeOrder": "true",
+        "eventTimeColumn": "at",
+        "consistency": "published",
+        "pollInterval": "0.5",
+        "where": "a = 1",
+    }
+    options = StreamReadOptions.parse({**PLACE, **told})
+    assert (options.start, options.limits) == (Start(version=3), Limits(10, 2 << 20))
+    rules = options.rules
+    assert (rules.ignore_deletes, rules.ignore_changes, rules.skip_change_commits, rules.fail_on_data_loss) == (True, False, True, False)
+    assert (rules.exclude, rules.event_time) == (re.compile("day=1/"), "at")
+    assert (options.consistency, options.poll_s, options.where) == ("published", 0.5, "a = 1")
+
+
+def test_what_a_stream_does_by_default() -> None:
+    options = StreamReadOptions.parse(PLACE)
+    assert (options.start, options.limits, options.rules) == (Start(), Limits(1000), StreamRules())
+    assert (options.consistency, options.where) == ("latest", None)
+    assert StreamReadOptions.parse({**PLACE, "maxBytesPerTrigger": "1g"}).limits == Limits(None, 1 << 30)
+    assert StreamReadOptions.parse({**PLACE, "startingVersion": "Latest"}).start == Start(latest=True)
+    assert StreamReadOptions.parse({**PLACE, "startingTimestamp": "1970-01-01 00:00:01"}).start == Start(timestamp_ms=1000)
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({"schemaTrackingLocation": "/x"}, "keeps no log of schemas"),
+        ({"readChangeFeed": "true", "ignoreDeletes": "true"}, "readChangeFeed and ignoreDeletes"),
+        ({"readChangeFeed": "true", "where": "a = 1"}, "readChangeFeed and where"),
+        ({"ignoreChanges": "true", "skipChangeCommits": "true"}, "give one"),
+        ({"withEventTimeOrder": "true"}, "eventTimeColumn"),
+        ({"eventTimeColumn": "at"}, "withEventTimeOrder"),
+        ({"pollInterval": "1"}, "consistency=published"),
+        ({"consistency": "serial"}, "latest or published"),
+        ({"startingVersion": "1", "startingTimestamp": "2020"}, "give one of them"),
+        ({"startingVersion": "newest"}, "a whole number, 0 or more, or latest"),
+        ({"maxFilesPerTrigger": "0"}, "above 0"),
+        ({"maxFilesPerTrigger": "-1"}, "maxFilesPerTrigger"),
+        ({"maxBytesPerTrigger": "much"}, "10m or 1g"),
+        ({"maxBytesPerTrigger": "0"}, "above 0"),
+        ({"excludeRegex": "("}, "no regular expression"),
+        ({"versionAsOf": "1"}, "not for streams"),
+        ({"mergeSchema": "true"}, "not for streams"),
+        ({"skipChangeCommit": "true"}, "do you mean skipChangeCommits"),
+    ],
+)
+def test_what_a_stream_refuses(told: dict[str, str], names: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=names):
+        StreamReadOptions.parse({**PLACE, **told})
+
+
+def test_what_is_read_is_a_stream_if_only_a_stream_can_be_told_so() -> None:
+    assert isinstance(asked_of(PLACE), ReadOptions)
+    assert isinstance(asked_of({**PLACE, "readChangeFeed": "true", "startingVersion": "1"}), ReadOptions)
+    assert isinstance(asked_of({**PLACE, "startingVersion": "1"}), StreamReadOptions)
+    assert isinstance(asked_of({**PLACE, "readChangeFeed": "true"}), StreamReadOptions)
+    with pytest.raises(sluice.InvalidRequest, match="maxFilesPerTrigger is"):
+        asked_of({**PLACE, "maxFilesPerTrigger": "none"})
+    with pytest.raises(sluice.InvalidRequest, match="give one of them"):
+        asked_of({**PLACE, "versionAsOf": "1", "timestampAsOf": "2020"})

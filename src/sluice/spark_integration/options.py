@@ -51,6 +51,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import field, fields
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
@@ -64,14 +65,38 @@ from ..storage.stores.s3_options import S3Options
 from ..tables.client.address import TableAddress
 from ..tables.write.write_once import application_transaction
 
-__all__ = ["STORAGE_OPTIONS_VARIABLE", "ChangesOptions", "ReadOptions", "WriteOptions", "default_storage_options", "parse_timestamp"]
+__all__ = [
+    "READING",
+    "STORAGE_OPTIONS_VARIABLE",
+    "STREAMING",
+    "WRITING",
+    "ChangesOptions",
+    "ReadOptions",
+    "Texts",
+    "WriteOptions",
+    "default_storage_options",
+    "parse_timestamp",
+]
 
 STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 
 _COMMON: Final = ("path", "coordinator", "application")
 _CHANGES: Final = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-_READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where", "readChangeFeed", *_CHANGES)
-_WRITING: Final = (
+READING: Final = ("versionAsOf", "timestampAsOf", "consistency", "where", "readChangeFeed", *_CHANGES)
+STREAMING: Final = (
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+    "ignoreDeletes",
+    "ignoreChanges",
+    "skipChangeCommits",
+    "excludeRegex",
+    "failOnDataLoss",
+    "withEventTimeOrder",
+    "eventTimeColumn",
+    "pollInterval",
+)
+"""Options of `readStream` alone; `stream_options` has the others."""
+WRITING: Final = (
     "partitionBy",
     "properties",
     "allowNonEmpty",
@@ -113,7 +138,12 @@ class ReadOptions:
     @staticmethod
     def parse(options: Mapping[str, str]) -> ReadOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        texts = _Texts(options, _READING, "reading", _WRITING)
+        only = {name.lower(): name for name in STREAMING}
+        for name in options:
+            if name.lower() in only:
+                told = only[name.lower()]
+                raise InvalidRequest(f"the option {told} is for streams: read with spark.readStream, or leave it out", option=told)
+        texts = Texts(options, READING, "reading", WRITING)
         if "versionAsOf" in texts and "timestampAsOf" in texts:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
         return ReadOptions(
@@ -135,7 +165,7 @@ class ChangesOptions:
     by: str
 
     @staticmethod
-    def parse(texts: _Texts) -> ChangesOptions | None:
+    def parse(texts: Texts) -> ChangesOptions | None:
         """From the options, whose bounds are inclusive; None if no changes are requested."""
         given = [name for name in _CHANGES if name in texts]
         if texts.choice("readChangeFeed", "false", "true") == "false":
@@ -194,7 +224,7 @@ class WriteOptions:
     @staticmethod
     def parse(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        texts = _Texts(options, _WRITING, "writing", _READING)
+        texts = Texts(options, WRITING, "writing", READING)
         dynamic = texts.choice("partitionOverwriteMode", "static", "dynamic") == "dynamic"
         where = texts.get("replaceWhere")
         if not overwrite and where is not None:
@@ -251,7 +281,7 @@ def parse_timestamp(text: str, name: str = "timestampAsOf") -> int:
     return int(moment.timestamp() * 1000)
 
 
-class _Texts:
+class Texts:
     """Options by their proper names; refuses unknown ones and those of the other direction."""
 
     def __init__(self, options: Mapping[str, str], own: tuple[str, ...], doing: str, others: tuple[str, ...]) -> None:
@@ -274,8 +304,11 @@ class _Texts:
     def _refuse(key: str, known: tuple[str, ...]) -> None:
         if key.lower() == "paths":
             raise InvalidRequest("several paths were given; a sluice table is one location, read each and union them", option=key)
+        names = {name.lower(): name for name in (*known, *(STREAMING if "readChangeFeed" in known else ()))}
+        near = [names[each] for each in get_close_matches(key.lower(), names, n=2)]
+        meant = f", do you mean {' or '.join(near)}?" if near else ";"
         raise InvalidRequest(
-            f"unknown option {key!r} of format('sluice'); known are {', '.join(known)} and, for the store, "
+            f"unknown option {key!r} of format('sluice'){meant} known are {', '.join(known)} and, for the store, "
             f"{', '.join(_STORAGE_PREFIX + name for name in _STORAGE)}",
             option=key,
         )
@@ -287,9 +320,11 @@ class _Texts:
         return self._values[name]
 
     def get(self, name: str) -> str | None:
+        """The value of an option; None if it was not given."""
         return self._values.get(name)
 
     def address(self) -> TableAddress:
+        """The table. Raises InvalidRequest without a path, UnknownScheme."""
         path = self.get("path")
         if not path:
             raise InvalidRequest(
@@ -316,12 +351,14 @@ class _Texts:
         return text
 
     def number(self, name: str) -> int | None:
+        """A whole number, 0 or more; None if it was not given."""
         text = self._values.get(name)
         if text is not None and not text.strip().isdecimal():
             raise InvalidRequest(f"the option {name} is {text!r}; it must be a whole number, 0 or more", option=name)
         return None if text is None else int(text)
 
     def seconds(self, name: str, default: float) -> float:
+        """A number of seconds above 0."""
         text = self._values.get(name, str(default))
         try:
             value = float(text)
@@ -349,6 +386,7 @@ class _Texts:
         return {} if text is None else _texts(name, text)
 
     def transaction(self) -> tuple[str, int] | None:
+        """The application transaction of a write, if any."""
         app, version = self.get("txnAppId"), self.number("txnVersion")
         if (app is None) != (version is None):
             raise InvalidRequest("txnAppId and txnVersion belong together; give both, or neither")

@@ -12,6 +12,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType as SparkStruct
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+    from ...storage.actions import Metadata
     from .changes import ChangesReader
     from .reader import SluiceReader
     from .stream_writer import SluiceStreamWriter
@@ -30,18 +33,34 @@ class SluiceDataSource(DataSource):
         """The name for `format(...)`."""
         return "sluice"
 
+    _base: tuple[int, Metadata] | None = None
+    """The version, and its metadata, of which `schema` told the columns: a stream stops where they change."""
+
     def schema(self) -> SparkStruct:
         """The schema of the version to read, or of its changes."""
         from ..options import ReadOptions
         from ..schemas import to_spark
-        from .read_plan import snapshot_for
+        from ..stream_options import asked_of
+        from .read_plan import latest_for, snapshot_for
 
-        options = ReadOptions.parse(self.options)
+        options = asked_of(self.options)
+        if not isinstance(options, ReadOptions):
+            latest = latest_for(options)
+            self._base = latest.version, latest.raw.metadata
+            if not options.rules.changes:
+                return to_spark(latest.struct)
+            from .changes import with_changes
+
+            return to_spark(with_changes(latest.struct))
         if options.changes is None:
-            return to_spark(snapshot_for(options).struct)
+            snapshot = snapshot_for(options)
+            self._base = snapshot.version, snapshot.raw.metadata
+            return to_spark(snapshot.struct)
         from .changes import changes_for
 
-        return to_spark(changes_for(options)[0].schema)
+        part = changes_for(options)[0]
+        self._base = part.up_to, part.metadata
+        return to_spark(part.schema)
 
     def reader(self, schema: SparkStruct) -> SluiceReader | ChangesReader:
         """A reader of the current version, or of the requested one."""
@@ -55,6 +74,13 @@ class SluiceDataSource(DataSource):
         from .changes import ChangesReader
 
         return ChangesReader(options, schema)
+
+    def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        """A reader of new rows, or of changes. Raises UnsupportedFeature where PySpark is too old for it."""
+        from ..stream_options import StreamReadOptions
+        from .stream_reader import SluiceStreamReader
+
+        return SluiceStreamReader(StreamReadOptions.parse(self.options), schema, self._base)
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""

@@ -1,4 +1,4 @@
-"""Sends `read`, `table`, `write`, `writeTo` and `writeStream` of sluice's sessions to sluice, for its tables; all else stays PySpark's.
+"""Sends reads, writes and streams of sluice's sessions to sluice, for tables of sluice; all else stays PySpark's.
 
 PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
 pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's
@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame as AnyDataFrame
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from .reader import Reader
+from .stream_reader import StreamReader
 from .stream_writer import StreamWriter
 from .writer import Writer
 from .writer_v2 import WriterV2
@@ -49,6 +50,11 @@ class Session(SparkSession):
     def read(self) -> DataFrameReader:
         """Like `SparkSession.read`; `format("sluice")` reads with Spark's own scan."""
         return Reader(self) if is_routed(self) else super().read
+
+    @property
+    def readStream(self) -> DataStreamReader:  # noqa: N802 - PySpark's name
+        """Like `SparkSession.readStream`, also for the names that sluice's coordinator keeps."""
+        return StreamReader(self) if is_routed(self) else super().readStream
 
     def table(self, tableName: str) -> AnyDataFrame:  # noqa: N803 - PySpark's name
         """Like `SparkSession.table`, also for the names that sluice's coordinator keeps."""

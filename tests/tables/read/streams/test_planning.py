@@ -264,7 +264,8 @@ def test_change_data_files_count_instead_of_the_files_they_describe() -> None:
     ("value", "told"),
     [
         ({"format": 2, "table": "t", "version": 1, "index": 0, "first": False}, "newer release"),
-        ({"format": 1, "table": "t", "version": "1", "index": 0, "first": False}, "none of sluice's"),
+        ({**START.to_json(), "version": "1"}, "none of sluice's"),
+        ({"format": 1, "table": "t", "version": 1, "index": 0, "first": False}, "none of sluice's"),
         ({"sourceVersion": 1, "reservoirVersion": 3}, "none of sluice's"),
     ],
 )
@@ -286,3 +287,13 @@ def test_lookups_are_only_asked_for_what_a_batch_needs() -> None:
     lookup = counting(reader([Version([add(str(n))]) for n in range(100)]))
     end_of_batch(START, 99, Limits(files=3), lookup)
     assert asked == [0, 1, 2]
+
+
+def test_a_first_batch_that_is_repeated_begins_where_the_stream_began() -> None:
+    """Spark asks for the beginning again, and the table has gone on."""
+    began = StreamOffset.beginning("an-id", 3, first=True)
+    end = StreamOffset.of_json(began.after(2, 2, 4).to_json())
+    assert end.place == (4, 0)
+    again = StreamOffset.beginning("an-id", 9, first=True)
+    assert again.since(end) == began
+    assert end.since(end.after(1, 1, 5)) == end

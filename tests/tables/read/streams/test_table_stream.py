@@ -22,8 +22,8 @@ from sluice.tables.client.access import Access
 from sluice.tables.client.address import TableAddress
 from sluice.tables.read.published_versions import published_versions
 from sluice.tables.read.streams.offsets import StreamOffset
-from sluice.tables.read.streams.rules import Limits, StreamRules
-from sluice.tables.read.streams.table_stream import Start, TableStream
+from sluice.tables.read.streams.rules import Limits, Start, StreamRules
+from sluice.tables.read.streams.table_stream import TableStream
 from tests.tables.conftest import Place, flights
 from tests.tables.elsewhere import Writer
 
@@ -70,10 +70,13 @@ def test_a_first_snapshot_and_then_what_is_new(place: Place) -> None:
     table.append(flights(("JFK", 1, 3)))
     stream = opened(place)
     start = stream.initial_offset(Start())
-    assert start == StreamOffset(stream.shown.metadata.id, 5, first=True)
+    assert start == StreamOffset.beginning(stream.shown.metadata.id, 5, first=True)
     table.append(flights(("JFK", 1, 4)))
     assert [sorted(each) for each in everything(place, stream, start, ONE)] == [[0, 1, 2], [3], [4]]
-    assert [sorted(each) for each in everything(place, opened(place), start)] == [[0, 1, 2, 3, 4]]
+    again = opened(place)
+    assert [sorted(each) for each in everything(place, again, start)] == [[0, 1, 2, 3, 4]]
+    end = again.latest_offset(start, ONE)
+    assert sorted(delays(place, again, again.initial_offset(Start()), end)) == [0, 1, 2], "the first batch, repeated by another process"
 
 
 def test_beginnings(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ....storage.dataclass import dataclass
@@ -19,13 +20,24 @@ class StreamOffset:
     """All rows before this point were read: the versions before `version`, and the first `index` files of that one.
 
     In the `first` snapshot the files are those that the version shows; later they are those that it added. `table` is the table's id.
-    Offsets of one stream are in order as (version, index).
+    `origin` is where the stream began, as (version, first): Spark keeps where a batch ends, and not where the first one begins, so a
+    query that died in its first batch would begin again elsewhere. Offsets of one stream are in order as (version, index).
     """
 
     table: str
     version: int
     index: int = 0
     first: bool = False
+    origin: tuple[int, bool] = (0, False)
+
+    @staticmethod
+    def beginning(table: str, version: int, *, first: bool = False) -> StreamOffset:
+        """Where a stream begins that has read nothing."""
+        return StreamOffset(table, version, 0, first, (version, first))
+
+    def since(self, end: StreamOffset) -> StreamOffset:
+        """Where the batch begins that ends at `end`, if this is its beginning or, for a stream's first batch, any other one's."""
+        return self if self.origin == end.origin else StreamOffset.beginning(end.table, end.origin[0], first=end.origin[1])
 
     @property
     def place(self) -> tuple[int, int]:
@@ -34,11 +46,12 @@ class StreamOffset:
 
     def after(self, read: int, of: int, following: int) -> StreamOffset:
         """The offset when the first `read` of the version's `of` files are read; after the last one `following` is next."""
-        return StreamOffset(self.table, following) if read >= of else StreamOffset(self.table, self.version, read, self.first)
+        return replace(self, version=following, index=0, first=False) if read >= of else replace(self, index=read)
 
     def to_json(self) -> dict[str, Any]:
         """The form in which a checkpoint keeps it."""
-        return {"format": _FORMAT, "table": self.table, "version": self.version, "index": self.index, "first": self.first}
+        told = {"format": _FORMAT, **{key: getattr(self, key) for key in _KEYS}}
+        return told | {"originVersion": self.origin[0], "originFirst": self.origin[1]}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> StreamOffset:
@@ -50,11 +63,11 @@ class StreamOffset:
                 f"{_FORMAT}: use that release, or a new checkpoint",
                 format=number,
             )
-        offset = StreamOffset(*(value.get(key) for key in _KEYS))  # type: ignore[arg-type]
-        kinds = str, int, int, bool
-        if number != _FORMAT or any(type(getattr(offset, key)) is not kind for key, kind in zip(_KEYS, kinds, strict=True)):
+        found = tuple(value.get(key) for key in (*_KEYS, "originVersion", "originFirst"))
+        if number != _FORMAT or tuple(map(type, found)) != (str, int, int, bool, int, bool):
             raise InvalidRequest(
                 f"the stream's checkpoint has the offset {dict(value)!r}, which is none of sluice's: another source wrote it; use a new "
                 "checkpoint, and startingVersion to begin where that stream ended"
             )
-        return offset
+        table, version, index, first, *origin = found
+        return StreamOffset(table, version, index, first, (origin[0], origin[1]))  # type: ignore[arg-type]

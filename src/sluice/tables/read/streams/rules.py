@@ -1,4 +1,4 @@
-"""What a stream does with versions that do more than add rows, and how much it reads at once."""
+"""Where a stream begins, what it does with versions that do more than add rows, and how much it reads at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from ....storage.dataclass import dataclass
 
-__all__ = ["Limits", "StreamRules"]
+__all__ = ["Limits", "Start", "StreamRules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,12 @@ class Limits:
 
     files: int | None = None
     size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a new stream begins: at a version, at a time (ms since the epoch), after the latest version, or with a first snapshot."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+    latest: bool = False

@@ -25,25 +25,16 @@ from ..version_range import range_by_time
 from .first_snapshot import FirstSnapshot
 from .offsets import StreamOffset
 from .planning import Portion, end_of_batch, portions
-from .rules import Limits, StreamRules
+from .rules import Limits, Start, StreamRules
 from .version_files import StreamedTable, StreamFiles, another_table
 
-__all__ = ["Start", "StreamRead", "TableStream"]
+__all__ = ["StreamRead", "TableStream"]
 
 _log = logging.getLogger(__name__)
 
 _FETCHES_MAX: Final = 8
 _AHEAD_MAX: Final = 64
 """Commits fetched at once, and the versions behind whose bytes a report counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a new stream begins: at a version, at a time (ms since the epoch), after the latest version, or with a first snapshot."""
-
-    version: int | None = None
-    timestamp_ms: int | None = None
-    latest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +86,10 @@ class TableStream:
                     version=start.version,
                     latest=latest,
                 )
-            return StreamOffset(table, start.version)
+            return StreamOffset.beginning(table, start.version)
         if start.timestamp_ms is not None:
-            return StreamOffset(table, self._version_from(start.timestamp_ms))
-        return StreamOffset(table, latest + 1) if start.latest else StreamOffset(table, latest, first=True)
+            return StreamOffset.beginning(table, self._version_from(start.timestamp_ms))
+        return StreamOffset.beginning(table, latest + 1 if start.latest else latest, first=not start.latest)
 
     def _version_from(self, timestamp_ms: int) -> int:
         """The first version of this time or later; after the latest one if there is none yet."""
@@ -134,6 +125,7 @@ class TableStream:
     def reads(self, start: StreamOffset, end: StreamOffset) -> Iterator[StreamRead]:
         """What a batch reads, version by version."""
         latest = max(end.version, self._published.latest())
+        start = start.since(end)
         self._check(start, latest)
         for each in portions(start, end, lambda place: self._files(place, latest)):
             yield self._read(each)

@@ -1,0 +1,107 @@
+"""What the process of a streaming query does: it holds the table's stream and plans its batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.actions import Metadata
+from ...tables.client.access import Access
+from ...tables.read.published_versions import published_versions
+from ...tables.read.streams.offsets import StreamOffset
+from ...tables.read.streams.rules import Limits
+from ...tables.read.streams.table_stream import StreamRead, TableStream
+from ..schemas import requested
+from ..stream_options import StreamReadOptions
+from .shares import balanced
+from .stream_reader import ChangedPartition, RowsPartition
+
+__all__ = ["StreamPlan"]
+
+
+class StreamPlan:
+    """A query's access to its table; offsets are in the form in which Spark keeps them."""
+
+    def __init__(self, options: StreamReadOptions, schema: SparkStruct, base: tuple[int, Metadata] | None) -> None:
+        """Raises the errors of opening a table, SchemaMismatch for a column that it lacks."""
+        self._options = options
+        access = Access.opened(options.address, consistency=options.consistency)
+        self._stream = TableStream(access, published_versions(access, options.poll_s), options.rules, base, options.where)
+        struct = self._stream.shown.struct
+        if options.rules.changes:
+            from .changes import with_changes
+
+            struct = with_changes(struct)
+        requested(schema, struct)
+        self._initial: dict[str, Any] | None = None
+        self._place: StreamOffset | None = None
+
+    def initial_offset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins; Spark asks for it until the first batch is done."""
+        if self._initial is None:
+            self._initial = self._stream.initial_offset(self._options.start).to_json()
+        return self._initial
+
+    def latest_offset(self, start: dict[str, Any], files: int | None, size: int | None) -> dict[str, Any]:
+        """Where a batch ends that takes so many files and bytes; `start` if there is nothing new."""
+        self._place = self._stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
+        return self._place.to_json()
+
+    def stay_until_here(self) -> None:
+        """Offer only what is there now."""
+        self._stream.stay_until_here()
+
+    def behind(self) -> dict[str, Any] | None:
+        """How far the query is behind the latest version; None before it has begun."""
+        return None if self._place is None else self._stream.behind(self._place)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        self._place = StreamOffset.of_json(end)
+        reads = list(self._stream.reads(StreamOffset.of_json(start), self._place))
+        if not self._options.rules.changes:
+            return list(self._of_rows(reads))
+        versions = [each.version for each in reads if not each.first]
+        return [*self._of_rows(each for each in reads if each.first), *self._of_changes(versions)]
+
+    def committed(self, end: dict[str, Any]) -> None:
+        """Forget what was read."""
+        self._stream.committed(StreamOffset.of_json(end))
+
+    def close(self) -> None:
+        """Let go of the stream."""
+        self._stream.close()
+
+    def _of_rows(self, reads: Iterable[StreamRead]) -> Iterator[RowsPartition]:
+        """Tasks for files; those of several versions are read alike."""
+        for (first, rows), some in groupby(reads, key=lambda read: (read.first, read.rows)):
+            same = list(some)
+            beside = self._inserted_in(same[0].version) if first and self._options.rules.changes else None
+            files = pa.concat_tables(read.files for read in same)
+            # tasks do not need statistics: files that they exclude are already gone
+            files = files.drop_columns(["stats"]).append_column("stats", pa.nulls(files.num_rows, pa.string()))
+            if files.num_rows:
+                yield from (RowsPartition(part, rows, self._stream.shown.metadata, beside) for part in balanced(files))
+
+    def _inserted_in(self, version: int) -> pa.Table:
+        """The columns of changes for rows of the first snapshot."""
+        from .changes import inserted_in
+
+        return inserted_in(version, self._stream.first_timestamp_ms(version))
+
+    def _of_changes(self, versions: Sequence[int]) -> Iterator[ChangedPartition]:
+        """Tasks for versions: as many as there are processors."""
+        if not versions:
+            return
+        from .changes import part_of
+
+        count = min(len(versions), os.cpu_count() or 1)
+        for begin, end in pairwise(len(versions) * number // count for number in range(count + 1)):
+            some = range(versions[begin], versions[end - 1] + 1)
+            yield ChangedPartition(part_of(self._options.address, some, self._stream.shown.metadata))

@@ -1,0 +1,150 @@
+"""Reads a table as a stream through the data source: batches of new rows, or of changes.
+
+One process per query asks for offsets and plans the batches: `stream_batches` works there, made on first use. The rows are read by tasks,
+which get a copy of the reader that has opened nothing; all that a task needs is in its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType as SparkStruct
+
+from ...storage.data.scan import TableScan
+from ...storage.errors import UnsupportedFeature
+from ...storage.schema.conform import adapt
+from ...storage.schema.schema import StructType, parse_schema
+from ..schemas import from_spark
+
+if TYPE_CHECKING:
+    from ...storage.actions import Metadata
+    from ...storage.pruning.predicate import Predicate
+    from ...tables.read.changes import ChangesPart
+    from ..stream_options import StreamReadOptions
+    from .stream_batches import StreamPlan
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
+except ImportError as lacking:
+    raise UnsupportedFeature(
+        f"streams of sluice's tables need PySpark 4.2 or later ({lacking}): read with a batch, or use table.changes without Spark",
+        features=["readStream"],
+        access="read",
+    ) from lacking
+
+__all__ = ["ChangedPartition", "RowsPartition", "SluiceStreamReader"]
+
+
+class RowsPartition(InputPartition):
+    """The files of one task, and what is needed to read them."""
+
+    def __init__(self, files: pa.Table, rows: Predicate | None, metadata: Metadata, beside: pa.Table | None) -> None:
+        """`rows` is the condition on the rows to read, `beside` one row of the columns that all rows have beside the table's."""
+        super().__init__(None)
+        self.files, self.rows, self.beside = files, rows, beside
+        self.schema = metadata.schema_string
+        self.partition_columns = metadata.partition_columns
+
+
+class ChangedPartition(InputPartition):
+    """The versions of one task."""
+
+    def __init__(self, part: ChangesPart) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the rows, or the changes, of a table version by version."""
+
+    def __init__(self, options: StreamReadOptions, schema: SparkStruct, base: tuple[int, Metadata] | None) -> None:
+        """`base` is the version, and its metadata, from which the query has its columns; None: the user named them."""
+        self._options = options
+        self._spark_schema = schema
+        self._schema: StructType = from_spark(schema)
+        self._base = base
+        self._plan: StreamPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_plan": None}
+
+    # -- in the process of the query -----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
+        """Where a query without a checkpoint begins."""
+        return self._planned().initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit that the options give; one of bytes beside one of files is kept by `latestOffset`."""
+        limits = self._options.limits
+        if limits.files is not None:
+            return ReadMaxFiles(limits.files)
+        assert limits.size is not None
+        return ReadMaxBytes(limits.size)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends; `start` if there is nothing new."""
+        own = self._options.limits
+        files, size = own.files, own.size
+        match limit:
+            case ReadAllAvailable():
+                files = size = None
+            case ReadMaxFiles():
+                files = limit.max_files
+            case ReadMaxBytes():
+                size = limit.max_bytes
+        return self._planned().latest_offset(start, files, size)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Offer only what is there now."""
+        self._planned().stay_until_here()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The latest version, and how many versions and bytes lie between it and the query: for its progress."""
+        return self._planned().behind()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        return self._planned().partitions(start, end)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what was read."""
+        self._planned().committed(end)
+
+    def stop(self) -> None:
+        """Let go of what the query held."""
+        plan, self._plan = self._plan, None
+        if plan is not None:
+            plan.close()
+
+    def _planned(self) -> StreamPlan:
+        if self._plan is None:
+            from .stream_batches import StreamPlan
+
+            self._plan = StreamPlan(self._options, self._spark_schema, self._base)
+        return self._plan
+
+    # -- in the tasks --------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, in Spark's Arrow schema."""
+        if isinstance(partition, ChangedPartition):
+            batches = partition.part.batches(self._schema.names)
+        else:
+            batches = self._rows(cast("RowsPartition", partition))
+        for batch in batches:
+            yield from adapt(batch, self._schema).to_batches()
+
+    def _rows(self, partition: RowsPartition) -> Iterator[pa.RecordBatch]:
+        struct, beside = parse_schema(partition.schema), partition.beside
+        scan = TableScan(self._options.address.store(), struct, partition.partition_columns)
+        wanted = [name for name in self._schema.names if struct.get(name) is not None]
+        # without a column of the table, the rows are counted by one
+        for batch in scan.batches(partition.files, wanted or struct.names[:1], partition.rows, chosen=True):
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            if beside is not None:
+                columns |= {name: pa.repeat(beside[name][0], batch.num_rows) for name in beside.column_names}
+            yield pa.record_batch([columns[name] for name in self._schema.names], names=self._schema.names)

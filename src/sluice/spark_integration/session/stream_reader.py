@@ -1,0 +1,75 @@
+"""`readStream` of a routed session: options are checked at once, and names that sluice's coordinator keeps are tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructType
+
+from ..spark_errors import as_spark_users_know
+from ..stream_options import StreamReadOptions
+from .known_tables import location_of, means_sluice
+from .told import Options, default_format, is_sluice
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataStreamReader):
+    """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        self._format: str | None = None
+        self._told = Options()
+
+    def format(self, source: str) -> DataStreamReader:
+        """Like PySpark's."""
+        self._format = source
+        return super().format(source)
+
+    def option(self, key: str, value: Any) -> DataStreamReader:
+        """Like PySpark's."""
+        self._told.tell(key, value)
+        return super().option(key, value)
+
+    def options(self, **options: Any) -> DataStreamReader:
+        """Like PySpark's."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def load(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002 - PySpark's name
+        schema: StructType | str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Like PySpark's."""
+        if format is not None:
+            self.format(format)
+        if schema is not None:
+            self.schema(schema)
+        self.options(**options)
+        if not is_sluice(self._format or default_format(self._spark)):
+            return super().load(path)
+        place = path if path is not None else self._told.get("path")
+        return super().load(path) if place is None else self._read(place)
+
+    def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
+        """Like PySpark's, also for the names that sluice's coordinator keeps.
+
+        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
+        """
+        with as_spark_users_know():
+            if means_sluice(self._spark, self._format, tableName, self._told):
+                return self._read(location_of(self._told, tableName))
+        return super().table(tableName)
+
+    def _read(self, location: str) -> DataFrame:
+        with as_spark_users_know():
+            StreamReadOptions.parse({**self._told.besides("path"), "path": location})
+            super().format("sluice")
+            return super().load(location)

@@ -1,0 +1,178 @@
+"""Streams of tables: each row once, whatever the limits, restarts and writers do; and what stops a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+import sluice
+from sluice.spark_integration import original
+from sluice.storage.errors import InvalidRequest, SchemaMismatch
+
+from ..conftest import Place
+from .streaming import Stream
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("at", pa.timestamp("us", "UTC")), ("k", pa.string())])
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "day": i % 2, "at": i * 1_000_000, "k": f"k{i}"} for i in ids], schema=SCHEMA)
+
+
+def ids(stream: Stream) -> list[list[int]]:
+    """Batch by batch, without the empty ones."""
+    return [[row[0] for row in some] for _, some in sorted(stream.batches.items()) if some]
+
+
+@pytest.fixture
+def stream(place: Place, tmp_path: Path) -> Iterator[Stream]:
+    place.create(SCHEMA, partition_by=["day"], properties=VECTORS)
+    yield Stream(place, tmp_path / "checkpoint")
+    for query in place.spark.streams.active:
+        query.stop()
+
+
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
+def test_a_first_snapshot_then_what_is_new_from_one_checkpoint(stream: Stream) -> None:
+    """Deletion vectors, partition values and columns that older files lack are as in any read."""
+    table = stream.place.table()
+    table.append(rows(1, 2, 3, 4))
+    table.delete("id = 3")
+    table.append(rows(5).append_column("z", pa.array([7])), merge_schema=True)
+    if stream.place.storage_options:
+        stream.options = {f"s3.{name}": value for name, value in stream.place.storage_options.items()}
+    stream.run()
+    expected = stream.place.table().snapshot().to_arrow().to_pylist()
+    assert {row[0]: (row[1], row[3], row[4]) for row in stream.rows} == {row["id"]: (row["day"], row["k"], row["z"]) for row in expected}
+    assert len(stream.rows) == 4
+    table.append(rows(6, 7))
+    table.compact("major")
+    table.append(rows(8))
+    stream.batches.clear()
+    query = stream.run()
+    assert [row[0] for row in stream.rows] == [6, 7, 8]
+    [source] = query.recentProgress[0]["sources"]
+    assert source["numInputRows"] == 3
+    latest = source["latestOffset"]
+    latest = json.loads(latest) if isinstance(latest, str) else latest
+    assert (latest["version"], latest["versionsBehind"], latest["bytesBehind"]) == (table.snapshot().version, 0, 0)
+
+
+def test_limits_cut_what_is_there_and_a_restart_goes_on(stream: Stream) -> None:
+    table = stream.place.table()
+    for first in range(0, 10, 2):
+        table.append(rows(first, first + 1))  # two partitions, so two files
+    stream.options = {"maxFilesPerTrigger": 3, "startingVersion": 1}
+    died: list[int] = []
+
+    def note(batch: DataFrame, number: int) -> None:
+        stream._note(batch, number)
+        if number == 2 and not died:
+            died.append(number)
+            raise RuntimeError("the sink broke in the middle of a batch")
+
+    stream.instead = note
+    with pytest.raises(StreamingQueryException, match="the sink broke"):
+        stream.run()
+    table.append(rows(10))
+    again = dict(stream.batches)
+    stream.run()
+    assert stream.batches[2] == again[2], "the batch that failed is repeated as it was"
+    assert [len(some) for some in ids(stream)] == [3, 3, 3, 2]
+    assert sorted(row[0] for row in stream.rows) == list(range(11))
+
+
+def test_changes_with_a_first_snapshot(stream: Stream) -> None:
+    table = stream.place.table()
+    table.append(rows(1, 2))
+    stream.options = {"readChangeFeed": "true", "maxFilesPerTrigger": 1}
+    stream.run()
+    assert [(row[0], *row[4:6]) for row in stream.rows] == [(2, "insert", 1), (1, "insert", 1)]
+    table.delete("id = 1")
+    table.update({"k": "'new'"}, where="id = 2")
+    stream.batches.clear()
+    stream.run()
+    assert [(row[0], *row[3:6]) for row in stream.rows] == [(1, "k1", "delete", 2), (2, "k2", "delete", 3), (2, "new", "insert", 3)]
+    expected = {row["_commit_version"]: row["_commit_timestamp"].timestamp() for row in table.changes(1).to_pylist()}
+    assert {row[5]: row[6].timestamp() for row in stream.rows} == expected
+
+
+def test_a_version_that_changes_rows_stops_the_stream_until_it_is_told_to_pass(stream: Stream) -> None:
+    table = stream.place.table()
+    stream.options = {"startingVersion": 0}
+    table.append(rows(1, 2))
+    table.delete("id = 1")
+    table.append(rows(3))
+    with pytest.raises(StreamingQueryException) as failed:
+        stream.run()
+    error = original(failed.value)
+    assert isinstance(error, InvalidRequest)
+    assert "version 2 " in error.message
+    assert "(DELETE) deleted rows" in error.message
+    assert ids(stream) == [[1, 2]]
+    stream.options = {"startingVersion": 0, "skipChangeCommits": "true"}
+    stream.run()
+    assert ids(stream) == [[1, 2], [3]]
+
+
+def test_a_new_column_stops_the_stream_and_the_query_made_again_shows_it(stream: Stream) -> None:
+    table = stream.place.table()
+    table.append(rows(1))
+    frame = stream.frame()
+    stream.run(frame)
+    table.append(rows(2))
+    table.append(rows(3).append_column("z", pa.array([7])), merge_schema=True)
+    for _ in range(2):  # the DataFrame has the former columns, however often it is started
+        with pytest.raises(StreamingQueryException) as failed:
+            stream.run(frame)
+        assert isinstance(original(failed.value), SchemaMismatch)
+    assert ids(stream) == [[1], [2]]
+    stream.run()
+    assert stream.rows[-1] == (3, 1, stream.rows[-1][2], "k3", 7)
+
+
+def test_everything_arrives_while_others_append_compact_and_vacuum(stream: Stream) -> None:
+    table = stream.place.table()
+    table.append(rows(0))
+    query = stream.start()
+    for number in range(1, 13):
+        table.append(rows(number))
+        if number % 4 == 0:
+            table.compact("minor")
+            wait_for(stream, number)
+            table.vacuum(0, force=True)
+    wait_for(stream, 12)
+    query.stop()
+    assert [row[0] for row in stream.rows] == list(range(13)), "in order, each once"
+
+
+def wait_for(stream: Stream, last: int) -> None:
+    """Until this row is there: a vacuum that retains nothing removes what a compaction replaced, read or not."""
+    for query in stream.place.spark.streams.active:
+        query.processAllAvailable()
+    assert stream.rows[-1][0] == last
+
+
+def test_what_is_refused_when_the_query_is_made(stream: Stream) -> None:
+    def refused(**options: Any) -> str:
+        stream.options = options
+        with pytest.raises(Exception, match="sluice") as failed:
+            stream.frame()
+        error = original(failed.value)
+        assert isinstance(error, sluice.InvalidRequest)
+        return error.message
+
+    assert "do you mean maxFilesPerTrigger or" in refused(maxFilePerTrigger=1)
+    assert "ignoreChanges and skipChangeCommits" in refused(ignoreChanges="true", skipChangeCommits="true")
+    with pytest.raises(Exception, match="maxFilesPerTrigger is for streams"):
+        stream.place.load(maxFilesPerTrigger=1).count()
