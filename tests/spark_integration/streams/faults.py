@@ -1,0 +1,55 @@
+"""Faults at the steps of a stream's batch by the data source, in each of its processes; `rows.faults` has what happens and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sluice.spark_integration.data_source.source import SluiceDataSource
+from sluice.spark_integration.data_source.stream_writer import BatchWritten, SluiceStreamWriter
+
+from ..rows.faults import step
+
+IN_PLANNING = ("before-planning", "after-planning")
+IN_TASKS = ("task-begins", "task-ends")
+COMMITTING = ("before-commit", "after-commit")
+
+
+class FaultySource(SluiceDataSource):
+    """`format("faulty_sluice")`: sluice's data source, with steps to pass."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "faulty_sluice"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:  # noqa: N802 - PySpark's name
+        made = super().streamWriter(schema, overwrite)
+        return FaultyWriter(made._options, made._schema, made._checkpoint)
+
+
+class FaultyWriter(SluiceStreamWriter):
+    """Passes a step before and after everything that a process does for a batch."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._pass("before-planning")
+        state = super().__getstate__()
+        self._pass("after-planning")
+        return state
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
+        self._pass("task-begins")
+        written = super().write(iterator)
+        self._pass("task-ends")
+        return written
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
+        self._pass("before-commit")
+        super().commit(messages, batchId)
+        self._pass("after-commit")
+
+    def _pass(self, name: str) -> None:
+        step(self._options.address.location, name)
