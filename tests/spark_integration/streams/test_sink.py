@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 import sluice
 from sluice.spark_integration.data_source import write_commit
 from sluice.spark_integration.session import saving
+from sluice.tables.maintain.auto_compaction import FILES_MIN
 from sluice.tables.write.write_once import mark_of, marked
 
 from ..conftest import Place
@@ -150,6 +152,17 @@ def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
         feed.drain(place, schema=wide)
     feed.drain(place, schema=wide, mergeSchema=True)
     assert [(row["id"], row["n"]) for row in place.rows()] == [(1, None), (2, 5)]
+
+
+def test_small_files_are_merged_beside_the_stream(place: Place, feed: Feed) -> None:
+    feed.ids(*range(FILES_MIN))
+    feed.drain(place, maxRecordsPerFile=1, properties='{"delta.autoOptimize.autoCompact": "true"}')
+    deadline = time.monotonic() + 120
+    while place.table().history(1)[0].operation != "OPTIMIZE":
+        assert time.monotonic() < deadline, "nobody merged the small files"
+        time.sleep(0.1)
+    assert ids(place) == list(range(FILES_MIN))
+    assert place.table().snapshot().raw.num_files == 1
 
 
 def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...tables.client.address import TableAddress
+from ...tables.maintain.auto_compaction import AutoCompaction
 from ...tables.write.write_once import mark_of, marked
 from ..data_source.stream_commit import is_written, opened
 from ..data_source.stream_writer import QUERY_ID
@@ -45,6 +46,7 @@ class Run:
 
     def __init__(self, tables: Sequence[TableAddress]) -> None:
         self._tables = tuple(tables)
+        self._compactions = [AutoCompaction(each) for each in self._tables]
         self._began = False
         self.failure: BaseException | None = None
         """What the last batch raised."""
@@ -75,6 +77,8 @@ class Run:
             else:
                 write(frame, batch)
         self._began = True
+        for each in self._compactions:
+            each.committed()
 
 
 def _query_of(spark: SparkSession) -> str:

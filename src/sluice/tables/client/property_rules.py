@@ -41,6 +41,7 @@ from ...storage.intervals import interval_ms
 from ...storage.schema.schema import PrimitiveType, StructType
 
 __all__ = [
+    "AUTO_COMPACT",
     "CHANGE_DATA_FEED",
     "CHECKPOINT_INTERVAL",
     "CONSTRAINT_PREFIX",
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
 _MIB = 1024 * 1024
@@ -189,6 +191,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         lambda name, value: file_size_of({name: value}),
     ),
     Property(
+        AUTO_COMPACT,
+        _YES_OR_NO,
+        "`false`",
+        "`true`: streams [merge small files](streaming.md#small-files) beside their batches",
+        _switch,
+    ),
+    Property(
         "delta.dataSkippingNumIndexedCols",
         "a number, -1 for all",
         "32",
@@ -218,7 +227,6 @@ PROPERTIES: Final[tuple[Property, ...]] = (
 """Every property that has an effect, or at least is checked."""
 
 HANDED_ON: Final = (
-    "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
     "delta.checkpoint.writeStatsAsJson",
     "delta.checkpoint.writeStatsAsStruct",

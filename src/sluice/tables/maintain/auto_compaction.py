@@ -1,0 +1,93 @@
+"""Compaction beside a writer of many small commits: when a partition has many small files, a thread merges them.
+
+It neither delays nor fails the writer. Of all processes that write a table one compacts at a time. A process that ends waits for the
+compaction that it began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import Counter
+from typing import Final
+
+import pyarrow as pa
+
+from ...coordinator.errors import LeaseHeld
+from ...coordinator.facade.leasing import lease
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ...storage.data.partition_split import PartitionKey
+from ...storage.errors import SluiceError
+from ...storage.log.snapshot import Snapshot
+from ..client.access import Access
+from ..client.address import TableAddress
+from ..client.property_rules import AUTO_COMPACT, file_size_of, is_on
+from .bins import plan_bins
+from .compaction import Asked, compact
+
+__all__ = ["FILES_MIN", "AutoCompaction", "is_due", "lease_name"]
+
+_log = logging.getLogger(__name__)
+
+FILES_MIN: Final = 50
+"""So many small files of one partition are merged, as in Delta Lake."""
+_LOOK_EVERY: Final = 20
+"""A table without the property is looked at after every so many commits."""
+
+
+class AutoCompaction:
+    """Compacts one table beside the commits of this process, if its property `delta.autoOptimize.autoCompact` is true."""
+
+    def __init__(self, address: TableAddress) -> None:
+        self._address = address
+        self._thread: threading.Thread | None = None
+        self._is_on = True
+        self._commits = 0
+
+    def committed(self) -> None:
+        """Note a commit: if nothing runs, a thread looks whether a compaction is due, and makes it. Never raises."""
+        self._commits += 1
+        if (self._thread is not None and self._thread.is_alive()) or (not self._is_on and self._commits % _LOOK_EVERY):
+            return
+        self._thread = threading.Thread(target=self._work, name="sluice-auto-compaction")
+        try:
+            self._thread.start()
+        except RuntimeError as ending:
+            _log.info("%s is not compacted: %s", self._address.location, ending)
+            self._thread = None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for what runs."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        location = self._address.location
+        try:
+            access = Access.coordinated(self._address)
+            snapshot = access.latest()
+            self._is_on = is_on(dict(snapshot.configuration), AUTO_COMPACT)
+            if not self._is_on or not is_due(snapshot):
+                return
+            with lease(lease_name(self._address), wait_s=0, coordinator=self._address.coordinator, application=self._address.application):
+                done = compact(access, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
+                _log.info("small files of %s were merged: %s", location, done)
+        except LeaseHeld:
+            _log.debug("somebody else compacts %s", location)
+        except (SluiceError, pa.ArrowException, OSError) as trouble:
+            _log.warning("the small files of %s were not merged, a later commit looks again: %s", location, trouble)
+
+
+def lease_name(address: TableAddress) -> str:
+    """The name of the lease that the process holds that compacts a table."""
+    return f"auto-compaction {hashlib.blake2b(address.location.encode(), digest_size=8).hexdigest()}"
+
+
+def is_due(snapshot: Snapshot) -> bool:
+    """Whether a partition has so many small files."""
+    target = file_size_of(dict(snapshot.configuration))
+    found: Counter[PartitionKey] = Counter()
+    for each in plan_bins(snapshot.files, None, snapshot.partition_columns, target_bytes=target, base=False, reorder=False):
+        found[each.partition] += len(each.indices)
+    return any(count >= FILES_MIN for count in found.values())
