@@ -36,7 +36,7 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
 
 STREAMS = {".stream_batches", ".stream_commit", "..stream_options", ".stream_plan", ".stream_reader", ".stream_writer"}
 PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
-HEAVY = {".s3", ".parse", ".render", "...coordinator", "..admission", *PHASES}
+HEAVY = {".s3", ".parse", ".render", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads boto3, sqlglot, the coordinator, its admission or a phase of a Spark job: imported late, so that processes start faster."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from .tables.catalog.catalog import Catalog
     from .tables.catalog.entries import DroppedTable, NamedTable, Namespace
+    from .tables.consumer import Consumer
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
     from .tables.manage.doctor import Diagnosis, doctor
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from .tables.manage.recovery import RecoveryReport, recover
     from .tables.manage.recovery_of_all import Recovered, recover_all
     from .tables.outcome import outcome
+    from .tables.read.consumers import ConsumerState
     from .tables.read.details import TableDetail
     from .tables.read.following import ChangeBatch, Follower
     from .tables.read.history import HistoryEntry
@@ -105,6 +107,8 @@ __all__ = [
     "ConcurrentModification",
     "ConcurrentTransactionException",
     "ConstraintViolated",
+    "Consumer",
+    "ConsumerState",
     "CoordinatorUnavailable",
     "Corrupt",
     "CorruptLogFile",
@@ -201,6 +205,8 @@ _HOMES: Final = {
     "tables.catalog.catalog": ("Catalog",),
     "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
+    "tables.consumer": ("Consumer",),
+    "tables.read.consumers": ("ConsumerState",),
     "tables.read.details": ("TableDetail",),
     "tables.read.following": ("ChangeBatch", "Follower"),
     "tables.read.history": ("HistoryEntry",),

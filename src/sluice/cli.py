@@ -16,6 +16,7 @@ import click
 import orjson
 from rich.console import Console
 
+from .commands.consumers import consumers
 from .commands.doctor import doctor_command
 from .commands.garbage import recover_command, vacuum_command
 from .commands.health import health_command
@@ -78,6 +79,7 @@ def main() -> None:
 
 for _command in (
     leases,
+    consumers,
     health_command,
     doctor_command,
     vacuum_command,

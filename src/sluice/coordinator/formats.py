@@ -17,6 +17,7 @@ from .fields import MalformedRecord, decoded, load, typed
 __all__ = [
     "BATCH_FORMAT",
     "CATALOG_FORMAT",
+    "CONSUMER_FORMAT",
     "HEAD_FORMAT",
     "INTENT_FORMAT",
     "NODE_PROTOCOL",
@@ -39,6 +40,8 @@ BATCH_FORMAT: Final = 1
 """Likewise for `records.BatchRecord` and its contents, except the intent of a transaction without a slot."""
 CATALOG_FORMAT: Final = 1
 """Likewise for the records of names: the catalog's, its namespaces', names and dropped tables."""
+CONSUMER_FORMAT: Final = 1
+"""Likewise for the positions of consumers."""
 RENDERING: Final = 1
 """The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from .manage import creation
 from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
+from .read.consumers import ConsumerState, consumers, remove_consumer, reset_consumer
 from .read.details import TableDetail, detail_of
 from .read.following import CHANGES, Follower, Selection, follow
 from .read.history import HistoryEntry, history
@@ -33,6 +34,9 @@ from .read.table_snapshot import TableSnapshot
 from .table_management import TableManagement
 from .transact import ATTEMPTS, transact
 from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
 
 __all__ = ["Table"]
 
@@ -385,6 +389,56 @@ class Table(TableManagement):
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
         """
         return follow(self._access, after, Selection(rows, columns, where, max_versions, max_rows), timeout_s=timeout_s, poll_s=poll_s)
+
+    def consumer(
+        self,
+        name: str,
+        *,
+        after: int | None = -1,
+        into: Sequence[Table | str | os.PathLike[str]] = (),
+        rows: str = CHANGES,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        max_versions: int = 1,
+        max_rows: int = 65_536,
+        wait_s: Timeout | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> Consumer:
+        """Become the consumer of a name: iterate over the changes after its position, which the coordinator keeps.
+
+        A consumer without a position begins after the version `after`, as in `follow`, which explains the other arguments. With `into`,
+        the tables that get its results, each batch is consumed exactly once: `Consumer.transaction` commits results and position
+        together. One instance at a time is the consumer; others wait, for `wait_s` seconds (None: without limit; 0: not at all).
+
+        Raises LeaseHeld, which names the instance that runs; HalfCommitted if an output lost its part of the last batch with the
+        coordinator's data; HistoryGone, VersionNotFound, InvalidRequest, CoordinatorUnavailable.
+        """
+        from .consumer import Consumer, outputs_of  # it needs transactions over several tables, and these this module
+
+        selection = Selection(rows, columns, where, max_versions, max_rows)
+        outputs = outputs_of(self._access, into)
+        return Consumer(self._access, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
+
+    def consumers(self, *, timeout_s: Timeout | None = None) -> list[ConsumerState]:
+        """The table's named consumers: position, lag in versions and bytes, and who runs each."""
+        with self._bounding(timeout_s):
+            return consumers(self._access)
+
+    def reset_consumer(self, name: str, after: int | None, *, timeout_s: Timeout | None = None) -> int:
+        """Let a consumer go on after another version (-1: before the first; None: the latest), earlier or later; returns that version.
+
+        Nobody may run it: raises LeaseHeld, which names who does. Raises InvalidRequest for an unknown consumer, VersionNotFound.
+        """
+        with self._bounding(timeout_s):
+            return reset_consumer(self._access, name, after)
+
+    def remove_consumer(self, name: str, *, timeout_s: Timeout | None = None) -> None:
+        """Remove a consumer's position. Nobody may run it: raises LeaseHeld. Raises InvalidRequest for an unknown consumer.
+
+        Its outputs still say how far it got: a consumer of the same name with these outputs goes on there.
+        """
+        with self._bounding(timeout_s):
+            remove_consumer(self._access, name)
 
     def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> list[HistoryEntry]:
         """The latest transactions, newest first."""

@@ -10,7 +10,7 @@ from ..commit.claims import undecided
 from ..errors import SessionLost
 from ..fields import MalformedRecord
 from ..leases.horizon import raise_horizon
-from ..leases.pins import EVERYTHING, pinned_versions
+from ..leases.pins import EVERYTHING, followed_from, pinned_versions
 from ..nodes import presence
 from ..nodes.checkpoint_claim import claim_checkpoint
 from ..nodes.context import TableContext
@@ -29,6 +29,7 @@ __all__ = [
     "claim_checkpoint",
     "clear_graves",
     "finished",
+    "followed_from",
     "id_in",
     "needed_versions",
     "owner_of",

@@ -257,8 +257,11 @@ class CoordinatedTable(TableClient):
         """One attempt at a transaction: after a loss, the thread's next attempt has its turn. `tells`: whether refusals give advice."""
         return Chance(self.context.clock, tells=tells)
 
-    def pin(self, version: int) -> Pin:
-        """Keep a version readable: garbage collection spares its files while the pin exists. Raises VersionNotFound."""
+    def pin(self, version: int, *, onwards: bool = False) -> Pin:
+        """Keep a version readable: garbage collection spares its files while the pin exists. Raises VersionNotFound.
+
+        With `onwards` it also spares the files, and the log, from which the changes after that version are read.
+        """
 
         def look() -> None:
             require_above_horizon(self.context, version)
@@ -266,7 +269,7 @@ class CoordinatedTable(TableClient):
             if latest is not None and version <= latest:  # an unpublished version has lost nothing yet
                 Snapshot.load(self.store, version=version)
 
-        return pin(self.context, self.leases.home, version, still_there=look)
+        return pin(self.context, self.leases.home, version, still_there=look, onwards=onwards)
 
     # -- ending ------------------------------------------------------------------------------------------------------
 

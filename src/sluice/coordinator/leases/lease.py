@@ -208,11 +208,11 @@ def paths_of(leases: Sequence[Lease]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for lease in leases for path in lease.nodes))
 
 
-def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None) -> Lease:
+def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = None, *, bound: bool = True) -> Lease:
     """Take leases, all of them or none, and make this thread's commits depend on them until they are released.
 
-    Waits for `wait_s` seconds (None: without limit; 0: not at all). Raises LeaseHeld, DeadlockDetected, LeaseLost,
-    CoordinatorUnavailable.
+    Unless `bound`, only those commits depend on them that name them. Waits for `wait_s` seconds (None: without limit; 0: not at
+    all). Raises LeaseHeld, DeadlockDetected, LeaseLost, CoordinatorUnavailable.
     """
     holds = paths_of(held_by_this_thread(home.coordinator))
     request = LeaseRequest(home, wanted, holds)
@@ -222,6 +222,7 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
         with bounding(wait_s, home.clock) as deadline:
             request.obtain(deadline)
     lease = Lease(home, request)
-    _stack().append(lease)
+    if bound:
+        _stack().append(lease)
     home.aside(lease.keep, "sluice-lease")
     return lease

@@ -28,7 +28,7 @@ from ..service.requests import make_node
 from ..service.store import ApplyRefused, CoordinationStore, Create, NoNode, ReplyLost
 from .queue import LeaseHome, let_go
 
-__all__ = ["EVERYTHING", "Pin", "pin", "pinned_versions", "pins_of"]
+__all__ = ["EVERYTHING", "Pin", "followed_from", "pin", "pinned_versions", "pins_of"]
 
 EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
@@ -68,11 +68,14 @@ def pins_of(tree: TableTree) -> str:
     return f"{tree.root}/pins"
 
 
-def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object]) -> Pin:
-    """Pin a version. `still_there` checks that the version can be read; if it raises, nothing is pinned."""
+def pin(context: TableContext, home: LeaseHome, version: int, *, still_there: Callable[[], object], onwards: bool = False) -> Pin:
+    """Pin a version; with `onwards` also what later versions add and remove, for who reads their changes.
+
+    `still_there` checks that the version can be read; if it raises, nothing is pinned.
+    """
     store = home.connect()
     path = f"{pins_of(context.tree)}/p-{uuid.uuid4().hex}"
-    body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms()}
+    body = {"version": version, **asdict(context.client), "since_ms": context.clock.now_ms(), "onwards": onwards}
     make_node(lambda: store, path, orjson.dumps(body), partial(_make_parent, store, context.tree), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
@@ -94,7 +97,17 @@ def _make_parent(store: CoordinationStore, tree: TableTree) -> None:
 
 
 def pinned_versions(context: TableContext) -> set[int]:
-    """The versions being read now; contains EVERYTHING if a pin cannot be read.
+    """The versions being read now; contains EVERYTHING if a pin cannot be read."""
+    return {version for version, _ in _pins(context)}
+
+
+def followed_from(context: TableContext) -> int | None:
+    """The first version that is pinned `onwards`; None if none is."""
+    return min((version for version, onwards in _pins(context) if onwards), default=None)
+
+
+def _pins(context: TableContext) -> list[tuple[int, bool]]:
+    """The pins: the version of each, and whether it is pinned onwards.
 
     A barrier comes first, so that no pin acknowledged before this call is missed.
     """
@@ -102,12 +115,13 @@ def pinned_versions(context: TableContext) -> set[int]:
     session.barrier()
     names = session.children(pins_of(context.tree)) or []
     nodes = session.read_many([f"{pins_of(context.tree)}/{name}" for name in names])
-    return {_version(node.data) for node in nodes if node is not None}
+    return [_pinned(node.data) for node in nodes if node is not None]
 
 
-def _version(data: bytes) -> int:
+def _pinned(data: bytes) -> tuple[int, bool]:
     try:
-        return typed(load(data, "pin").get("version"), int, "pin.version")
+        body = load(data, "pin")
+        return typed(body.get("version"), int, "pin.version"), bool(body.get("onwards"))
     except MalformedRecord:
         # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
-        return EVERYTHING
+        return EVERYTHING, False

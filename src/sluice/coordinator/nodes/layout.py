@@ -10,6 +10,7 @@
     /tables/<key>/refused/<day>/t-<guid>   the verdict on a transaction that is in no version, after its batch's record went
     /tables/<key>/published       the highest published version (records.Published)
     /tables/<key>/checkpoint      the last attempt to write a checkpoint (checkpoint_claim.py)
+    /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (consumer_records.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
     /clients/<id>                 presence of clients: ephemeral (presence.py)
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
@@ -182,6 +183,15 @@ class TableTree:
     def checkpoint(self) -> str:
         """The last attempt to write a checkpoint."""
         return f"{self.root}/checkpoint"
+
+    @property
+    def consumers(self) -> str:
+        """The parent of the consumers' positions."""
+        return f"{self.root}/consumers"
+
+    def consumer(self, name: str) -> str:
+        """The position of a consumer; its name may be any text."""
+        return f"{self.consumers}/{quote(name, safe='').replace('.', '%2E')}"
 
     @property
     def generations(self) -> str:

@@ -31,7 +31,7 @@ from ...coordinator.facade import maintenance
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Deadline, Timeout
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
-from ...storage.errors import AccessDenied, InvalidRequest, StorageFull, Unavailable, VersionNotFound
+from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
 from ...storage.intervals import interval_ms
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
@@ -49,6 +49,7 @@ _HOUR_MS: Final = 3600 * 1000
 _DELETIONS_MAX: Final = 16
 _DELETED_AT_ONCE: Final = 1024
 _LISTED_AT_ONCE: Final = 256
+_COMMITS_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,8 @@ def _find(access: Access, now_ms: int, retention_ms: int, own_ms: int, *, dry_ru
         maintenance.raise_horizon(access.ours.context, horizon.version, cutoff_ms)
     if not _add_pinned(access, shown):
         return []
+    # check: what-is-followed-is-kept
+    _add_followed(access, shown, last)
     # check: restored-files-are-seen
     shown.add_files(access.read(consistency="latest"))
     created_ms = last.metadata.created_time or 0
@@ -298,6 +301,20 @@ def _add_named(access: Access, shown: Shown, found: Sequence[Candidate], last: S
     versions = sorted({*range(first, last.version + 1), *range(published + 1, last.version + 1)})
     # check: change-data-is-kept
     shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))
+
+
+def _add_followed(access: Access, shown: Shown, last: Snapshot) -> None:
+    """Add what consumers read from their positions on: what later versions removed, and their change data."""
+    first = maintenance.followed_from(access.ours.context)
+    if first is None or first >= last.version:
+        return
+    try:
+        shown.keep_what_went_after(access.at(max(first, 0)))
+        for start in range(first + 1, last.version + 1, _COMMITS_AT_ONCE):
+            versions = range(start, min(start + _COMMITS_AT_ONCE, last.version + 1))
+            shown.add_names(named_by(actions for _, actions in access.ours.log.commits(versions)))
+    except (VersionNotFound, LogGap) as gone:
+        _log.info("the position of a consumer at version %d of %s keeps nothing: %s", first, access.address.location, gone)
 
 
 def _add_pinned(access: Access, shown: Shown) -> bool:

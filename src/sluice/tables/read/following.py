@@ -121,6 +121,10 @@ class ChangeBatch:
         """All rows in one table. Raises HistoryGone, as reading them in pieces does."""
         return pa.Table.from_batches(list(self), schema=self.schema)
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for every library that takes Arrow data, such as `Table.append`."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
     def reader(self) -> pa.RecordBatchReader:
         """The rows as a stream, such as `append` takes to write them in bounded memory."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
@@ -143,8 +147,8 @@ def history_gone(access: Access, after: int, why: str) -> HistoryGone:
     location = access.address.location
     return HistoryGone(
         f"the changes of {location} after version {after} are not all there any more: {why}. Read the table as it is (table.snapshot()), "
-        "and follow it from that snapshot's version on. delta.logRetentionDuration and delta.deletedFileRetentionDuration say how long "
-        "history is kept",
+        "and follow it from that snapshot's version on, a consumer by table.reset_consumer. delta.logRetentionDuration and "
+        "delta.deletedFileRetentionDuration say how long history is kept",
         location=location,
         after=after,
     )

@@ -1,0 +1,111 @@
+"""`sluice consumers`: the named consumers of a table, how far each is behind, and setting or removing their positions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from .parts import At, on_table, print_facts, print_grid, print_json, time_text
+
+__all__ = ["consumers"]
+
+_COLUMNS: Final = {
+    "name": "consumer",
+    "position": "position",
+    "behind": "versions behind",
+    "bytes": "bytes behind",
+    "moved": "moved",
+    "holder": "run by",
+    "host": "host",
+    "pid": "process",
+    "into": "into",
+}
+
+
+class _Consumers(click.Group):
+    """Treats a first argument that is not a command as the location whose consumers to list."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with the implied command added."""
+        helps = args and args[0] in ctx.help_option_names
+        if args and args[0] not in self.commands and not helps:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Consumers)
+def consumers() -> None:
+    """List the named consumers of a table, or set or remove the position of one.
+
+    `sluice consumers LOCATION` lists; `sluice consumers reset LOCATION NAME --to VERSION` and `sluice consumers remove LOCATION
+    NAME` change one that nobody runs.
+    """
+
+
+@consumers.command("list")
+@on_table
+def list_them(at: At, as_json: bool) -> None:
+    """List the consumers of a table: their positions, how far they lag behind, and who runs them."""
+    with at.open() as table:
+        found = table.consumers()
+    if as_json:
+        print_json([{**asdict(each), "moved": time_text(each.moved_ms)} for each in found])
+        return
+    told = "unknown: history is gone"
+    print_grid(
+        _COLUMNS,
+        [
+            {
+                **asdict(each),
+                "bytes": told if each.bytes_behind is None else each.bytes_behind,
+                "moved": time_text(each.moved_ms),
+                "holder": each.holder or "nobody",
+                "into": ", ".join(each.into),
+            }
+            for each in found
+        ],
+    )
+
+
+def _version(_context: click.Context, _parameter: click.Parameter, given: str) -> int | None:
+    """The version to go on after."""
+    if given in ("earliest", "latest"):
+        return -1 if given == "earliest" else None
+    if not given.isdecimal():
+        raise click.BadParameter(f"{given!r} is neither a version nor earliest nor latest")
+    return int(given)
+
+
+@consumers.command("reset")
+@on_table
+@click.argument("name")
+@click.option(
+    "--to", "after", required=True, metavar="VERSION", callback=_version, help="The last version to pass over; earliest, or latest."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset_command(at: At, as_json: bool, name: str, after: int | None, yes: bool) -> None:
+    """Let the consumer NAME, which nobody may run now, go on after another version.
+
+    To an earlier version it consumes again what it consumed since; to a later one it passes over what lies between.
+    """
+    if not yes:
+        to = "the latest version" if after is None else "the beginning" if after < 0 else f"version {after}"
+        click.confirm(f"let the consumer {name} of {at.location} go on after {to}?", abort=True, err=True)
+    with at.open() as table:
+        version = table.reset_consumer(name, after)
+    print_facts({"reset": name, "version": version}, as_json=as_json, text=f"reset: {name} goes on after version {version}")
+
+
+@consumers.command("remove")
+@on_table
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove_command(at: At, as_json: bool, name: str, yes: bool) -> None:
+    """Remove the position of the consumer NAME, which nobody may run now."""
+    if not yes:
+        click.confirm(f"remove the consumer {name} of {at.location}?", abort=True, err=True)
+    with at.open() as table:
+        table.remove_consumer(name)
+    print_facts({"removed": name}, as_json=as_json, text=f"removed: {name}")

@@ -1,0 +1,141 @@
+"""Named consumers: a position in a table's changes, and the lease that says who may move it.
+
+Whoever holds the lease is the consumer. The position is written in a multi that checks the lease, so that a holder that was
+paused while another one took over cannot move it; and the commits it makes depend on the lease like on any other (I9).
+"""
+
+from __future__ import annotations
+
+from ...storage.errors import NotATable
+from ..errors import LeaseLost
+from ..nodes.consumer_records import ConsumerRecord, place_of_consumer
+from ..nodes.context import TableContext
+from ..nodes.lease_records import EXCLUSIVE
+from ..service.clock import Timeout
+from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write
+from .lease import Lease, acquire
+from .listing import LeaseEntry, list_leases
+from .queue import LeaseHome, Wanted
+
+__all__ = ["Hold", "consumers_of", "hold_consumer"]
+
+
+class Hold:
+    """A consumer that this process is: its lease, and its position. Not thread-safe, except `release`."""
+
+    def __init__(self, context: TableContext, lease: Lease, name: str, record: ConsumerRecord | None) -> None:
+        self.lease = lease
+        self.name = name
+        self.record = record
+        """The position as it is known here; None if there is none yet."""
+        self._context = context
+        self._path = context.tree.consumer(name)
+
+    def place(self, version: int, run: int, into: tuple[str, ...]) -> None:
+        """Record a position, the first one or another. Raises LeaseLost, CoordinatorUnavailable, TreeReplaced, TableDropped."""
+        context = self._context
+        record = ConsumerRecord(self.name, version, run, into, context.clock.now_ms(), context.client)
+        if self.record is None:
+            self._make_parent()
+            self._apply(Create(self._path, record.encode()))
+        else:
+            self._apply(Write(self._path, record.encode(), ANY_VERSION))
+        self.record = record
+
+    def move(self, version: int) -> None:
+        """Record a later position. Raises the same errors."""
+        assert self.record is not None
+        self.place(version, self.record.run, self.record.into)
+
+    def remove(self) -> None:
+        """Remove the position. Raises the same errors."""
+        if self.record is not None:
+            self._apply(Delete(self._path))
+            self.record = None
+
+    def release(self) -> None:
+        """Let another instance have it. Never raises."""
+        self.lease.release()
+
+    def _apply(self, op: Op) -> None:
+        """Change the node if the lease is held. After a lost reply it is sent again: nobody but the holder changes it."""
+        leases = list(self.lease.nodes)
+        # check: positions-are-fenced ([Check(path, ANY_VERSION) for path in leases] -> [])
+        fence: list[Op] = [Check(path, ANY_VERSION) for path in leases]
+        sent_before = False
+        while True:
+            try:
+                self._context.coordination.apply([*fence, *self._context.standing(), op])
+            except ReplyLost:
+                self._context.barrier()
+                sent_before = True
+            except ApplyRefused as refused:
+                path = getattr(refused.cause, "path", "")
+                if path in leases:
+                    raise self._lost() from refused
+                # check: a-change-that-was-sent-twice-was-made (sent_before -> False)
+                if sent_before and path == self._path and isinstance(refused.cause, (NodeExists, NoNode)):
+                    return
+                if not self._context.recognise_again(path):  # the node was made or removed by hand
+                    raise self._lost() from refused
+            else:
+                return
+
+    def _lost(self) -> LeaseLost:
+        """The error for an instance that is not the consumer any more."""
+        self.lease.lost.set()
+        return LeaseLost(
+            f"this instance of the consumer {self.name!r} of {self._context.tree.location} lost its lease: its session expired, or "
+            "somebody broke it, and another instance may have gone on. It did not move the position; iterate again, or open the "
+            "consumer again",
+            facts={"lease": list(self.lease.nodes), "consumer": self.name},
+        )
+
+    def _make_parent(self) -> None:
+        tree = self._context.tree
+        try:
+            self._context.coordination.create(tree.consumers)
+        except NodeExists:
+            return
+        except ReplyLost:
+            self._context.barrier()
+        except NoNode as missing:
+            raise NotATable(f"the coordinator knows no table at {tree.location}", location=tree.location) from missing
+
+
+def hold_consumer(context: TableContext, home: LeaseHome, name: str, wait_s: Timeout | None) -> Hold:
+    """Become a consumer: take its lease, then read its position.
+
+    Waits for `wait_s` seconds (None: without limit). Raises LeaseHeld, which names the holder, DeadlockDetected,
+    CoordinatorUnavailable.
+    """
+    place = place_of_consumer(_table_id(context), name)
+    lease = acquire(home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)
+    try:
+        node = context.in_session(lambda session: session.read(context.tree.consumer(name)))
+        return Hold(context, lease, name, None if node is None else ConsumerRecord.decode(node.data))
+    except BaseException:
+        lease.release()
+        raise
+
+
+def consumers_of(context: TableContext) -> list[tuple[ConsumerRecord, LeaseEntry | None]]:
+    """The consumers of a table that have a position, by name, each with the lease by which somebody holds it."""
+    tree, table_id = context.tree, _table_id(context)
+    names = context.in_session(lambda session: session.children(tree.consumers)) or []
+    paths = [f"{tree.consumers}/{name}" for name in names]
+    nodes = context.in_session(lambda session: session.read_many(paths))
+    records = sorted((ConsumerRecord.decode(node.data) for node in nodes if node is not None), key=lambda each: each.name)
+    return [(record, _holder(context, table_id, record.name)) for record in records]
+
+
+def _holder(context: TableContext, table_id: str, name: str) -> LeaseEntry | None:
+    entries = list_leases(context.coordination, place_of_consumer(table_id, name))
+    return next((each for each in entries if each.held), None)
+
+
+def _table_id(context: TableContext) -> str:
+    head = context.read_head()
+    if head is None:
+        raise context.vanished()
+    return head[0].table_id

@@ -1,0 +1,326 @@
+"""Named consumers: services that read a table as a queue, each batch once.
+
+A consumer has a *position*, the last version whose changes it consumed. The coordinator keeps it. A consumer with outputs
+also writes it into them, as a Delta `txn` action in the commit that has its results. So after any crash the outputs
+themselves say how far it got, and a batch is committed to them exactly once:
+
+- one instance at a time has the consumer's lease, and its commits are ratified only while it has it;
+- a commit begins on outputs that say what this instance left there, and is refused if another one writes the position first;
+- an instance that takes over reads the outputs after it got the lease, when nobody else can commit any more.
+
+The application of the `txn` action names the table, the consumer, and its *run*, a number that each reset raises: positions
+of former runs do not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final
+
+from ..coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, LeaseHeld, LeaseLost, NotCommitted
+from ..coordinator.facade.consuming import Hold, hold
+from ..coordinator.facade.leasing import Lease
+from ..coordinator.facade.several import require_one_coordinator
+from ..coordinator.facade.values import Change, Deadline, Pin, SystemClock, Timeout
+from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
+from ..storage.log.snapshot import Snapshot
+from .client.access import Access
+from .joint_transaction import CommitInfo, JointTransaction
+from .read.following import ChangeBatch, ChangeReader, Selection, latest_of, waiting_for
+from .table import Table
+from .write.repeated_writes import done_in_all
+
+__all__ = ["Consumer", "ConsumerTransaction", "outputs_of"]
+
+_log = logging.getLogger(__name__)
+
+_APPLICATION: Final = "sluice.consumer"
+_WAIT_S: Final = 10.0
+"""How long an instance that lost its lease waits for it before it looks whether it was closed."""
+_PIN_MOVES_S: Final = 60.0
+"""How often the pin follows the position at most: moving it costs requests, and an old one keeps more."""
+
+
+def _application(table_id: str, name: str, run: int) -> str:
+    """The application under which outputs record a consumer's position."""
+    return f"{_APPLICATION}:{table_id}:{run}:{name}"
+
+
+def _positions_in(snapshot: Snapshot, table_id: str, name: str) -> dict[int, int]:
+    """The positions of a consumer that an output recorded, by run."""
+    found: dict[int, int] = {}
+    for application, written in snapshot.app_transactions.items():
+        parts = application.split(":", 3)
+        if len(parts) == 4 and parts[:2] == [_APPLICATION, table_id] and parts[3] == name:
+            found[int(parts[2])] = written.version
+    return found
+
+
+class Consumer:
+    """One instance of a named consumer of a table's changes; made by `Table.consumer`. An iterator of `ChangeBatch`, and a context manager.
+
+    A batch comes again until it is committed: with the results, by the block of `transaction`, or by `commit` alone. One thread
+    iterates; `close` may be called from any.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        *,
+        after: int | None,
+        into: Sequence[Table],
+        selection: Selection,
+        wait_s: Timeout | None,
+        timeout_s: Timeout | None,
+    ) -> None:
+        selection.check()
+        self.name = name
+        self._access, self._after, self._selection, self._wait_s, self._timeout_s = access, after, selection, wait_s, timeout_s
+        self._into = {table.location: table for table in into}
+        if access.address.location in self._into:
+            raise InvalidRequest(f"into names {access.address.location} itself: the consumer would consume what it writes")
+        require_one_coordinator([access.ours, *(table.access.ours for table in self._into.values())])
+        self._table_id = access.current().metadata.id
+        self._waiting = waiting_for(access, _WAIT_S)
+        self._in_hand: ChangeBatch | None = None
+        self._latest = -1
+        self._pin: Pin | None = None
+        self._pinned_s = 0.0
+        self._written: dict[str, int | None] = {}
+        """The position that each output recorded last, as this instance left it; None for none."""
+        self._take(wait_s)
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The last version that was consumed; -1 for none."""
+        assert self._hold.record is not None
+        return self._hold.record.version
+
+    @property
+    def lease(self) -> Lease:
+        """What makes this instance the consumer. Its `token` grows from instance to instance, for systems outside sluice to compare."""
+        return self._hold.lease
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Consumer:
+        return self
+
+    def __next__(self) -> ChangeBatch:
+        """The batch that is not committed yet, or the next one; waits for it. An instance that lost its lease takes it again first.
+
+        Raises LeaseHeld if another instance has taken over for longer than `wait_s`, and the errors of `Follower`.
+        """
+        deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s, SystemClock())
+        while not self._waiting.closed:
+            if self._hold.lease.lost.is_set():
+                self._take_again()
+            elif self._in_hand is not None:
+                return self._in_hand
+            else:
+                self._in_hand = self._reader.next(self._latest)
+                if self._in_hand is None and not self._wait(deadline):
+                    break
+        raise StopIteration
+
+    def transaction(
+        self, *, isolation: str | None = None, user_metadata: str | None = None, timeout_s: Timeout | None = None
+    ) -> JointTransaction:
+        """Begin the transaction that consumes the batch in hand: its commit writes the results and the position, once, or nothing.
+
+        Use it in a `with` block, like `sluice.transaction`. Each output gets a version, also one that nothing was written to. Raises
+        InvalidRequest without outputs or batch; ConcurrentTransactionException if an output does not say what this instance left there.
+        Its commit raises LeaseLost if another instance took over, and what every commit raises; then the batch comes again.
+        """
+        if not self._into:
+            raise InvalidRequest(f"the consumer {self.name!r} has no outputs: open it with into=[table, ...], or call commit()")
+        batch = self._batch("transaction()")
+        return ConsumerTransaction(self, batch, isolation=isolation, user_metadata=user_metadata, timeout_s=timeout_s)
+
+    def commit(self) -> None:
+        """Record that the batch in hand was consumed: for results that go elsewhere, at least once.
+
+        Raises LeaseLost if another instance may have taken over, CoordinatorUnavailable.
+        """
+        batch = self._batch("commit()")
+        self._hold.move(batch.version)
+        self._consumed(batch)
+
+    def close(self) -> None:
+        """End the iteration, from any thread, and let another instance go on. A batch that is not committed goes to that one."""
+        self._waiting.close()
+        self._hold.release()
+        if self._pin is not None:
+            self._pin.release()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.name!r} of {self._access.address.location!r}, position={self.position})"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _batch(self, what: str) -> ChangeBatch:
+        if self._in_hand is None:
+            raise InvalidRequest(
+                f"{what} of the consumer {self.name!r} is for a batch in hand: take the next one first, and commit it once"
+            )
+        return self._in_hand
+
+    def _wait(self, deadline: Deadline | None) -> bool:
+        """Wait for more versions; False when closed, or when the time is over."""
+        passed = self._reader.position
+        if passed > self.position:  # versions without rows
+            with suppress(LeaseLost, Unavailable):  # it is noticed by the next batch, and moved with that
+                self._hold.move(passed)
+        self._latest = max(self._latest, self._waiting.wait(passed, deadline))
+        return self._latest > passed
+
+    def _take(self, wait_s: Timeout | None) -> None:
+        """Become the consumer, at the position of whoever was it before."""
+        self._hold: Hold = hold(self._access.ours, self.name, wait_s)
+        try:
+            run, position = self._resume()
+            record = self._hold.record
+            into = tuple(sorted(self._into))
+            if record is None or (record.run, record.version, record.into) != (run, position, into):
+                self._hold.place(position, run, into)
+            self._reader = ChangeReader(self._access, position, self._selection)
+        except BaseException:
+            self._hold.release()
+            raise
+        self._in_hand, self._latest = None, position
+        self._move_pin()
+
+    def _take_again(self) -> None:
+        """Become the consumer again after the lease was lost: whatever was in hand may have been consumed by another instance."""
+        _log.warning("the consumer %s of %s lost its lease and takes it again", self.name, self._access.address.location)
+        self._hold.release()
+        if self._wait_s is not None:
+            self._take(self._wait_s)
+            return
+        with suppress(LeaseHeld, CoordinatorUnavailable):  # whoever called looks whether it was closed, and calls again
+            self._take(_WAIT_S)
+
+    def _resume(self) -> tuple[int, int]:
+        """The run and the position: the highest that the coordinator or an output recorded, or where a new consumer begins.
+
+        Raises HalfCommitted if an output lost its part of the last commit with the coordinator's data.
+        """
+        record = self._hold.record
+        shown = {location: table.access.read(None, "latest") for location, table in self._into.items()}
+        recorded = {location: _positions_in(snapshot, self._table_id, self.name) for location, snapshot in shown.items()}
+        known = [] if record is None else [(record.run, record.version)]
+        # check: outputs-say-how-far (max(each.items()) -> (0, -1))
+        known += [max(each.items()) for each in recorded.values() if each]
+        if not known:
+            return 0, latest_of(self._access) if self._after is None else self._after
+        run, position = max(known)
+        self._written = {location: each.get(run) for location, each in recorded.items()}
+        found = {number for number in self._written.values() if number is not None}
+        if found and len({*self._written.values()}) > 1:
+            accesses = {location: table.access for location, table in self._into.items()}
+            application = _application(self._table_id, self.name, run), max(found)
+            # check: half-consumed-is-not-consumed
+            done_in_all(accesses, application, "published", {location: snapshot.version for location, snapshot in shown.items()})
+        return run, position
+
+    def _consumed(self, batch: ChangeBatch) -> None:
+        if batch is self._in_hand:
+            self._in_hand = None
+        if SystemClock().monotonic_s() - self._pinned_s > _PIN_MOVES_S:
+            self._move_pin()
+
+    def _move_pin(self) -> None:
+        """Keep garbage collection from what is to be read. Where that came first, reading tells what is gone."""
+        former, self._pinned_s = self._pin, SystemClock().monotonic_s()
+        try:
+            # check: consumers-pin-their-position
+            self._pin = self._access.ours.pin(max(self.position, 0), onwards=True)
+        except (VersionNotFound, Unavailable) as trouble:
+            _log.warning("the position of the consumer %s is not pinned: %s", self.name, trouble.message)
+        if former is not None and former is not self._pin:
+            former.release()
+
+    # -- for its transactions ----------------------------------------------------------------------------------------
+
+    def application_for(self, batch: ChangeBatch) -> tuple[str, int]:
+        """The application transaction that records a batch in the outputs."""
+        assert self._hold.record is not None
+        return _application(self._table_id, self.name, self._hold.record.run), batch.version
+
+    def outputs(self) -> list[Table]:
+        """The tables that record the position."""
+        return list(self._into.values())
+
+    def require_left(self, shown: Mapping[str, Snapshot], application: tuple[str, int]) -> None:
+        """Raise ConcurrentTransactionException unless outputs record what this instance left, or the whole batch and more."""
+        for location in shown.keys() & self._into.keys():
+            written = shown[location].app_transactions.get(application[0])
+            number, left = None if written is None else written.version, self._written.get(location)
+            # check: outputs-are-as-they-were-left
+            if number != left and (number is None or number < application[1]):
+                raise ConcurrentTransactionException(
+                    f"{location} records version {number} as the position of the consumer {self.name!r}, and this instance left {left} "
+                    "there: somebody else moved it; nothing was written. Open the consumer again",
+                    rule="application-transaction",
+                    facts={"table": location, "consumer": self.name},
+                )
+
+    def committed(self, batch: ChangeBatch, outputs: Sequence[str]) -> None:
+        """Take note that the outputs record a batch. Raises LeaseLost if another instance took over."""
+        self._written.update({location: batch.version for location in outputs if location in self._into})
+        try:
+            self._hold.move(batch.version)
+        except Unavailable as away:  # the outputs say it; the next move tells the coordinator
+            _log.warning("the position of the consumer %s is recorded later: %s", self.name, away.message)
+            assert self._hold.record is not None
+        self._consumed(batch)
+
+
+class ConsumerTransaction(JointTransaction):
+    """The transaction by which a consumer writes the results of a batch, and its position with them."""
+
+    def __init__(self, consumer: Consumer, batch: ChangeBatch, **options: Any) -> None:
+        self._consumer, self._of, self._lease = consumer, batch, consumer.lease
+        options = {name: value for name, value in options.items() if value is not None}
+        super().__init__(tables=consumer.outputs(), transaction=consumer.application_for(batch), **options)
+
+    def _begin(self, tables: Sequence[Table]) -> None:
+        super()._begin(tables)
+        assert self._application is not None
+        self._consumer.require_left({location: part.basis[0] for location, part in self._parts.items()}, self._application)
+
+    def _to_file(self, access: Access, change: Change) -> Change:
+        change = super()._to_file(access, change)
+        # check: consumers-commit-under-their-lease (leases=(*change.leases, *self._lease.nodes) -> leases=change.leases)
+        return replace(change, leases=(*change.leases, *self._lease.nodes))
+
+    def _note_loss(self, lost: NotCommitted) -> None:
+        super()._note_loss(lost)
+        if isinstance(lost, LeaseLost) and lost.details.get("facts", {}).get("lease") in self._lease.nodes:
+            self._lease.lost.set()
+
+    def _concluded(self, answer: CommitInfo) -> None:
+        super()._concluded(answer)
+        self._consumer.committed(self._of, list(self._parts))
+
+
+def outputs_of(access: Access, into: Sequence[Table | str | os.PathLike[str]]) -> list[Table]:
+    """The tables of `into`, those given by location opened with the followed table's coordinator and options."""
+    if isinstance(into, (str, os.PathLike, Table)):
+        raise InvalidRequest(f"into={into!r}: give a list of tables or locations")
+    options: dict[str, Any] = {"coordinator": access.address.coordinator, "storage_options": access.address.storage_options}
+    return [each if isinstance(each, Table) else Table.open(each, **options) for each in into]

@@ -1,0 +1,120 @@
+"""The named consumers of a table, as an operator sees them: how far each is, who it is, and how far it has to go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...coordinator.facade.consuming import Hold, hold, listed
+from ...storage.actions import AddFile
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
+from ..client.access import Access
+from .following import latest_of
+
+__all__ = ["ConsumerState", "consumers", "remove_consumer", "reset_consumer"]
+
+_COMMITS: Final = 64
+_WAIT_S: Final = 2.0
+"""How long a consumer that somebody runs is waited for: no longer than its requests may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """A named consumer: `position` is the last version it consumed (-1: none), recorded at `moved_ms` (since the epoch).
+
+    It lags `behind` versions, which added `bytes_behind` bytes of data files (None if commits among them were cleaned up). `holder`
+    is the application of the instance that is the consumer now, on `host` as process `pid` since `since_ms`; "" and None if there is
+    none. `into` are the locations of its outputs, `run` the number of its resets.
+    """
+
+    name: str
+    position: int
+    behind: int
+    bytes_behind: int | None
+    moved_ms: int
+    holder: str
+    host: str
+    pid: int | None
+    since_ms: int | None
+    into: tuple[str, ...]
+    run: int
+
+
+def consumers(access: Access) -> list[ConsumerState]:
+    """The consumers of a table, by name."""
+    found, latest = listed(access.ours), latest_of(access)
+    states: list[ConsumerState] = []
+    for record, lease in found:
+        states.append(
+            ConsumerState(
+                name=record.name,
+                position=record.version,
+                behind=max(0, latest - record.version),
+                bytes_behind=_bytes_after(access, record.version, latest),
+                moved_ms=record.moved_ms,
+                holder="" if lease is None else lease.application,
+                host="" if lease is None else lease.host,
+                pid=None if lease is None else lease.pid,
+                since_ms=None if lease is None else lease.since_ms,
+                into=record.into,
+                run=record.run,
+            )
+        )
+    return states
+
+
+def reset_consumer(access: Access, name: str, after: int | None) -> int:
+    """Let a consumer that nobody runs go on after another version (None: the latest); returns it.
+
+    Raises InvalidRequest for an unknown consumer, VersionNotFound, LeaseHeld for one that runs.
+    """
+    latest = latest_of(access)
+    version = latest if after is None else after
+    if type(version) is not int or version < -1:
+        raise InvalidRequest(f"after={after!r} is not a version: give the last version to pass over, -1 for none", after=after)
+    if version > latest:
+        location = access.address.location
+        raise VersionNotFound(
+            f"version {version} of {location} is not available: the latest version is {latest}",
+            location=location,
+            version=version,
+            latest=latest,
+        )
+    held = _existing(access, name)
+    try:
+        assert held.record is not None
+        # check: resets-begin-a-run (held.record.run + 1 -> held.record.run)
+        held.place(version, held.record.run + 1, held.record.into)
+    finally:
+        held.release()
+    return version
+
+
+def remove_consumer(access: Access, name: str) -> None:
+    """Remove the position of a consumer that nobody runs. Raises InvalidRequest for an unknown one, LeaseHeld."""
+    held = _existing(access, name)
+    try:
+        held.remove()
+    finally:
+        held.release()
+
+
+def _existing(access: Access, name: str) -> Hold:
+    """A consumer that has a position and that nobody runs."""
+    names = [record.name for record, _ in listed(access.ours)]
+    if name not in names:
+        there = f"its consumers are {', '.join(names)}" if names else "it has none"
+        raise InvalidRequest(f"{access.address.location} has no consumer {name!r}: {there}", name=name)
+    return hold(access.ours, name, _WAIT_S)
+
+
+def _bytes_after(access: Access, after: int, latest: int) -> int | None:
+    """The bytes of the data files that versions added, without those of reorganisations; None if commits were cleaned up."""
+    total = 0
+    for start in range(after + 1, latest + 1, _COMMITS):
+        try:
+            commits = access.ours.log.commits(range(start, min(start + _COMMITS, latest + 1)))
+        except LogGap:
+            return None
+        total += sum(each.size for _, actions in commits for each in actions if isinstance(each, AddFile) and each.data_change)
+    return total
