@@ -110,6 +110,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         """The version on which the operations are made."""
         return self._draft.base.version
 
+    def latest_version(self) -> int:
+        """The table's last version now, whoever committed it. Costs one look at the head."""
+        with self._access.ours.bounding(self._limit(None)):
+            return self._access.ours.head().version
+
     @property
     def struct(self) -> StructType:
         """The table's schema as the operations so far left it."""

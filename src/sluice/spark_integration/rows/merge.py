@@ -25,7 +25,7 @@ from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved,
 from .evolution import evolved
 from .matching import carry_out
 from .session import session_for_changes
-from .source import KeyValues, keep, key_values, of_session
+from .source import KeyValues, keep, key_values, of_session, require_no_later_version
 from .work import Work
 
 __all__ = ["merge_rows"]
@@ -48,9 +48,11 @@ def merge_rows(
 
     `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; Columns of the source, or of one of
     `frames`, which are the table's, if the source is not such a frame itself, mean what they say without an alias. With `schema_evolution`,
-    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once. Raises
-    AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, and if two rows of the source
-    change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit the table.
+    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once.
+
+    Raises AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, for a source that reads a later
+    version of the table than the transaction, and if two rows of the source change one row of the table; SchemaMismatch and
+    ConstraintViolated for new rows that do not fit the table.
     """
     check_clauses(clauses)
     if not isinstance(source, DataFrame):
@@ -59,6 +61,7 @@ def merge_rows(
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         given = of_session(session, source)
+        require_no_later_version(given, part, plan.address.location)
         given = given if source_alias is None else given.alias(source_alias)
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]

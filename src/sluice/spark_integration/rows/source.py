@@ -17,12 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.data.vectors import Rows, positions_of
 from ...storage.dataclass import dataclass
-from ...storage.errors import PredicateError
+from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.schema import StructType
-from ..jvm import analysed, jvm_of, of_plan, optimised
+from ...tables.transaction import Transaction
+from ..jvm import analysed, items, jvm_of, of_plan, optimised
+from ..scan.versions import is_of_files, versions_read
 
-__all__ = ["Kept", "KeyValues", "keep", "key_values", "near_keys", "of_session"]
+__all__ = ["Kept", "KeyValues", "keep", "key_values", "near_keys", "of_session", "require_no_later_version"]
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +121,23 @@ def keep(source: DataFrame, name: str, keys: Keys) -> Kept:
     return Kept(kept, kept[name], rows, _values(kept, keys) if listed else found, listed, small, 1 + size // _TASK_BYTES)
 
 
+def require_no_later_version(source: DataFrame, part: Transaction, location: str) -> None:
+    """Raise InvalidRequest if the source of a merge reads a later version of the merge's own table than the transaction works on."""
+    for each in versions_read(source):
+        if each.location != location:
+            continue
+        version = part.latest_version() if each.version is None else each.version
+        if version > part.read_version:
+            told = f"version {version}" if each.version is not None else f"the latest version, now {version},"
+            raise InvalidRequest(
+                f"the source of the merge reads {told} of the table that it changes, and the transaction works on version "
+                f"{part.read_version}: it would take others' later rows into account, and miss their later changes. Begin the transaction "
+                f"after the source, or read the source at version {part.read_version} (versionAsOf)",
+                rule="later-source",
+                version=version,
+            )
+
+
 def _local(frame: DataFrame, name: str, keys: Keys) -> Kept:
     """The frame with its rows in its plan; its columns stay what they are. So jobs over it have few tasks, or are none at all."""
     jvm, jdf = jvm_of(frame.sparkSession), cast("Any", frame._jdf)
@@ -161,9 +180,8 @@ def _bounds(kept: DataFrame, keys: Keys) -> tuple[int, Found]:
 
 def _reads_files_only(plan: Any) -> bool:
     """Whether a plan reads nothing but files and values that it contains."""
-    leaves = plan.collectLeaves()
     return all(
-        leaves.apply(number).nodeName().startswith(("LocalRelation", "Range", "OneRow", "Relation")) for number in range(leaves.size())
+        is_of_files(leaf) or leaf.nodeName().startswith(("LocalRelation", "Range", "OneRow")) for leaf in items(plan.collectLeaves())
     )
 
 

@@ -30,6 +30,7 @@ from ..jvm import named, quoted
 from ..schemas import to_spark
 from .deletions import bitmaps_of, facts_of, without_deleted
 from .folders import spelled_paths
+from .versions import options_of_scan
 
 __all__ = ["Layout", "column", "file_key", "hadoop_options", "rows_of_files", "why_not_native"]
 
@@ -152,7 +153,7 @@ def _scan(
     schema = layout.schema if ids is None else ids.beside(layout.schema)
     # partition columns as the log's text: Spark's own parsing of folder names depends on its settings
     as_text = StructType(StructField(e.name, PrimitiveType("string") if e.name in partitions else e.type) for e in schema.fields)
-    options = hadoop_options(layout.location, layout.storage_options)
+    options = hadoop_options(layout.location, layout.storage_options) | options_of_scan(layout.location, layout.version)
     reader = spark.read.schema(to_spark(as_text)).options(basePath=root, **_SCAN, **options)
     with _listing_here(spark, only=root.startswith("file:")):
         frame = _parquet(spark, reader, paths, layout.version)
