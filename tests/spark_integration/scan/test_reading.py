@@ -347,3 +347,10 @@ def test_a_void_column_is_null_in_spark(place: Place) -> None:
         assert [tuple(row) for row in frame.collect()] == [(1, None)]
     place.write(place.spark.sql("SELECT 2L AS a, NULL AS v"))
     assert place.rows() == [{"a": 1, "v": None}, {"a": 2, "v": None}]
+
+
+def test_a_coordinator_in_memory_is_refused_where_other_processes_would_read(place: Place) -> None:
+    name = f"memory://{uuid.uuid4().hex}"
+    sluice.Table.create(name, pa.schema([("id", pa.int64())]), coordinator=name).append(pa.table({"id": [1]}))
+    with pytest.raises(sluice.UnsupportedFeature, match=f"no file system for it.*coordinator {name} is in this one's memory.*embedded://"):
+        sluice.read(place.spark, name, coordinator=name)

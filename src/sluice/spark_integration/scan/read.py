@@ -33,6 +33,7 @@ __all__ = ["read"]
 
 _log = logging.getLogger(__name__)
 
+_IN_MEMORY: Final = "memory://"
 _UTC: Final = frozenset({"UTC", "ETC/UTC", "GMT", "Z", "UCT", "ZULU", "UNIVERSAL"})
 
 
@@ -54,7 +55,8 @@ def read(
     The DataFrame keeps that version, whatever is committed later. `where` is a condition in SQL with UTC as its time zone;
     files that cannot satisfy it are skipped at once. `storage_options` default to those given to `configure`. `row_ids` adds
     the columns `_row_id` and `_row_commit_version`, as `TableSnapshot.to_arrow` does. Raises the errors of `Table.open`
-    and `Table.snapshot`, PredicateError, MissingObject; UnsupportedFeature for `row_ids` where Spark itself cannot read the files.
+    and `Table.snapshot`, PredicateError, MissingObject; UnsupportedFeature, where Spark itself cannot read the files, for `row_ids`
+    and for a coordinator in memory.
     """
     use_session(spark)
     options = default_storage_options() if storage_options is None else dict(storage_options)
@@ -79,6 +81,13 @@ def read(
                 f"row_ids=True needs Spark's own scan, and {table.location} cannot be read by it: {frame}; read the ids with "
                 "sluice.Table.snapshot().to_arrow(row_ids=True)",
                 features=["rowTracking"],
+                access="read",
+            )
+        if coordinator is not None and coordinator.startswith(_IN_MEMORY):
+            raise UnsupportedFeature(
+                f"{table.location} cannot be read by Spark's own scan: {frame}. The data source would read it in processes of its own, and "
+                f"the coordinator {coordinator} is in this one's memory; use embedded:// or zk://, or read with sluice.Table.snapshot()",
+                features=["memory coordinator"],
                 access="read",
             )
         _log.info("%s is read through the data source: %s", table.location, frame)
