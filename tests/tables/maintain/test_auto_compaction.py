@@ -49,9 +49,10 @@ def test_nothing_is_done_unless_it_is_due(place: Place, files: int, properties: 
     assert "OPTIMIZE" not in operations(place)
 
 
-def test_one_process_compacts_at_a_time(place: Place) -> None:
+def test_one_process_compacts_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     compaction = filled(place, FILES_MIN)
     address = place.open().access.address
+    monkeypatch.setattr(auto_compaction, "_WAIT_S", 0.1)
     with lease(auto_compaction.lease_name(address), coordinator=address.coordinator):
         compaction.committed()
         compaction.wait()

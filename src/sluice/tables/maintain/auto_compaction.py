@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 FILES_MIN: Final = 50
 """So many small files of one partition are merged, as in Delta Lake."""
+# For the coordinator's answers, not for another process, which merges the same files.
+_WAIT_S: Final = 10.0
 _LOOK_EVERY: Final = 20
 """A table without the property is looked at after every so many commits."""
 
@@ -70,7 +72,9 @@ class AutoCompaction:
             self._is_on = is_on(dict(snapshot.configuration), AUTO_COMPACT)
             if not self._is_on or not is_due(snapshot):
                 return
-            with lease(lease_name(self._address), wait_s=0, coordinator=self._address.coordinator, application=self._address.application):
+            with lease(
+                lease_name(self._address), wait_s=_WAIT_S, coordinator=self._address.coordinator, application=self._address.application
+            ):
                 done = compact(access, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
                 _log.info("small files of %s were merged: %s", location, done)
         except LeaseHeld:
