@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
+from sluice.coordinator.formats import CONSUMER_FORMAT
 from sluice.coordinator.leases.consumers import Hold
 from sluice.coordinator.leases.lease import held_by_this_thread
+from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import Fault
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.consumer import Consumer
@@ -430,6 +433,20 @@ def test_a_dropped_table_takes_its_consumers_along(shop: Shop) -> None:
     with again.consumer("copy", into=[shop.out], rows="inserted", timeout_s=0) as consumer:
         assert consumed(consumer) == [1]
     assert in_it(shop.out) == [1, 2, 7]
+
+
+def test_a_position_of_a_newer_release_is_left_to_it(shop: Shop) -> None:
+    with shop.consumer() as consumer:
+        consumed(consumer, 1)
+    session, path = connect(shop.coordinator), shop.source.access.ours.context.tree.consumer("copy")
+    node = session.read(path)
+    assert node is not None
+    newer = {**orjson.loads(node.data), "format": CONSUMER_FORMAT + 1, "more": 1}
+    session.write(path, orjson.dumps(newer), version=node.version)
+    for ask in (shop.consumer, shop.source.consumers, lambda: shop.source.reset_consumer("copy", 0)):
+        with pytest.raises(sluice.UnknownFormat, match=r"consumer\.format is 2"):
+            ask()
+    assert in_it(shop.out) == [1]
 
 
 def test_the_command_line(shop: Shop) -> None:
