@@ -15,6 +15,7 @@
 # make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
 # make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet
+# make bench-streams [ARGS="--commits 40 --queries 1,4,16 --seconds 15"]  from a commit to the stream that reads it; batches per second into one table
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
 
@@ -37,7 +38,7 @@ WORLDS =
 ONLY =
 ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta simulate explore chaos mutate check docs bench-commits bench-engine bench-snapshots bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -146,6 +147,9 @@ $(BENCH_SPARK_READY): pyproject.toml benchmarks/spark_requirements.txt
 
 bench-spark: java $(BENCH_SPARK_READY)
 	@.venv-bench-spark/bin/python -m benchmarks.spark $(ARGS)
+
+bench-streams: java $(READY)
+	@$(BIN)/python -m benchmarks.streams $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ..conftest import Place
 
-__all__ = ["Stream"]
+__all__ = ["SLOW_START", "Stream"]
 
-_SLOW_START = "Python worker failed to connect back"
+SLOW_START = "Python worker failed to connect back"
 """Spark gives the process of a query ten seconds to start, whatever else the machine does."""
 
 
@@ -48,11 +48,11 @@ class Stream:
             try:
                 query.awaitTermination()
             except StreamingQueryException as failed:
-                if _SLOW_START not in str(failed):
+                if SLOW_START not in str(failed):
                     raise
             else:
                 return query
-        raise AssertionError(f"Spark started no process for the query: {_SLOW_START}")
+        raise AssertionError(f"Spark started no process for the query: {SLOW_START}")
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
