@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .delta.streaming import Stream, stream
     from .joining import transact, transaction
     from .spark_integration import configure, read, unroute, use_session
+    from .sql_on_spark.running import sql
     from .storage.errors import (
         AccessDenied,
         BadChecksum,
@@ -188,6 +189,7 @@ __all__ = [
     "read_together",
     "recover",
     "recover_all",
+    "sql",
     "stream",
     "transact",
     "transaction",
@@ -220,8 +222,10 @@ _HOMES: Final = {
     "tables.read.table_snapshot": ("TableSnapshot",),
     "tables.write.data_writing": ("WritePlan",),
     "spark_integration": ("configure", "read", "unroute", "use_session"),
+    "sql_on_spark.running": ("sql",),
 }
 """The modules that define the public names, other than errors."""
+_ON_SPARK: Final = ("delta.streaming", "spark_integration", "sql_on_spark.running")
 _ERRORS: Final = ("coordinator.errors", "storage.errors")
 
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
@@ -235,7 +239,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(f".{module}", __name__), name)
     except ModuleNotFoundError as error:
-        if module not in ("delta.streaming", "spark_integration"):
+        if module not in _ON_SPARK:
             raise
         raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
     globals()[name] = value

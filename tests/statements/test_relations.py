@@ -98,6 +98,7 @@ def test_versions_and_times(text: str, asked: tuple[bool, str] | None) -> None:
         ("FROM t JOIN u", False),
         ("FROM t `where`", True),
         ("FROM t LEFT JOIN u", False),
+        ("FROM f(TABLE t)", True),
     ],
 )
 def test_aliases(text: str, has: bool) -> None:

@@ -50,7 +50,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table in a query: everything at `text[start:end]` names it; an alias may be put at `alias_at`, unless it has one."""
+    """A table in a query: everything at `text[start:end]` names it.
+
+    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t).
+    """
 
     name: Name
     start: int
@@ -63,12 +66,13 @@ class Relation:
 
 @dataclass(frozen=False, slots=True)
 class _Level:
-    """What is known within one pair of brackets: whether a table comes next, and whether commas separate tables."""
+    """What is known within one pair of brackets: whether a table comes next, which is `bare` in TABLE t; whether commas separate tables."""
 
     is_query: bool
     expects: bool = False
     lists: bool = False
     values: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +135,15 @@ def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int)
     word = tokens[at].upper
     before = tokens[at - 1].upper if at > begin else ""
     if word == "TABLE" and (before in ("", "(", ",", "=>") or before in _SETS):
-        level.expects = level.is_query or before in ("", ",", "=>")
+        level.expects = level.bare = level.is_query or before in ("", ",", "=>")
     elif not level.is_query:
         return
     elif word == "FROM":
         is_comparison = before == "DISTINCT" and at - 2 >= begin and tokens[at - 2].upper in ("IS", "NOT")
         level.expects = level.lists = not is_comparison
-        level.values = False
+        level.values = level.bare = False
     elif word == "JOIN":
-        level.expects = True
+        level.expects, level.bare = True, False
     elif word == "VALUES":
         level.expects, level.values = False, True
     elif word == "VIEW" and before == "LATERAL":
@@ -147,6 +151,7 @@ def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int)
     elif word in _AFTER_FROM:
         level.expects = level.lists = level.values = False
     elif word == "," and level.lists:
+        level.bare = False
         level.expects = not level.values or _is_plain_name(tokens, at + 1, end)
 
 
@@ -164,7 +169,7 @@ def _brackets(search: _Search, here: Cursor, level: _Level, known: frozenset[str
     is_query = first is not None and first.kind == WORD and first.upper in _QUERY and close > here.at + 1
     is_nested = first is not None and first.upper == "(" and not level.expects and _begins_query(here.tokens, here.at, close)
     joins = level.expects and not is_query  # FROM (a JOIN b)
-    _scan(search, here.at + 1, close, _Level(joins or is_query or is_nested, joins, joins), known, depth + 1)
+    _scan(search, here.at + 1, close, _Level(joins or is_query or is_nested, joins, joins, bare=joins and level.bare), known, depth + 1)
     level.expects = False
     return close + 1
 
@@ -230,7 +235,7 @@ def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str
             here.at = _closed(here)
     if len(name.parts) != 1 or name.parts[0].lower() not in known:
         alias_at = here.tokens[here.at - 1].end
-        search.found.append(Relation(name, name.start, end, alias_at, _has_alias(here), as_of))
+        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of))
     return here.at
 
 

@@ -41,19 +41,21 @@ def delete_rows(
     *,
     alias: str | None = None,
     frames: Sequence[DataFrame] = (),
+    subqueries: bool = False,
 ) -> RowCounts:
     """Delete the rows that satisfy `condition` (None: all), a Column or SQL over the table's columns, which `alias` may precede.
 
     Columns may be those of one of `frames`, which are the table's, too.
 
     Files of which statistics or partition values show that all rows do are not read. Raises AnalysisException for a condition
-    that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery.
+    that Spark cannot resolve, InvalidRequest for one that is not deterministic or has a subquery. With `subqueries` it may have them;
+    what they read of other tables does not count as read, and a caller whose subqueries read this table says so (`depend_on`).
     """
     counted: list[int] = []
 
     def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
         work = Work(session, draft, plan, label, attributes_in(frames, [condition]))
-        predicate, exact = _predicate(work, condition, alias, "DELETE")
+        predicate, exact = _predicate(work, condition, alias, "DELETE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
         rest, rows = _drop_whole(draft, target, predicate, exact=exact)
         if rest.num_rows:
@@ -75,13 +77,14 @@ def update_rows(
     *,
     alias: str | None = None,
     frames: Sequence[DataFrame] = (),
+    subqueries: bool = False,
 ) -> RowCounts:
     """Give columns new values in the rows that satisfy `condition` (None: all).
 
     `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Columns may be
     those of one of `frames`, which are the table's, too. Raises AnalysisException for what Spark cannot resolve, InvalidRequest for
     unusable names and expressions, SchemaMismatch for types that cannot be stored, ConstraintViolated for new rows that break a
-    constraint of the table.
+    constraint of the table. `subqueries` are those of `delete_rows`; values have none.
     """
     if not assignments:
         raise InvalidRequest("the update assigns no column; name columns and their values")
@@ -96,7 +99,7 @@ def update_rows(
         require_no_keys(draft, [path[0] for path in values])
         assigned = assigned_in(empty, values, "the update")
         new_values(session, assigned, work.schema, old_values(empty, work.schema))
-        predicate, _ = _predicate(work, condition, alias, "UPDATE")
+        predicate, _ = _predicate(work, condition, alias, "UPDATE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)
         rows = _update_in(work, target, assigned, condition, alias) if target.files.num_rows else 0
         counted.append(rows)
@@ -108,12 +111,14 @@ def update_rows(
     return RowCounts(updated=sum(counted))
 
 
-def _predicate(work: Work, condition: Column | str | None, alias: str | None, what: str) -> tuple[Predicate | None, bool]:
+def _predicate(
+    work: Work, condition: Column | str | None, alias: str | None, what: str, *, subqueries: bool
+) -> tuple[Predicate | None, bool]:
     """The part of a condition that sluice can evaluate, and whether that is all of it."""
     if condition is None:
         return None, True
     empty = work.empty(alias)
-    return predicate_of(list(conjuncts(resolved(empty, condition, what))), names_of(empty), work.schema)
+    return predicate_of(list(conjuncts(resolved(empty, condition, what, subqueries=subqueries))), names_of(empty), work.schema)
 
 
 def _told(condition: Column | str) -> str:

@@ -17,8 +17,20 @@ from ...storage.errors import InvalidRequest, PredicateError
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
 from ..jvm import analysed, items, jvm_of, patterns_of, quoted
+from ..schemas import to_spark
 
-__all__ = ["Names", "as_column", "conjuncts", "equal_keys", "names_of", "predicate_of", "resolved", "resolved_types", "used_by"]
+__all__ = [
+    "Names",
+    "as_column",
+    "conjuncts",
+    "equal_keys",
+    "names_of",
+    "predicate_of",
+    "predicate_text",
+    "resolved",
+    "resolved_types",
+    "used_by",
+]
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
@@ -35,16 +47,17 @@ def as_column(expression: Column | str) -> Column:
     return F.expr(expression) if isinstance(expression, str) else expression
 
 
-def resolved(frame: DataFrame, condition: Column | str, what: str) -> Any:
+def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries: bool = False) -> Any:
     """The condition as Spark's analyser resolves it over the frame: a Catalyst expression.
 
-    Raises AnalysisException where Spark does, and InvalidRequest for a condition that is not deterministic or has a subquery.
+    Raises AnalysisException where Spark does, and InvalidRequest for a condition that is not deterministic or, unless `subqueries`, has
+    a subquery.
     """
     if not isinstance(condition, (Column, str)):
         raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
     tree = analysed(frame.where(as_column(condition))).condition()
     patterns = patterns_of(frame)
-    if tree.containsPattern(patterns.PLAN_EXPRESSION()):
+    if not subqueries and tree.containsPattern(patterns.PLAN_EXPRESSION()):
         raise InvalidRequest(f"the condition of {what} has a subquery: {tree.sql()}; join what it asks for into the source")
     if not tree.deterministic():
         raise InvalidRequest(
@@ -110,6 +123,18 @@ def predicate_of(trees: Sequence[Any], names: Names, schema: StructType) -> tupl
     for each in found:
         both = each if both is None else both.and_(each)
     return both, exact and both is not None
+
+
+def predicate_text(session: SparkSession, schema: StructType, condition: Column | str, what: str) -> str:
+    """A condition on a table's rows in the SQL of `storage.pruning.predicate`; a text is one in Spark's SQL.
+
+    Raises AnalysisException where Spark does, and InvalidRequest for what sluice cannot evaluate exactly.
+    """
+    frame = session.createDataFrame([], to_spark(schema))
+    predicate, is_exact = predicate_of(list(conjuncts(resolved(frame, condition, what))), names_of(frame), schema)
+    if predicate is None or not is_exact:
+        raise InvalidRequest(f"{what} cannot evaluate {condition}: compare columns with values")
+    return predicate.to_sql()
 
 
 def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:

@@ -29,7 +29,7 @@ from ..schemas import to_spark
 from .deletions import deleted_rows
 from .native import Layout, column, rows_of_files, why_not_native
 
-__all__ = ["read"]
+__all__ = ["read", "read_snapshot"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,25 @@ def read(
     options = default_storage_options() if storage_options is None else dict(storage_options)
     table = Table.open(location, coordinator=coordinator, storage_options=options, consistency=consistency)
     snapshot = table.snapshot(version, parse_timestamp(timestamp) if isinstance(timestamp, str) else timestamp)
+    told = {} if coordinator is None else {"coordinator": coordinator}
+    return read_snapshot(spark, table.location, snapshot, options, columns, where, told | {"consistency": consistency}, row_ids=row_ids)
+
+
+def read_snapshot(
+    spark: SparkSession,
+    location: str,
+    snapshot: TableSnapshot,
+    options: Mapping[str, str],
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    told: Mapping[str, str] | None = None,
+    *,
+    row_ids: bool = False,
+) -> DataFrame:
+    """The rows of a snapshot of the table at `location`; the arguments are those of `read`.
+
+    `options` are those of the store, `told` the coordinator and the reading level for the data source, if it has to read.
+    """
     wanted = _wanted(snapshot.struct, columns)
     ids = RowIdColumns.to_show(snapshot.raw.metadata, snapshot.raw.protocol, snapshot.struct) if row_ids else None
     shown = {each.name: each.name for each in wanted.fields}
@@ -69,34 +88,35 @@ def read(
         shown |= dict(zip(ids.names, ids.shown(ids.names), strict=True))
     predicate = snapshot.predicate(where)
     # The list of files may be long: if the data source will read it, it is not read here.
-    frame: DataFrame | str | None = _why_not_by_spark(spark, table.location, options, snapshot.struct, predicate)
+    frame: DataFrame | str | None = _why_not_by_spark(spark, location, options, snapshot.struct, predicate)
     if frame is None:
         files = snapshot.files(predicate)
         if not files.num_rows:
             return spark.createDataFrame([], to_spark(wanted if ids is None else ids.beside(wanted))).toDF(*shown.values())
-        frame = _by_spark(spark, table.location, options, snapshot, files, ids)
+        frame = _by_spark(spark, location, options, snapshot, files, ids)
     if isinstance(frame, str):
         if ids is not None:
             raise UnsupportedFeature(
-                f"row_ids=True needs Spark's own scan, and {table.location} cannot be read by it: {frame}; read the ids with "
+                f"row_ids=True needs Spark's own scan, and {location} cannot be read by it: {frame}; read the ids with "
                 "sluice.Table.snapshot().to_arrow(row_ids=True)",
                 features=["rowTracking"],
                 access="read",
             )
+        coordinator = (told or {}).get("coordinator")
         if coordinator is not None and coordinator.startswith(_IN_MEMORY):
             raise UnsupportedFeature(
-                f"{table.location} cannot be read by Spark's own scan: {frame}. The data source would read it in processes of its own, and "
+                f"{location} cannot be read by Spark's own scan: {frame}. The data source would read it in processes of its own, and "
                 f"the coordinator {coordinator} is in this one's memory; use embedded:// or zk://, or read with sluice.Table.snapshot()",
                 features=["memory coordinator"],
                 access="read",
             )
-        _log.info("%s is read through the data source: %s", table.location, frame)
-        told = {"versionAsOf": str(snapshot.version), "consistency": consistency, **{f"s3.{name}": text for name, text in options.items()}}
-        told |= {name: text for name, text in {"coordinator": coordinator, "where": where}.items() if text is not None}
-        return spark.read.format("sluice").options(**told).schema(to_spark(wanted)).load(table.location)
+        _log.info("%s is read through the data source: %s", location, frame)
+        asked = {**(told or {}), "versionAsOf": str(snapshot.version), **{f"s3.{name}": text for name, text in options.items()}}
+        asked |= {} if where is None else {"where": where}
+        return spark.read.format("sluice").options(**asked).schema(to_spark(wanted)).load(location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
-    return frame.select(*[column(name).alias(told) for name, told in shown.items()])
+    return frame.select(*[column(name).alias(as_shown) for name, as_shown in shown.items()])
 
 
 def _wanted(schema: StructType, columns: Sequence[str] | None) -> StructType:

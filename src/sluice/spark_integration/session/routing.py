@@ -1,4 +1,4 @@
-"""Sends reads, writes and streams of sluice's sessions to sluice, for tables of sluice; all else stays PySpark's.
+"""Sends reads, writes, SQL and streams of sluice's sessions to sluice, for tables of sluice; all else stays PySpark's.
 
 PySpark's data sources written in Python get neither the save mode nor the partitioning nor a table's name, and read without
 pruning columns. So a session of `configure` is a `Session`, a class derived from PySpark's. A DataFrame is always of PySpark's
@@ -12,6 +12,7 @@ clones for streams, which `sparkSession` makes `Session`s, too; setting it to fa
 from __future__ import annotations
 
 import threading
+from importlib import import_module
 from typing import Any, Final
 
 from pyspark.sql import DataFrame as AnyDataFrame
@@ -59,6 +60,14 @@ class Session(SparkSession):
     def table(self, tableName: str) -> AnyDataFrame:  # noqa: N803 - PySpark's name
         """Like `SparkSession.table`, also for the names that sluice's coordinator keeps."""
         return self.read.table(tableName) if is_routed(self) else super().table(tableName)
+
+    def sql(self, sqlQuery: str, args: Any = None, **kwargs: Any) -> AnyDataFrame:  # noqa: N803 - PySpark's name
+        """Like `SparkSession.sql`, also for statements about sluice's tables (`sluice.sql`)."""
+        if not is_routed(self):
+            return super().sql(sqlQuery, args, **kwargs)
+        # the floor above: it is loaded with the first statement
+        frame: AnyDataFrame = import_module("...sql_on_spark.running", __package__).by_session(self, sqlQuery, args, **kwargs)
+        return frame
 
     def newSession(self) -> SparkSession:  # noqa: N802 - PySpark's name
         """Like `SparkSession.newSession`; the new session is routed as this one is, also where Spark was running before sluice."""

@@ -11,8 +11,7 @@ from pyspark.sql.readwriter import DataFrameWriterV2
 
 from ...storage.errors import InvalidRequest, TableNotFound
 from ...tables.table import Table
-from ..rows.conditions import conjuncts, names_of, predicate_of, resolved
-from ..schemas import to_spark
+from ..rows.conditions import predicate_text
 from ..spark_errors import as_spark_users_know
 from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
 from .saving import Write, open_at, save
@@ -118,7 +117,7 @@ class WriterV2(DataFrameWriterV2):
             return
         with as_spark_users_know():
             table = open_at(location_of(self._told, self._name), self._told)
-            self._add("overwrite", replaceWhere=_sql(table, self._spark, condition))
+            self._add("overwrite", replaceWhere=_condition(table, self._spark, condition))
 
     def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
         """Like PySpark's: replaces the partitions of the new rows, all rows of a table without partitions. Raises TableNotFound."""
@@ -174,19 +173,9 @@ def _column(column: Column | str) -> str:
     return text[1:-1].replace("``", "`") if text.startswith("`") else text
 
 
-def _sql(table: Table, spark: SparkSession, condition: Column | str) -> str:
-    """A condition on the table's rows as SQL; a text names a boolean column, as everywhere in PySpark.
-
-    Raises AnalysisException where Spark does, and InvalidRequest for what sluice cannot evaluate.
-    """
-    frame = spark.createDataFrame([], to_spark(table.struct))
-    tree = resolved(frame, F.col(condition) if isinstance(condition, str) else condition, "overwrite")
-    predicate, is_exact = predicate_of(list(conjuncts(tree)), names_of(frame), table.struct)
-    if predicate is None or not is_exact:
-        raise InvalidRequest(
-            f"overwrite cannot evaluate {condition}: compare columns with values, or use write.mode('overwrite') with replaceWhere"
-        )
-    return predicate.to_sql()
+def _condition(table: Table, spark: SparkSession, condition: Column | str) -> str:
+    """A condition on the table's rows as SQL; a text names a boolean column, as everywhere in PySpark."""
+    return predicate_text(spark, table.struct, F.col(condition) if isinstance(condition, str) else condition, "overwrite")
 
 
 def _node(column: Column | str) -> Any:

@@ -1,0 +1,204 @@
+"""Queries: every table of sluice in them is a temporary view, and all are read as of one moment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from ..delta.places import Place
+from ..spark_integration.active_session import use_session
+from ..spark_integration.scan.read import read_snapshot
+from ..statements.cursor import Name, Span
+from ..statements.reading import Other
+from ..statements.relations import AsOf, Changes, Relation
+from ..storage.dataclass import dataclass
+from ..tables.joint_transaction import read_together
+from ..tables.read.table_snapshot import TableSnapshot
+from ..tables.table import Table
+from .asked import Asked, Edit
+from .places import known_place, near, not_found, opened, place_of
+
+__all__ = ["Found", "Moment", "at_one_moment", "by_spark", "found_in", "milliseconds", "require_known", "run", "views_of"]
+
+Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot]]"
+"""Gives the snapshots of tables, by location, that a statement reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table of sluice in a query."""
+
+    relation: Relation
+    place: Place
+
+
+def run(asked: Asked, statement: Other) -> DataFrame:
+    """The rows of a query, or whatever Spark's own statement gives, with the tables of sluice that it names."""
+    words = statement.words
+    is_view = words[:1] == ("CREATE",) and "VIEW" in asked.text.upper()
+    found = found_in(asked, statement.relations)
+    if is_view and found:
+        raise asked.unsupported(
+            found[0].relation.name,
+            "a view keeps its text, and would look for this table when sluice is not asked; use "
+            "spark.sql('SELECT ...').createOrReplaceTempView(name), which keeps the versions of this moment",
+            "views",
+        )
+    return by_spark(asked, found, [each.name for each in statement.relations])
+
+
+def by_spark(asked: Asked, found: Sequence[Found], names: Sequence[Name]) -> DataFrame:
+    """What Spark says to the text, with the tables of sluice in it; a table that nobody knows gets the nearest names."""
+    try:
+        with views_of(asked, found, at_one_moment) as edits:
+            return asked.by_spark(edits)
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            raise
+        ours = [each.relation.name for each in found]
+        unknown = next((name for name in names if name not in ours and _is_unknown(asked, name)), None)
+        if unknown is None or not near(asked, unknown):
+            raise
+        raise not_found(asked, unknown) from error
+
+
+def _is_unknown(asked: Asked, name: Name) -> bool:
+    return name.path is None and not asked.spark.catalog.tableExists(name.quoted)
+
+
+def found_in(asked: Asked, relations: Sequence[Relation]) -> list[Found]:
+    """Those of the tables in a query that are sluice's."""
+    found = [(each, _place(asked, each)) for each in relations]
+    return [Found(relation, place) for relation, place in found if place is not None]
+
+
+def _place(asked: Asked, relation: Relation) -> Place | None:
+    return place_of(asked, relation.name) if relation.changes is None else _place_of_changes(asked, relation.changes)
+
+
+def _place_of_changes(asked: Asked, changes: Changes) -> Place | None:
+    """Where the table is whose name is the first argument of `table_changes`."""
+    text = str(asked.value(changes.arguments[0], "STRING"))
+    parts = tuple(part.replace("``", "`") for part in _parts(text))
+    return place_of(asked, Name(parts, changes.arguments[0].start, changes.arguments[0].end))
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of a name in a string."""
+    if "`" not in text:
+        return text.split(".")
+    return [part.strip("`") for part in text.split(".", 1)]
+
+
+def at_one_moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
+    """The latest versions of several tables, at one moment."""
+    by_location = {each.location: each for each in tables}
+    if len(by_location) == 1:
+        return {location: table.snapshot() for location, table in by_location.items()}
+    return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
+
+
+@contextmanager
+def views_of(asked: Asked, found: Sequence[Found], moment: Moment) -> Iterator[list[Edit]]:
+    """Within the block the tables are temporary views; gives the edits that put the views' names into the text.
+
+    Spark takes the rows' plans over when it analyses a query, so a query that is made in the block may be run after it.
+    """
+    use_session(asked.spark)
+    names: list[str] = []
+    try:
+        edits: list[Edit] = []
+        frames = _frames(asked, found, moment)
+        for each, frame in zip(found, frames, strict=True):
+            names.append(f"__sluice_{uuid.uuid4().hex}")
+            frame.createTempView(names[-1])
+            edits += _edits(each.relation, names[-1])
+        yield edits
+    finally:
+        for name in names:
+            asked.spark.catalog.dropTempView(name)
+
+
+def _edits(relation: Relation, view: str) -> list[Edit]:
+    """The view's name in place of the table's; a table without an alias keeps its name as one."""
+    plain = Edit(relation.start, relation.end, f"`{view}`")
+    if relation.has_alias or relation.changes is not None or relation.name.path is not None:
+        return [plain]
+    alias = " AS `" + relation.name.parts[-1].replace("`", "``") + "`"
+    if relation.alias_at == relation.end:
+        return [Edit(relation.start, relation.end, plain.new + alias)]
+    return [plain, Edit(relation.alias_at, relation.alias_at, alias)]
+
+
+def _frames(asked: Asked, found: Sequence[Found], moment: Moment) -> list[DataFrame]:
+    tables = [opened(each.place) for each in found]
+    current = [each.relation.as_of is None and each.relation.changes is None for each in found]
+    snapshots = moment([table for table, is_current in zip(tables, current, strict=True) if is_current])
+    frames: list[DataFrame] = []
+    for each, table in zip(found, tables, strict=True):
+        relation = each.relation
+        if relation.changes is not None:
+            frames.append(_changes(asked, table, relation))
+        elif relation.as_of is not None:
+            frames.append(_rows(asked, table, _asked_for(asked, table, relation.as_of)))
+        else:
+            frames.append(_rows(asked, table, snapshots[table.location]))
+    return frames
+
+
+def _rows(asked: Asked, table: Table, snapshot: TableSnapshot) -> DataFrame:
+    told = {} if asked.coordinator is None else {"coordinator": asked.coordinator}
+    return read_snapshot(asked.spark, table.location, snapshot, asked.options, told=told)
+
+
+def _asked_for(asked: Asked, table: Table, as_of: AsOf) -> TableSnapshot:
+    """The snapshot of a version or a time."""
+    if as_of.is_version:
+        return table.snapshot(int(as_of.literal or asked.value(as_of.value, "BIGINT")))
+    if as_of.literal is None:
+        return table.snapshot(timestamp=milliseconds(asked, as_of.value))
+    if len(as_of.literal) != 17:
+        raise asked.refused(as_of.value, "write the time as yyyyMMddHHmmssSSS")
+    [[at]] = asked.spark_sql(f"SELECT unix_millis(to_timestamp('{as_of.literal}', 'yyyyMMddHHmmssSSS'))").collect()
+    return table.snapshot(timestamp=at)
+
+
+def milliseconds(asked: Asked, span: Span) -> int:
+    """Milliseconds since the epoch, from an expression that gives a time or a text that Spark casts to one, in the session's zone."""
+    [[at]] = asked.spark_sql(f"SELECT unix_millis(TRY_CAST(({asked.expression(span)}) AS TIMESTAMP_LTZ))").collect()
+    if at is None:
+        raise asked.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+    return int(at)
+
+
+def _changes(asked: Asked, table: Table, relation: Relation) -> DataFrame:
+    """The rows that versions changed, both bounds included, as `table_changes` gives them."""
+    assert relation.changes is not None
+    _, *bounds = relation.changes.arguments
+    if not 1 <= len(bounds) <= 2:
+        raise asked.refused(relation.name, "table_changes takes a table's name, a first version or time, and a last one if there is one")
+    reader = asked.spark.read.format("sluice").option("readChangeFeed", "true")
+    for span, edge in zip(bounds, ("starting", "ending"), strict=False):
+        kind = asked.spark_sql(f"SELECT {asked.expression(span)} AS value").schema["value"].dataType.typeName()
+        if kind in ("integer", "long", "short", "byte"):
+            reader = reader.option(f"{edge}Version", str(asked.value(span, "BIGINT")))
+        else:
+            moment = datetime.fromtimestamp(milliseconds(asked, span) / 1000, timezone.utc)
+            reader = reader.option(f"{edge}Timestamp", moment.strftime("%Y-%m-%d %H:%M:%S.%f"))
+    told = {f"s3.{name}": value for name, value in asked.options.items()}
+    told |= {} if asked.coordinator is None else {"coordinator": asked.coordinator}
+    return reader.options(**told).load(table.location)
+
+
+def require_known(asked: Asked, name: Name) -> Place:
+    """The place of a table that has to be sluice's. Raises TableNotFound with the nearest names."""
+    place = place_of(asked, name) or known_place(asked, name)
+    if place is None:
+        raise not_found(asked, name)
+    return place

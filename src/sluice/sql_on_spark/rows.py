@@ -1,0 +1,244 @@
+"""INSERT, UPDATE, DELETE, MERGE and TRUNCATE: Spark's own text, handed to the operations of the DataFrame API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ..delta.metrics import affected, empty, merged
+from ..delta.operations import Terms, committed
+from ..delta.places import Place
+from ..spark_integration.active_session import user_metadata_of
+from ..spark_integration.jvm import quoted
+from ..spark_integration.rows.change import delete_rows, update_rows
+from ..spark_integration.rows.clauses import Clause, RowCounts, check_clauses
+from ..spark_integration.rows.conditions import predicate_text
+from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.schemas import to_spark
+from ..spark_integration.session.saving import Write, save
+from ..spark_integration.session.told import Options
+from ..statements.cursor import Name, Span
+from ..statements.relations import Relation
+from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Truncate, Update
+from ..storage.errors import SchemaMismatch, TableNotFound
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.schema import StructType
+from ..tables.joint_transaction import JointTransaction
+from ..tables.read.table_snapshot import TableSnapshot
+from ..tables.table import Table
+from ..tables.transaction import Transaction
+from .asked import Asked, Edit
+from .places import opened, title
+from .queries import Found, at_one_moment, found_in, views_of
+
+__all__ = ["delete", "insert", "merge", "truncate", "update"]
+
+Partition = tuple[tuple[str, Span | None], ...]
+
+
+# -- INSERT --------------------------------------------------------------------------------------------------------------
+
+
+def insert(asked: Asked, statement: Insert, place: Place) -> DataFrame:
+    """Add or replace rows. Returns an empty DataFrame, as Spark does."""
+    table = opened(place)
+    if statement.if_not_exists:
+        raise asked.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
+    fixed = _fixed(asked, statement.partition, table)
+    told, mode = _how(asked, statement, table, fixed)
+    spans = [span for span in (statement.prefix, statement.query) if span is not None]
+    with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
+        frame = _named(asked, statement, asked.query(spans, edits), table.struct, fixed)
+        lacking = [name for name in table.partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
+        for name in lacking:  # in the table's type; other columns may be left out as they are
+            frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(table.struct)[name].dataType))
+        missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
+        save(frame, table.location, Write(mode, told), missing=missing)
+    return empty(asked.spark)
+
+
+def _how(asked: Asked, statement: Insert, table: Table, fixed: Mapping[str, Any]) -> tuple[Options, str]:
+    """The options of the writer, and its mode."""
+    told = Options()
+    told.tell("coordinator", asked.coordinator)
+    for name, value in asked.options.items():
+        told.tell(f"s3.{name}", value)
+    if statement.evolves:
+        told.tell("mergeSchema", "true")
+    if statement.where is not None:
+        told.tell("replaceWhere", predicate_text(asked.spark, table.struct, asked.expression(statement.where), "REPLACE WHERE"))
+        return told, "overwrite"
+    is_dynamic = str(asked.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
+    if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
+        told.tell("replaceWhere", _equals(fixed, table.struct).to_sql())
+    return told, "overwrite" if statement.overwrite else "append"
+
+
+def _fixed(asked: Asked, partition: Partition, table: Table) -> dict[str, Any]:
+    """The values that PARTITION (...) gives to columns."""
+    known = {name.lower(): name for name in table.partition_columns}
+    fixed: dict[str, Any] = {}
+    for name, value in partition:
+        column = known.get(name.lower())
+        if column is None:
+            at = value or Span(0, 0)
+            raise asked.refused(at, f"{name} is no partition column; those are {', '.join(table.partition_columns) or 'none'}")
+        if value is not None:
+            kind = to_spark(table.struct)[column].dataType.simpleString()
+            [[fixed[column]]] = asked.spark_sql(f"SELECT CAST(({asked.expression(value)}) AS {kind})").collect()
+    return fixed
+
+
+def _equals(fixed: Mapping[str, Any], schema: StructType) -> Predicate:
+    """The condition that columns have these values."""
+    both: Predicate | None = None
+    for name, value in fixed.items():
+        is_null = Predicate.parse(f"{quoted(name)} IS NULL", schema)
+        each = is_null if value is None else Predicate.from_filters([("EqualTo", (name,), value)], schema)
+        both = each if both is None else both.and_(each)
+    assert both is not None
+    return both
+
+
+def _named(asked: Asked, statement: Insert, frame: DataFrame, schema: StructType, fixed: Mapping[str, Any]) -> DataFrame:
+    """The rows with the names of the table's columns: those listed, those of the query, or the table's own by position."""
+    if statement.by_name:
+        return frame
+    names = [name for name in schema.names if name not in fixed]
+    if statement.columns is not None:
+        unknown = [name for name in statement.columns if schema.get(name) is None]
+        if unknown and not statement.evolves:
+            raise asked.refused(statement.target, f"column {unknown[0]!r} is not in the table; its columns are {', '.join(schema.names)}")
+        names = list(statement.columns)
+    if len(names) != len(frame.columns):
+        few = len(frame.columns) < len(names)
+        raise SchemaMismatch(
+            asked.shown(
+                statement.query,
+                f"these rows have {len(frame.columns)} columns ({', '.join(frame.columns)}) for {len(names)} of the table "
+                f"({', '.join(names)}); give as many, in this order",
+            ),
+            condition=f"INSERT_COLUMN_ARITY_MISMATCH.{'NOT_ENOUGH' if few else 'TOO_MANY'}_DATA_COLUMNS",
+        )
+    return frame.toDF(*names)
+
+
+# -- UPDATE, DELETE, MERGE -----------------------------------------------------------------------------------------------
+
+
+def update(asked: Asked, statement: Update, place: Place) -> DataFrame:
+    """Change rows. Returns one row: num_affected_rows."""
+
+    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+        values = _assigned(asked, statement.assignments, edits)
+        where = None if statement.where is None else asked.expression(statement.where, edits)
+        alias = statement.alias or _alias(statement.target)
+        return update_rows(part, asked.spark, values, where, alias=alias, subqueries=True)
+
+    return affected(asked.spark, _changed(asked, place, statement.relations, change))
+
+
+def delete(asked: Asked, statement: Delete, place: Place) -> DataFrame:
+    """Delete rows. Returns one row: num_affected_rows."""
+
+    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+        where = None if statement.where is None else asked.expression(statement.where, edits)
+        return delete_rows(part, asked.spark, where, alias=statement.alias or _alias(statement.target), subqueries=True)
+
+    return affected(asked.spark, _changed(asked, place, statement.relations, change))
+
+
+def merge(asked: Asked, statement: Merge, place: Place) -> DataFrame:
+    """Merge a source into the table. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows."""
+    source = _source_alias(statement)
+
+    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+        inside = [each for each in edits if statement.source.start <= each.start and each.end <= statement.source.end]
+        rows = asked.query([statement.source], [Edit(statement.source.start, statement.source.start, "SELECT * FROM "), *inside])
+        clauses = [_clause(asked, each, edits) for each in statement.clauses]
+        check_clauses(clauses)
+        return merge_rows(
+            part,
+            asked.spark,
+            rows,
+            asked.expression(statement.on, edits),
+            clauses,
+            target_alias=statement.alias or _alias(statement.target),
+            source_alias=source,
+            schema_evolution=statement.evolves,
+        )
+
+    return merged(asked.spark, _changed(asked, place, statement.relations, change))
+
+
+def _clause(asked: Asked, clause: MergeClause, edits: Sequence[Edit]) -> Clause:
+    condition = None if clause.condition is None else asked.expression(clause.condition, edits)
+    return Clause(clause.matched, clause.action, condition, _assigned(asked, clause.assignments, edits))
+
+
+def _assigned(asked: Asked, assignments: Sequence[Assignment], edits: Sequence[Edit]) -> dict[str, Column | str]:
+    values: dict[str, Column | str] = {}
+    for each in assignments:
+        column = each.column.of(asked.text)
+        if column in values:
+            raise asked.refused(each.column, f"{column} is assigned twice; assign it once")
+        values[column] = asked.expression(each.value, edits)
+    return values
+
+
+def _alias(name: Name) -> str | None:
+    """What a table is called in a statement that gives it no alias."""
+    return None if name.path is not None else name.parts[-1]
+
+
+def _source_alias(statement: Merge) -> str | None:
+    if statement.source_alias is not None:
+        return statement.source_alias
+    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
+    return None if first is None else _alias(first.name)
+
+
+def _changed(
+    asked: Asked, place: Place, relations: Sequence[Relation], change: Callable[[Transaction, Sequence[Edit]], RowCounts]
+) -> RowCounts | None:
+    """Run a change of the table as a transaction. If it reads tables of sluice, itself among them, all are read as of one moment."""
+    table, metadata = opened(place), user_metadata_of(asked.spark)
+    found = found_in(asked, relations)
+    if not found:
+        return committed(table, Terms(user_metadata=metadata), lambda part: change(part, ()))
+    others = {opened(each.place).location: opened(each.place) for each in found if each.relation.as_of is None}
+    reads_itself = table.location in others
+    tables = list({**others, table.location: table}.values())
+    with JointTransaction(tables=tables, user_metadata=metadata) as joint, _views(asked, found, joint.read_versions) as edits:
+
+        def work(part: Transaction) -> RowCounts:
+            if reads_itself:
+                part.depend_on()
+            return change(part, edits)
+
+        return joint.do(table, work)
+
+
+@contextmanager
+def _views(asked: Asked, found: Sequence[Found], versions: Mapping[str, int]) -> Iterator[list[Edit]]:
+    def moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
+        return {each.location: each.snapshot(versions[each.location]) for each in tables}
+
+    with views_of(asked, found, moment) as edits:
+        yield edits
+
+
+# -- TRUNCATE ------------------------------------------------------------------------------------------------------------
+
+
+def truncate(asked: Asked, statement: Truncate, place: Place) -> DataFrame:
+    """Remove all rows, or those of a partition. Returns an empty DataFrame."""
+    table = opened(place)
+    fixed = _fixed(asked, statement.partition, table)
+    where = _equals(fixed, table.struct).to_sql() if fixed else None
+    table.truncate(where, user_metadata=user_metadata_of(asked.spark))
+    return empty(asked.spark)

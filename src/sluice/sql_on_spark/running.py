@@ -1,0 +1,113 @@
+"""`sluice.sql`, and `spark.sql` in sessions of sluice: each statement goes to who can carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.sql_formatter import SQLStringFormatter
+
+from ..delta.places import Place
+from ..spark_integration.spark_errors import as_spark_users_know
+from ..statements.care import Convert, Optimize, Restore, Vacuum
+from ..statements.cursor import Name
+from ..statements.reading import ENGINE_ONLY, Malformed, Other, Statement, read
+from ..statements.relations import Relation
+from ..statements.rows import Delete, Insert, Merge, Truncate, Update
+from ..statements.tables import Alter, Clone, Create, Describe, Drop, Show, ShowTables, Undrop
+from . import care, rows, showing, tables
+from .asked import Asked
+from .places import place_of
+from .queries import by_spark, found_in, require_known, run
+
+__all__ = ["by_session", "sql"]
+
+_ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
+    Insert: rows.insert,
+    Update: rows.update,
+    Delete: rows.delete,
+    Merge: rows.merge,
+    Truncate: rows.truncate,
+    Optimize: care.optimize,
+    Vacuum: care.vacuum,
+    Restore: care.restore,
+    Drop: tables.drop,
+    Alter: tables.alter,
+    Show: showing.show,
+    Describe: showing.describe,
+}
+"""What carries out a statement about a table of ours."""
+
+
+def sql(
+    spark: SparkSession,
+    text: str,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Carry out one statement: one about tables of sluice by sluice, any other by Spark.
+
+    `args` are the values of the parameters, by name for `:name`, or in the order of the question marks. Queries read all tables of
+    sluice as of one moment. `coordinator` and `storage_options` default to those given to `sluice.configure`. Statements that Spark
+    has return what Spark returns; docs/sql.md tells the others. Errors are sluice's and, at the same time, those that Spark users
+    catch; a statement that raises has written nothing.
+    """
+    with as_spark_users_know():
+        asked = Asked(spark, text, args, coordinator, storage_options)
+        return _carried_out(asked, read(text))
+
+
+def by_session(spark: SparkSession, text: str, args: Any = None, **frames: Any) -> DataFrame:
+    """`spark.sql` of a session of sluice: `frames` are the DataFrames and values that the text names in braces."""
+    formatter = SQLStringFormatter(spark)
+    try:
+        return sql(spark, formatter.format(text, **frames) if frames else text, args)
+    finally:
+        if frames:
+            formatter.clear()
+
+
+def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
+    match statement:
+        case Other():
+            return run(asked, statement)
+        case Malformed():
+            return _malformed(asked, statement)
+        case Create():
+            if not tables.is_created_here(asked, statement):
+                return _left_to_spark(asked, None, statement.relations)
+            return tables.create(asked, statement)
+        case Clone():
+            return care.clone(asked, statement, require_known(asked, statement.source))
+        case Convert():
+            return care.convert(asked, statement)
+        case Undrop():
+            return tables.undrop(asked, statement)
+        case ShowTables():
+            shown = showing.show_tables(asked, statement)
+            return asked.by_spark() if shown is None else shown
+    place = place_of(asked, statement.target)
+    if place is None and isinstance(statement, (Optimize, Vacuum, Restore)):
+        place = require_known(asked, statement.target)
+    if place is None:
+        return _left_to_spark(asked, statement.target, getattr(statement, "relations", ()))
+    change: Any = _ON_TABLES[type(statement)]
+    frame: DataFrame = change(asked, statement, place)
+    return frame
+
+
+def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
+    """Say why a statement about a table of ours cannot be read; Spark says it about its own."""
+    is_ours = statement.words[0] in ENGINE_ONLY or (statement.target is not None and place_of(asked, statement.target) is not None)
+    if is_ours:
+        raise asked.refused(statement.at, statement.message)
+    return _left_to_spark(asked, statement.target, statement.relations)
+
+
+def _left_to_spark(asked: Asked, target: Name | None, relations: Sequence[Relation]) -> DataFrame:
+    """A statement about something that is not sluice's; tables of sluice may be read in it."""
+    names = [each for each in (target, *(each.name for each in relations)) if each is not None]
+    return by_spark(asked, found_in(asked, relations), names)

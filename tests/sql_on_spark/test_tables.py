@@ -1,0 +1,138 @@
+"""Statements about tables: making, changing, dropping, describing and taking care of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+
+import sluice
+
+from .conftest import Warehouse
+
+pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
+
+CREATE = """
+CREATE TABLE sales.orders (
+  id BIGINT NOT NULL COMMENT 'the id', day DATE, amount DECIMAL(10, 2) CHECK (amount > 0), tags ARRAY<STRUCT<k: STRING, v: INT>>,
+  CONSTRAINT known CHECK (id > 0)
+) USING sluice PARTITIONED BY (day) COMMENT 'orders' TBLPROPERTIES ('delta.appendOnly' = 'false', owner = 'shop')
+"""
+
+
+def test_create_show_and_describe(warehouse: Warehouse) -> None:
+    warehouse.sql(CREATE)
+    table = warehouse.catalog.open("sales.orders")
+    assert table.partition_columns == ("day",)
+    assert not table.schema.field("id").nullable
+    assert table.properties["delta.constraints.known"] == "id > 0"
+    assert table.properties["delta.constraints.amount_1"] == "amount > 0"
+    assert warehouse.catalog.comment("sales.orders") == "orders"
+    with pytest.raises(sluice.TableExists):
+        warehouse.sql(CREATE)
+    warehouse.sql("CREATE TABLE IF NOT EXISTS sales.orders (other INT) USING sluice")
+    assert [row[0] for row in warehouse.rows("SHOW COLUMNS IN sales.orders")] == ["amount", "day", "id", "tags"]
+    warehouse.sql("INSERT INTO sales.orders VALUES (1, DATE'2026-01-01', 5, NULL), (2, NULL, 6, array(named_struct('v', 1, 'k', 'a')))")
+    days = {row["day"] for row in warehouse.sql("SHOW PARTITIONS sales.orders").collect()}
+    assert {None if day is None else str(day) for day in days} == {None, "2026-01-01"}
+    assert warehouse.rows("SHOW TBLPROPERTIES sales.orders ('owner')") == [("owner", "shop")]
+    assert ("known", "id > 0") in [(row[0].rpartition(".")[2], row[1]) for row in warehouse.rows("SHOW TBLPROPERTIES sales.orders")]
+    shown = warehouse.sql("SHOW CREATE TABLE sales.orders").collect()[0][0]
+    warehouse.sql(shown.replace("sales.orders", "sales.again"))
+    again = warehouse.catalog.open("sales.again")
+    assert (again.schema, again.partition_columns) == (table.schema, table.partition_columns)
+    assert again.properties["owner"] == "shop"
+    described = warehouse.sql("DESCRIBE EXTENDED sales.orders").collect()
+    assert described[0] == ("id", "bigint", "the id")
+    assert ("day", "date", None) in described[5:]
+    assert {row[0]: row[1] for row in described}["Provider"] == "sluice"
+    assert ("comment", "the id") in warehouse.rows("DESC sales.orders ID")
+    [detail] = warehouse.sql("DESCRIBE DETAIL sales.orders").collect()
+    assert (detail["name"], detail["partitionColumns"]) == ("sales.orders", ["day"])
+    assert [row["operation"] for row in warehouse.sql("DESCRIBE HISTORY sales.orders LIMIT 1").collect()] == ["WRITE"]
+    assert warehouse.rows("SHOW TABLES IN sales LIKE 'ord*|none'") == [("sales", "orders", False)]
+
+
+def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.numbers USING sluice PARTITIONED BY (odd) AS SELECT id, id % 2 AS odd FROM range(:n)", {"n": 4})
+    table = warehouse.catalog.open("sales.numbers")
+    assert table.partition_columns == ("odd",)
+    assert table.version == 0 or table.snapshot().to_arrow().num_rows == 4
+    warehouse.sql(
+        "CREATE OR REPLACE TABLE sales.numbers USING sluice TBLPROPERTIES (owner = 'me') AS SELECT id + 1 AS n FROM sales.numbers"
+    )
+    assert warehouse.held("sales.numbers") == [(1,), (2,), (3,), (4,)]
+    assert table.refresh().partition_columns == ()
+    assert table.properties["owner"] == "me"
+    warehouse.sql("CREATE TABLE IF NOT EXISTS sales.numbers USING sluice AS SELECT 1 AS other")
+    warehouse.sql("REPLACE TABLE sales.numbers (a INT) USING sluice")
+    assert table.refresh().schema.names == ["a"]
+    place = warehouse.folder / "by-path"
+    warehouse.sql(f"CREATE TABLE sluice.`{place}` AS SELECT 'x' AS v")
+    assert warehouse.rows(f"SELECT * FROM sluice.`{place}`") == [("x",)]
+    for text, message in (
+        ("CREATE TABLE t (a INT DEFAULT 1) USING sluice", "line 1, column 23: sluice keeps no DEFAULT"),
+        ("CREATE TABLE t (a INT) USING sluice CLUSTER BY (a)", "column 37: sluice's tables have no CLUSTER BY"),
+        ("CREATE TABLE t USING sluice", "has no columns"),
+        ("CREATE TABLE t (a INT) USING sluice AS SELECT 1", "has the query's columns"),
+        ("REPLACE TABLE sales.none USING sluice AS SELECT 1 AS a", "there is no table sales.none to replace"),
+        ("CREATE TABLE nowhere.t (a INT) USING sluice", "nowhere"),
+    ):
+        with pytest.raises(AnalysisException, match=message):
+            warehouse.sql(text)
+    assert warehouse.catalog.tables("default") == []
+
+
+def test_alter_drop_and_undrop(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.t (id BIGINT) USING sluice")
+    warehouse.sql("INSERT INTO sales.t VALUES (1), (-1)")
+    with pytest.raises(sluice.ConstraintViolated):
+        warehouse.sql("ALTER TABLE sales.t ADD CONSTRAINT positive CHECK (id > 0)")
+    warehouse.sql("ALTER TABLE sales.t ADD CONSTRAINT small CHECK (id < 10)")
+    with pytest.raises(AnalysisException, match="there is a constraint small already"):
+        warehouse.sql("ALTER TABLE sales.t ADD CONSTRAINT small CHECK (id < 20)")
+    warehouse.sql("ALTER TABLE sales.t SET TBLPROPERTIES ('owner' = 'me')")
+    warehouse.sql("ALTER TABLE sales.t UNSET TBLPROPERTIES ('owner')")
+    with pytest.raises(AnalysisException, match="the table has no owner; add IF EXISTS"):
+        warehouse.sql("ALTER TABLE sales.t UNSET TBLPROPERTIES ('owner')")
+    warehouse.sql("ALTER TABLE sales.t DROP CONSTRAINT small")
+    warehouse.sql("ALTER TABLE sales.t DROP CONSTRAINT IF EXISTS small")
+    with pytest.raises(sluice.UnsupportedFeature, match="DROP COLUMN needs column mapping"):
+        warehouse.sql("ALTER TABLE sales.t DROP COLUMN id")
+    warehouse.sql("ALTER TABLE sales.t RENAME TO u")
+    assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.u"]
+    warehouse.sql("DROP TABLE sales.u")
+    warehouse.sql("DROP TABLE IF EXISTS sales.u")
+    with pytest.raises(AnalysisException):
+        warehouse.sql("DROP TABLE sales.u")
+    warehouse.sql("UNDROP TABLE sales.u")
+    assert warehouse.held("sales.u") == [(-1,), (1,)]
+
+
+def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string())])
+    table = warehouse.made("sales.t", schema, (1, "mo"), partition_by=["day"])
+    table.append(pa.table({"id": [2], "day": ["mo"]}, schema=schema))
+    [metrics] = warehouse.sql("OPTIMIZE sales.t WHERE day = :day", {"day": "mo"}).collect()
+    assert (metrics["metrics"]["numFilesAdded"], metrics["metrics"]["numFilesRemoved"]) == (1, 2)
+    warehouse.sql("OPTIMIZE sales.t ZORDER BY (id)")
+    assert [row["path"] for row in warehouse.sql("VACUUM sales.t DRY RUN").collect()] == []
+    with pytest.raises(AnalysisException, match="hours"):
+        warehouse.sql("VACUUM sales.t RETAIN 0 HOURS")
+    warehouse.sql("RESTORE TABLE sales.t TO VERSION AS OF :v", {"v": 1})
+    assert warehouse.held("sales.t") == [(1, "mo")]
+    warehouse.sql(f"CREATE TABLE sales.copy SHALLOW CLONE sales.t VERSION AS OF 2 LOCATION '{tmp_path}/copy'")
+    assert warehouse.held("sales.copy") == [(1, "mo"), (2, "mo")]
+    with pytest.raises(sluice.UnsupportedFeature, match="a deep clone copies files"):
+        warehouse.sql("CREATE TABLE sales.deep CLONE sales.t")
+    (tmp_path / "plain" / "day=mo").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "plain" / "day=mo" / "one.parquet")
+    warehouse.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/plain` PARTITIONED BY (day STRING)")
+    assert warehouse.rows(f"SELECT id, day FROM sluice.`{tmp_path}/plain`") == [(7, "mo")]
+    with pytest.raises(sluice.TableNotFound, match=r"line 1, column 10: there is no table sales.tt; did you mean sales.t"):
+        warehouse.sql("OPTIMIZE sales.tt")
+    with pytest.raises(sluice.InvalidRequest, match="line 1, column 16: expected RETAIN n HOURS or DRY RUN"):
+        warehouse.sql("VACUUM sales.t NOW")
