@@ -15,22 +15,20 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
 import sluice
 from tests.spark_integration.conftest import small
-from tests.spark_integration.rows.dying_driver import session as session_of_given_jvm
+from tests.spark_integration.rows.dying_driver import apart
 
 
 def main(location: str, coordinator: str, first: int, count: int, appends: int, stop_file: str) -> None:
     shared = "PYSPARK_GATEWAY_PORT" in os.environ
     routed = os.environ.get("ROUTED") == "true"
     if shared:
-        living: Any = session_of_given_jvm()
-        SparkSession(living.sparkContext, living._jsparkSession.newSession())
+        apart()
         spark = sluice.configure(SparkSession.Builder(), routing=routed).getOrCreate()
     else:
         builder = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
@@ -50,7 +48,7 @@ def main(location: str, coordinator: str, first: int, count: int, appends: int, 
         if stop_file:
             rows: RDD[tuple[int]] = spark.sparkContext.parallelize(range(start, start + count), 1).mapPartitions(slow)
             frame = spark.createDataFrame(rows, "id long")
-        frame.write.format("sluice").mode("append").option("coordinator", coordinator).save(location)
+        frame.write.format("sluice").mode("append").options(coordinator=coordinator, application=f"driver {first}").save(location)
     if not shared:
         spark.stop()
     sys.stdout.write("done\n")

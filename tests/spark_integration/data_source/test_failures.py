@@ -162,7 +162,8 @@ def test_the_driver_is_killed_while_its_tasks_write(place: Place, tmp_path: Path
 @pytest.mark.slow
 def test_two_applications_and_a_python_program_write_at_once(place: Place) -> None:
     place.create(pa.schema([("id", pa.int64())]))
-    drivers = [driver(place, first, 10, 4) for first in (1000, 2000)]
+    given = faults.as_environment(place.spark.sparkContext._gateway)  # the second driver is one more of the tests' own application
+    drivers = [driver(place, 1000, 10, 4), driver(place, 2000, 10, 4, **given)]
     table = place.table()
     number = 0
     while any(process.poll() is None for process in drivers):

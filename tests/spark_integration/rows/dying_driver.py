@@ -37,6 +37,12 @@ def session() -> SparkSession:
     return SparkSession(SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(scala)))
 
 
+def apart() -> SparkSession:
+    """A session of its own in the JVM that is given, beside those of other drivers."""
+    living: Any = session()
+    return SparkSession(living.sparkContext, living._jsparkSession.newSession())
+
+
 def opened(spark: SparkSession, location: str, coordinator: str, step: str) -> DeltaTable:
     """The table; its commits take the way on which the step lies."""
     limits = Limits(fast_path=False, inline_bytes_max=64) if step in CLAIMING else Limits()

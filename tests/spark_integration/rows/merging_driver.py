@@ -7,6 +7,7 @@ it begins, and how it ended; so a driver that was killed leaves one operation of
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ import sluice
 from sluice.delta import DeltaTable
 from sluice.delta.merging import DeltaMergeBuilder
 from tests.spark_integration.conftest import small
+from tests.spark_integration.rows.dying_driver import apart
 from tests.spark_integration.rows.random_operations import SOURCE, Operation, operation
 
 PATIENCE_S = 120.0
@@ -84,7 +86,7 @@ def work(spark: SparkSession, task: Task, journal: TextIO) -> None:
         journal.flush()
 
     for count, location in enumerate(task.tables):
-        table = DeltaTable.forPath(spark, location).alias("t")
+        table = DeltaTable.forPath(spark, location, coordinator=task.coordinator).alias("t")
         until, left = time.monotonic() + task.slice_s, task.times
         while time.monotonic() < until and left != 0:
             asked = operation(task.seed, task.who, number)
@@ -101,9 +103,13 @@ def work(spark: SparkSession, task: Task, journal: TextIO) -> None:
 
 
 def main(task: Task) -> None:
-    session = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
-    spark = sluice.configure(session, coordinator=task.coordinator, application=task.who).getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    shared = "PYSPARK_GATEWAY_PORT" in os.environ
+    if shared:
+        spark = apart()
+    else:
+        session = small(SparkSession.builder).master("local[1]").config("spark.driver.memory", "512m")
+        spark = sluice.configure(session, coordinator=task.coordinator, application=task.who).getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
     with Path(task.journal).open("a", encoding="utf-8") as journal:
         journal.write('{"ready": true}\n')
         journal.flush()
@@ -113,7 +119,8 @@ def main(task: Task) -> None:
                 raise TimeoutError(f"{task.go} did not come")
             time.sleep(0.05)
         work(spark, task, journal)
-    spark.stop()
+    if not shared:
+        spark.stop()
 
 
 if __name__ == "__main__":

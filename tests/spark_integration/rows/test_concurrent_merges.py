@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import sluice
 from sluice.spark_integration.rows.clauses import Clause
 
 from .concurrent_merges import run
+from .faults import as_environment
 from .model import ALWAYS, Row, Ruled
 from .random_operations import TABLE, Operation, arrow
 from .serial_order import Judge, Judgement
@@ -49,8 +51,10 @@ def test_the_judge_sees_what_no_order_explains(tmp_path: Path, zookeeper_address
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str) -> None:
-    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=3)
+def test_merges_of_two_drivers_are_what_some_order_gives(tmp_path: Path, zookeeper_address: str, spark: SparkSession) -> None:
+    """They share the tests' own JVM, each with a session of its own."""
+    jvm = as_environment(spark.sparkContext._gateway)
+    found = run(tmp_path, zookeeper_address, seed=12, drivers=2, seconds=2400, times=3, jvm=jvm)
     assert not found.violations, "\n".join(found.violations)
     assert sum(found.ended.values()) == 24
     assert found.ended["committed"] > 8, found
