@@ -40,6 +40,7 @@ def _crowd(world: World) -> None:
     first, *more = world.conditions.tables
     table = Settings(first.location, properties, ("k",) if dice.roll(90, 3) < 0.5 else ())
     world.conditions = replace(world.conditions, tables=(table, *more), loses_all=False)
+    world.around.releases = "one"  # an older release would wait for a newer one, and tell nothing of turns
     long = [_append(), *(_update(1 + n, "v >= 0", None, works_s=WORKS_S, pause=1.0) for n in range(ATTEMPTS))]
     world.programs = [(long, 60.0, 1.0)]
     for _ in range(SHORT_ONES):

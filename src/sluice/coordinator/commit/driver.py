@@ -168,6 +168,8 @@ class _Course:
         """Publish what its table waits for; whether that moved. Trouble with it prevents no decision: deciding keeps to the room left."""
         try:
             return leg.publish_pending()
+        except UnknownFormat:  # a client of the newer release goes on, and this one neither publishes nor decides
+            raise
         # check: trouble-with-publishing-is-no-obstacle
         except TROUBLE as trouble:
             self._note(trouble)
