@@ -213,6 +213,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "committed-once-by-id": "the log is not searched for a transaction that was filed again",
         "committed-once-in-a-batch": "two slots of one transaction in one batch both commit",
         "application-number-once": "an application's transaction commits as often as it is filed",
+        "another-run-is-no-repetition": "a run from a copy of a checkpoint takes another run's batch for its own, and drops its rows",
         "repeated-before-refused": "an application's repeated transaction is refused for a conflict instead of found committed",
         "repeated-in-one-is-said": "an application number that one table has already commits in the others",
         "refusals-stay": "after a lost reply, a refusal that left the records is overlooked, and the intent is filed again",

@@ -1,4 +1,4 @@
-"""Incremental reads: which rows versions inserted and deleted, however the versions say so, and what is told when they cannot."""
+"""Incremental reads: which rows versions inserted and deleted, however the versions say so, and the error if they cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a table: what arrives, in which pieces, what waiting costs, how it ends, and what is told when history is gone."""
+"""Following a table: what arrives, in which pieces, what waiting costs, how it ends, and the error for history that is gone."""
 
 from __future__ import annotations
 

@@ -172,6 +172,7 @@ def test_the_same_number_that_is_committed_between_two_looks(place: Place, monke
 
 
 @pytest.mark.parametrize("work", WORK)
+@pytest.mark.notices("another-run-is-no-repetition")
 def test_a_mark_tells_other_rows_of_the_same_number(place: Place, work: str) -> None:
     table = place.create()
     table.append(ROW)

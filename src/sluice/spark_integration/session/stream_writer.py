@@ -26,7 +26,7 @@ _NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", 
 
 
 class StreamWriter(DataStreamWriter):
-    """PySpark's writer, which also remembers what it was told, and runs `format("sluice")` itself."""
+    """PySpark's writer, which also remembers the format and the options, and runs `format("sluice")` itself."""
 
     def __init__(self, df: DataFrame) -> None:
         super().__init__(df)

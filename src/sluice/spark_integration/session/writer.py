@@ -17,7 +17,7 @@ __all__ = ["Writer"]
 
 
 class Writer(DataFrameWriter):
-    """PySpark's writer, which also remembers what it was told, and saves `format("sluice")` itself."""
+    """PySpark's writer, which also remembers the format and the options, and saves `format("sluice")` itself."""
 
     def __init__(self, df: DataFrame) -> None:
         super().__init__(df)

@@ -21,7 +21,7 @@ __all__ = ["WriterV2"]
 
 
 class WriterV2(DataFrameWriterV2):
-    """PySpark's writer, which also remembers what it was told, and writes tables of sluice itself.
+    """PySpark's writer, which also remembers the format and the options, and writes tables of sluice itself.
 
     `using("sluice")` says that the table is one. `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
     Spark has no table or view of that name.

@@ -14,7 +14,7 @@ _CHECKPOINT: Final = "spark.sql.streaming.checkpointLocation"
 
 
 def checkpoint_of(spark: SparkSession, told: str | None) -> str:
-    """The folder of checkpoints that a query was told, or the session. Raises InvalidRequest without one."""
+    """The query's checkpoint folder: the option, or else the session's setting. Raises InvalidRequest if neither is set."""
     place = told or spark.conf.get(_CHECKPOINT, "")
     if not place:
         raise InvalidRequest(

@@ -121,6 +121,7 @@ def require_same_rows(known: Mapping[str, Txn], application: tuple[str, int], lo
         return
     rows = known.get(app + _MARK_SUFFIX)
     later = known[app].version > number
+    # check: another-run-is-no-repetition
     if later or (rows is not None and rows.version >> _MARK_BITS == number and rows.version != mark[1]):
         has = f"batch {known[app].version}" if later else f"other rows as batch {number}"
         raise ConcurrentTransactionException(

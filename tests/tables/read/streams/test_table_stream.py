@@ -280,7 +280,7 @@ def test_a_stream_publishes_what_a_dead_writer_left(place: Place, monkeypatch: p
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that the test sets."""
 
     now_s = 0.0
 
