@@ -212,7 +212,7 @@ class Consumer:
             self._take(self._wait_s)
             return
         with suppress(LeaseHeld, CoordinatorUnavailable):  # whoever called looks whether it was closed, and calls again
-            self._take(_WAIT_S)
+            self._take(Deadline.after(_WAIT_S))
 
     def _resume(self) -> tuple[int, int]:
         """The run and the position: the highest that the coordinator or an output recorded, or where a new consumer begins.

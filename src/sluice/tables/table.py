@@ -274,8 +274,9 @@ class Table(TableManagement):
         """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
 
         An "exclusive" lease makes commits of others wait that read or change what it covers, each for its own time. "shared" leases
-        leave changes to their holders. Overlapping leases are granted in the order of the requests; this one waits for `wait_s`
-        seconds (None: without limit). What this thread commits while it holds the lease is ratified only if the lease still exists.
+        leave changes to their holders. Overlapping leases are granted in the order of the requests; this one waits its turn for `wait_s`
+        seconds (None: without limit; a Deadline ends its requests, too). What this thread commits while it holds the lease is ratified
+        only if the lease still exists.
         Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
         """
         return leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.errors import DeadlockDetected, LeaseHeld, LeaseLost
+from sluice.coordinator.errors import CoordinatorUnavailable, DeadlockDetected, LeaseHeld, LeaseLost
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.leases.deadlocks import find_cycle
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
@@ -18,7 +19,7 @@ from sluice.coordinator.leases.queue import LeaseHome, LeaseRequest, Wanted
 from sluice.coordinator.leases.scopes import scopes_meet
 from sluice.coordinator.nodes.lease_records import EXCLUSIVE, SHARED, WAITS, Grants, LeaseName, LeaseNode, Place, WaitNode
 from sluice.coordinator.rules.intent import ClientName
-from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.service.clock import Deadline, SystemClock, bounded_s
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Write
 from tests.coordinator.world import Client, World
@@ -210,6 +211,43 @@ def test_who_gives_up_in_the_middle_lets_nobody_pass(world: World) -> None:
             assert not last.granted.wait(0.02), "the first one still holds it"
             first.release()
             assert last.granted.wait(30)
+
+
+class Ahead(SystemClock):
+    """A clock that a test puts forward."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+@contextmanager
+def slow(world: World, clock: Ahead, each_s: float) -> Iterator[None]:
+    """Every request takes so long, and fails if its call gives it less, as requests to ZooKeeper do."""
+
+    def take_its_time(_: Call) -> None:
+        if bounded_s(120.0) < each_s:
+            raise CoordinatorUnavailable("no answer in time")
+        clock.ahead_s += each_s
+
+    world.coordination.before = take_its_time
+    try:
+        yield
+    finally:
+        world.coordination.before = None
+
+
+def test_a_coordinator_that_answers_late_still_says_whether_a_lease_is_free(world: World) -> None:
+    client, clock = world.client(), Ahead()
+    at = replace(home(client), clock=clock)
+    with slow(world, clock, 1.0):
+        with apart(acquire(at, [wanted(client)], 0)) as lease:
+            with pytest.raises(LeaseHeld, match="job on host-7"):
+                acquire(at, [wanted(client)], 0)
+            with pytest.raises(CoordinatorUnavailable):
+                acquire(at, [wanted(client)], Deadline.after(0, clock))
+        assert lease.token > 0
 
 
 def test_several_are_granted_together_or_not_at_all(world: World) -> None:

@@ -84,7 +84,7 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
         "no such transaction", coordinator=table._access.address.coordinator, timeout_s=LIMIT_S
     ),
     "begin": lambda table: table.begin(timeout_s=LIMIT_S).commit(),
-    "lease": lambda table: table.lease(wait_s=LIMIT_S),
+    "lease": lambda table: table.lease(wait_s=sluice.Deadline.after(LIMIT_S)),
     "read together": lambda table: sluice.read_together([table], timeout_s=LIMIT_S),
     "deadline": lambda table: table.append(ROWS, timeout_s=sluice.Deadline.after(LIMIT_S)),
     "compact": lambda table: table.compact("major", timeout_s=LIMIT_S),

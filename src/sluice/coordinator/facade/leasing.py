@@ -74,8 +74,8 @@ def lease(
 ) -> Lease:
     """Take a lease on a name that is not a table, so that jobs that agree on the name exclude each other.
 
-    Waits for `wait_s` seconds (None: without limit). This thread's commits to tables of the same coordinator are ratified
-    only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
+    Waits its turn for `wait_s` seconds (None: without limit; a Deadline ends its requests, too). This thread's commits to tables of
+    the same coordinator are ratified only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
     """
     return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
 

@@ -106,8 +106,8 @@ class Hold:
 def hold_consumer(context: TableContext, home: LeaseHome, name: str, wait_s: Timeout | None) -> Hold:
     """Become a consumer: take its lease, then read its position.
 
-    Waits for `wait_s` seconds (None: without limit). Raises LeaseHeld, which names the holder, DeadlockDetected,
-    CoordinatorUnavailable.
+    Waits for `wait_s` seconds until another instance releases it (None: without limit). Raises LeaseHeld, which names the holder,
+    DeadlockDetected, CoordinatorUnavailable.
     """
     place = place_of_consumer(_table_id(context), name)
     lease = acquire(home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Final
 
 from ...storage.errors import Unavailable
 from ..errors import LeaseLost, SessionLost
 from ..nodes.lease_records import LeaseNode, Place
-from ..service.clock import DEFAULT_TIMEOUT_S, Timeout, bounding
+from ..service.clock import DEFAULT_TIMEOUT_S, Deadline, Timeout, bounding
 from ..service.store import CoordinationStore
 from .guard import breaker
 from .queue import LeaseHome, LeaseRequest, Wanted, let_go
@@ -212,15 +212,14 @@ def acquire(home: LeaseHome, wanted: Sequence[Wanted], wait_s: Timeout | None = 
     """Take leases, all of them or none, and make this thread's commits depend on them until they are released.
 
     Unless `bound`, only those commits depend on them that name them. Waits for `wait_s` seconds (None: without limit; 0: not at
-    all). Raises LeaseHeld, DeadlockDetected, LeaseLost, CoordinatorUnavailable.
+    all) until others have released theirs. Seconds do not limit the requests themselves, so that a coordinator that answers late
+    still says whether the leases are free; a Deadline ends these, too. Raises LeaseHeld, DeadlockDetected, LeaseLost,
+    CoordinatorUnavailable.
     """
     holds = paths_of(held_by_this_thread(home.coordinator))
-    request = LeaseRequest(home, wanted, holds)
-    if wait_s is None:
-        request.obtain(None)
-    else:
-        with bounding(wait_s, home.clock) as deadline:
-            request.obtain(deadline)
+    with bounding(wait_s, home.clock) if isinstance(wait_s, Deadline) else nullcontext():
+        request = LeaseRequest(home, wanted, holds)
+        request.obtain(None if wait_s is None else Deadline.of(wait_s, home.clock))
     lease = Lease(home, request)
     if bound:
         _stack().append(lease)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ...coordinator.errors import LeaseHeld
 from ...coordinator.facade.leasing import lease
-from ...coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline
 from ...storage.data.partition_split import PartitionKey
 from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
@@ -73,7 +73,10 @@ class AutoCompaction:
             if not self._is_on or not is_due(snapshot):
                 return
             with lease(
-                lease_name(self._address), wait_s=_WAIT_S, coordinator=self._address.coordinator, application=self._address.application
+                lease_name(self._address),
+                wait_s=Deadline.after(_WAIT_S),
+                coordinator=self._address.coordinator,
+                application=self._address.application,
             ):
                 done = compact(access, Asked(), ack="published", timeout_s=None, commit_timeout_s=DEFAULT_TIMEOUT_S)
                 _log.info("small files of %s were merged: %s", location, done)
