@@ -68,6 +68,16 @@ def test_versions_times_and_changes(warehouse: Warehouse) -> None:
     changes = "SELECT id, _change_type, _commit_version FROM table_changes('sales.orders', 1, :to)"
     assert warehouse.rows(changes, {"to": 1}) == [(1, "insert", 1)]
     assert warehouse.rows("SELECT count(*) FROM table_changes('sales.orders', 0) c WHERE c.id > 0") == [(2,)]
+    first, second = (table.snapshot(version).timestamp for version in (1, 2))
+    for between, expected in (
+        ("VERSION BETWEEN 0 AND 1", [(1, "insert")]),
+        ("VERSION BETWEEN :low AND 1 + 1 AS c", [(2, "insert")]),
+        ("VERSION BETWEEN 2 AND 2", []),
+        (f"FOR TIMESTAMP BETWEEN timestamp_millis({first}) AND timestamp_millis({second})", [(2, "insert")]),
+    ):
+        assert warehouse.rows(f"SELECT id, _change_type FROM sales.orders {between}", {"low": 1}) == expected, between
+    with pytest.raises(sluice.InvalidRequest, match=r"column 54: this is before the first bound, 2"):
+        warehouse.sql("SELECT * FROM sales.orders VERSION BETWEEN 1 + 1 AND 1")
     with pytest.raises(sluice.InvalidRequest, match=r"line 1, column \d+: this is no time"):
         warehouse.sql("SELECT * FROM sales.orders TIMESTAMP AS OF 'soon'")
 

@@ -77,12 +77,39 @@ def test_update_and_delete(warehouse: Warehouse, orders: sluice.Table) -> None:
     assert warehouse.sql(itself).collect() == [(1,)]
     assert warehouse.held("sales.orders") == [(1, "x' OR", 0.0), (2, "x' OR", -1.0)]
     assert warehouse.sql(f"DELETE FROM sluice.`{orders.location}` AS o WHERE o.id = ?", [1]).collect() == [(1,)]
-    with pytest.raises(AnalysisException, match="subquery"):
-        warehouse.sql("UPDATE sales.orders SET v = (SELECT max(id) FROM wanted)")
+    with pytest.raises(AnalysisException, match="aggregate"):
+        warehouse.sql("UPDATE sales.orders SET v = max(v)")
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
         warehouse.sql("DELETE FROM sales.orders WHERE nothing = 1")
     assert warehouse.sql("DELETE FROM sales.orders").collect() == [(1,)]
     assert warehouse.held("sales.orders") == []
+
+
+def test_subqueries_in_values(warehouse: Warehouse, orders: sluice.Table) -> None:
+    warehouse.made("others", pa.schema([pa.field("id", pa.int64()), pa.field("w", pa.float64())]), (1, 10.0), (2, 20.0), (2, 21.0))
+    updated = warehouse.sql(
+        """
+        UPDATE sales.orders AS o SET v = coalesce((SELECT max(w) FROM others WHERE others.id = o.id), :none),
+          day = CASE WHEN EXISTS (SELECT 1 FROM others WHERE others.id = o.id) THEN day ELSE (SELECT min(day) FROM sales.orders) END
+        WHERE id IN (SELECT id FROM sales.orders WHERE id > 1)
+        """,
+        {"none": -1},
+    )
+    assert updated.collect() == [(2,)]
+    assert warehouse.held("sales.orders") == [(1, "mo", 1.0), (2, "mo", 21.0), (3, "mo", -1.0)]
+    with pytest.raises(Exception, match="SCALAR_SUBQUERY_TOO_MANY_ROWS"):
+        warehouse.sql("UPDATE sales.orders SET v = (SELECT w FROM others)")
+    merged = warehouse.sql(
+        """
+        MERGE INTO sales.orders t USING others s ON t.id = s.id AND s.w IN (SELECT max(w) FROM others GROUP BY id)
+        WHEN MATCHED AND s.w > (SELECT avg(w) FROM others) THEN UPDATE SET v = (SELECT sum(w) FROM others o WHERE o.id = t.id)
+        WHEN MATCHED AND EXISTS (SELECT 1 FROM others o WHERE o.w = t.v * 10) THEN DELETE
+        WHEN NOT MATCHED AND s.id IN (SELECT id FROM sales.orders) THEN INSERT (id, v) VALUES (s.id + 100, (SELECT count(*) FROM others))
+        WHEN NOT MATCHED BY SOURCE AND t.v < (SELECT min(w) FROM others) THEN UPDATE SET v = (SELECT max(id) FROM sales.orders)
+        """
+    )
+    assert merged.collect()[0].asDict() == {"num_affected_rows": 4, "num_updated_rows": 2, "num_deleted_rows": 1, "num_inserted_rows": 1}
+    assert warehouse.held("sales.orders") == [(102, None, 3.0), (2, "mo", 41.0), (3, "mo", 3.0)]
 
 
 def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(warehouse: Warehouse, orders: sluice.Table) -> None:

@@ -10,22 +10,32 @@ from sluice.statements.cursor import Span, words_in
 from sluice.statements.reading import Malformed, parameters_in, pointed, read
 from sluice.statements.tokens import tokens_of
 
+from .test_compound import BLOCK, CONFLICT, LOCK
 from .test_rows import MERGE
 from .test_tables import CREATE, STATEMENTS
 
 WORDS = sorted(
     {
         word
-        for text in (MERGE, CREATE, *(text for text, _, _ in STATEMENTS), "WITH q AS (SELECT 1) INSERT OVERWRITE t PARTITION (d) SELECT x")
+        for text in (
+            MERGE,
+            CREATE,
+            BLOCK,
+            CONFLICT,
+            LOCK,
+            *(text for text, _, _ in STATEMENTS),
+            "WITH q AS (SELECT 1) INSERT OVERWRITE t PARTITION (d) SELECT x",
+        )
         for word in text.split()
     }
     | words_in("( ) [ ] , . ; * = ? : @ ' \" ` < > -- /* */ |> `a` 'b' 1 CASE END FROM JOIN LATERAL VIEW VALUES AS OF")
 )
 texts = st.one_of(
     st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join),
-    st.tuples(st.sampled_from([MERGE, CREATE]), st.integers(0, 400), st.integers(0, 40), st.sampled_from(WORDS)).map(
+    st.tuples(st.sampled_from([MERGE, CREATE, BLOCK, CONFLICT, LOCK]), st.integers(0, 400), st.integers(0, 40), st.sampled_from(WORDS)).map(
         lambda cut: cut[0][: cut[1]] + cut[3] + cut[0][cut[1] + cut[2] :]
     ),
+    st.lists(st.sampled_from(WORDS), max_size=12).map(lambda words: f"BEGIN ATOMIC {' '.join(words)}; END"),
     st.text(max_size=60),
 )
 
@@ -39,6 +49,13 @@ def test_no_text_makes_the_reader_fail_and_all_places_are_in_it(text: str) -> No
     if isinstance(found, Malformed):
         assert 0 <= found.at.start <= found.at.end <= len(text)
         assert found.message in pointed(text, found.at, found.message)
+    for part in getattr(found, "parts", ()):
+        assert 0 <= part.at.start < part.at.end <= len(text)
+        check_relations(text, part.statement)
+    check_relations(text, found)
+
+
+def check_relations(text: str, found: object) -> None:
     end = 0
     for relation in getattr(found, "relations", ()):
         assert end <= relation.start < relation.end <= relation.alias_at <= len(text)

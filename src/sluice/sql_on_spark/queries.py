@@ -16,18 +16,18 @@ from ..spark_integration.active_session import use_session
 from ..spark_integration.scan.read import read_snapshot
 from ..statements.cursor import Name, Span
 from ..statements.reading import Other
-from ..statements.relations import AsOf, Changes, Relation
+from ..statements.relations import AsOf, Between, Changes, Relation
 from ..storage.dataclass import dataclass
 from ..tables.joint_transaction import read_together
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .asked import Asked, Edit
-from .places import known_place, near, not_found, opened, place_of
+from .places import is_spark_table, known_place, near, not_found, opened, place_of
 
-__all__ = ["Found", "Moment", "at_one_moment", "by_spark", "found_in", "milliseconds", "require_known", "run", "views_of"]
+__all__ = ["Found", "Moment", "at_one_moment", "by_spark", "found_in", "milliseconds", "require_known", "run", "table_of", "views_of"]
 
-Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot]]"
-"""Gives the snapshots of tables, by location, that a statement reads."""
+Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, DataFrame]]"
+"""Gives what a statement reads of tables, by location: their snapshots, or their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +138,20 @@ def _edits(relation: Relation, view: str) -> list[Edit]:
 
 def _frames(asked: Asked, found: Sequence[Found], moment: Moment) -> list[DataFrame]:
     tables = [opened(each.place) for each in found]
-    current = [each.relation.as_of is None and each.relation.changes is None for each in found]
-    snapshots = moment([table for table, is_current in zip(tables, current, strict=True) if is_current])
+    current = [each.relation.is_current for each in found]
+    read = moment([table for table, is_current in zip(tables, current, strict=True) if is_current])
     frames: list[DataFrame] = []
     for each, table in zip(found, tables, strict=True):
         relation = each.relation
         if relation.changes is not None:
             frames.append(_changes(asked, table, relation))
+        elif relation.between is not None:
+            frames.append(_between(asked, table, relation.between))
         elif relation.as_of is not None:
             frames.append(_rows(asked, table, _asked_for(asked, table, relation.as_of)))
         else:
-            frames.append(_rows(asked, table, snapshots[table.location]))
+            found_there = read[table.location]
+            frames.append(found_there if isinstance(found_there, DataFrame) else _rows(asked, table, found_there))
     return frames
 
 
@@ -183,14 +186,39 @@ def _changes(asked: Asked, table: Table, relation: Relation) -> DataFrame:
     _, *bounds = relation.changes.arguments
     if not 1 <= len(bounds) <= 2:
         raise asked.refused(relation.name, "table_changes takes a table's name, a first version or time, and a last one if there is one")
-    reader = asked.spark.read.format("sluice").option("readChangeFeed", "true")
+    options: dict[str, str] = {}
     for span, edge in zip(bounds, ("starting", "ending"), strict=False):
         kind = asked.spark_sql(f"SELECT {asked.expression(span)} AS value").schema["value"].dataType.typeName()
         if kind in ("integer", "long", "short", "byte"):
-            reader = reader.option(f"{edge}Version", str(asked.value(span, "BIGINT")))
+            options[f"{edge}Version"] = str(asked.value(span, "BIGINT"))
         else:
-            moment = datetime.fromtimestamp(milliseconds(asked, span) / 1000, timezone.utc)
-            reader = reader.option(f"{edge}Timestamp", moment.strftime("%Y-%m-%d %H:%M:%S.%f"))
+            options[f"{edge}Timestamp"] = _utc(milliseconds(asked, span))
+    return _changed_rows(asked, table, options)
+
+
+def _between(asked: Asked, table: Table, between: Between) -> DataFrame:
+    """The rows that versions after the first bound changed, up to and including the second."""
+    if between.is_version:
+        after, up_to = (int(asked.value(span, "BIGINT")) for span in (between.after, between.up_to))
+        first, last = str(after + 1), str(up_to)
+        kind = "Version"
+    else:
+        after, up_to = (milliseconds(asked, span) for span in (between.after, between.up_to))
+        first, last = _utc(after + 1), _utc(up_to)
+        kind = "Timestamp"
+    if after > up_to:
+        raise asked.refused(between.up_to, f"this is before the first bound, {after}: give the earlier one first")
+    if after == up_to:
+        return _changed_rows(asked, table, {f"starting{kind}": last, f"ending{kind}": last}).where("false")
+    return _changed_rows(asked, table, {f"starting{kind}": first, f"ending{kind}": last})
+
+
+def _utc(milliseconds_: int) -> str:
+    return datetime.fromtimestamp(milliseconds_ / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def _changed_rows(asked: Asked, table: Table, options: Mapping[str, str]) -> DataFrame:
+    reader = asked.spark.read.format("sluice").options(readChangeFeed="true", **options)
     told = {f"s3.{name}": value for name, value in asked.options.items()}
     told |= {} if asked.coordinator is None else {"coordinator": asked.coordinator}
     return reader.options(**told).load(table.location)
@@ -202,3 +230,13 @@ def require_known(asked: Asked, name: Name) -> Place:
     if place is None:
         raise not_found(asked, name)
     return place
+
+
+def table_of(asked: Asked, name: Name, takes_no: str) -> Table:
+    """The table of sluice with that name. Raises TableNotFound, and InvalidRequest for one of Spark's, which `takes_no` such thing."""
+    place = place_of(asked, name)
+    if place is not None:
+        return opened(place)
+    if name.path is None and is_spark_table(asked.spark, name):
+        raise asked.refused(name, f"{'.'.join(name.parts)} is Spark's own, which takes no {takes_no}; name a table of sluice")
+    raise not_found(asked, name)

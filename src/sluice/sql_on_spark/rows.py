@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,6 +25,7 @@ from ..spark_integration.session.told import Options
 from ..statements.cursor import Name, Span
 from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Truncate, Update
+from ..storage.dataclass import dataclass
 from ..storage.errors import SchemaMismatch, TableNotFound
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType
@@ -35,9 +37,26 @@ from .asked import Asked, Edit
 from .places import opened, title
 from .queries import Found, at_one_moment, found_in, views_of
 
-__all__ = ["delete", "insert", "merge", "truncate", "update"]
+__all__ = [
+    "Change",
+    "Source",
+    "called",
+    "change_of",
+    "delete",
+    "insert",
+    "insertion",
+    "merge",
+    "partition_condition",
+    "source_called",
+    "source_rows",
+    "truncate",
+    "update",
+]
 
 Partition = tuple[tuple[str, Span | None], ...]
+
+Change: TypeAlias = "Callable[[Transaction, Sequence[Edit]], RowCounts]"
+"""Changes rows in a table's transaction; the edits name the tables that it reads."""
 
 
 # -- INSERT --------------------------------------------------------------------------------------------------------------
@@ -46,22 +65,37 @@ Partition = tuple[tuple[str, Span | None], ...]
 def insert(asked: Asked, statement: Insert, place: Place) -> DataFrame:
     """Add or replace rows. Returns an empty DataFrame, as Spark does."""
     table = opened(place)
-    if statement.if_not_exists:
-        raise asked.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
-    fixed = _fixed(asked, statement.partition, table)
-    told, mode = _how(asked, statement, table, fixed)
-    spans = [span for span in (statement.prefix, statement.query) if span is not None]
     with views_of(asked, found_in(asked, statement.relations), at_one_moment) as edits:
-        frame = _named(asked, statement, asked.query(spans, edits), table.struct, fixed)
-        lacking = [name for name in table.partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
-        for name in lacking:  # in the table's type; other columns may be left out as they are
-            frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(table.struct)[name].dataType))
+        source = insertion(asked, statement, table.struct, table.partition_columns, edits)
         missing = TableNotFound(f"the table {title(statement.target)} is gone", name=title(statement.target))
-        save(frame, table.location, Write(mode, told), missing=missing)
+        save(source.frame, table.location, Write(source.mode, source.told), missing=missing)
     return empty(asked.spark)
 
 
-def _how(asked: Asked, statement: Insert, table: Table, fixed: Mapping[str, Any]) -> tuple[Options, str]:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an INSERT writes: the rows, the writer's options, and its mode, "append" or "overwrite"."""
+
+    frame: DataFrame
+    told: Options
+    mode: str
+
+
+def insertion(asked: Asked, statement: Insert, schema: StructType, partition_columns: Sequence[str], edits: Sequence[Edit]) -> Source:
+    """What an INSERT into a table with this schema writes."""
+    if statement.if_not_exists:
+        raise asked.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
+    fixed = _fixed(asked, statement.partition, schema, partition_columns)
+    told, mode = _how(asked, statement, schema, fixed)
+    spans = [span for span in (statement.prefix, statement.query) if span is not None]
+    frame = _named(asked, statement, asked.query(spans, edits), schema, fixed)
+    lacking = [name for name in partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
+    for name in lacking:  # in the table's type; other columns may be left out as they are
+        frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(schema)[name].dataType))
+    return Source(frame, told, mode)
+
+
+def _how(asked: Asked, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> tuple[Options, str]:
     """The options of the writer, and its mode."""
     told = Options()
     told.tell("coordinator", asked.coordinator)
@@ -70,25 +104,25 @@ def _how(asked: Asked, statement: Insert, table: Table, fixed: Mapping[str, Any]
     if statement.evolves:
         told.tell("mergeSchema", "true")
     if statement.where is not None:
-        told.tell("replaceWhere", predicate_text(asked.spark, table.struct, asked.expression(statement.where), "REPLACE WHERE"))
+        told.tell("replaceWhere", predicate_text(asked.spark, schema, asked.expression(statement.where), "REPLACE WHERE"))
         return told, "overwrite"
     is_dynamic = str(asked.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
     if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
-        told.tell("replaceWhere", _equals(fixed, table.struct).to_sql())
+        told.tell("replaceWhere", _equals(fixed, schema).to_sql())
     return told, "overwrite" if statement.overwrite else "append"
 
 
-def _fixed(asked: Asked, partition: Partition, table: Table) -> dict[str, Any]:
+def _fixed(asked: Asked, partition: Partition, schema: StructType, partition_columns: Sequence[str]) -> dict[str, Any]:
     """The values that PARTITION (...) gives to columns."""
-    known = {name.lower(): name for name in table.partition_columns}
+    known = {name.lower(): name for name in partition_columns}
     fixed: dict[str, Any] = {}
     for name, value in partition:
         column = known.get(name.lower())
         if column is None:
             at = value or Span(0, 0)
-            raise asked.refused(at, f"{name} is no partition column; those are {', '.join(table.partition_columns) or 'none'}")
+            raise asked.refused(at, f"{name} is no partition column; those are {', '.join(partition_columns) or 'none'}")
         if value is not None:
-            kind = to_spark(table.struct)[column].dataType.simpleString()
+            kind = to_spark(schema)[column].dataType.simpleString()
             [[fixed[column]]] = asked.spark_sql(f"SELECT CAST(({asked.expression(value)}) AS {kind})").collect()
     return fixed
 
@@ -132,47 +166,61 @@ def _named(asked: Asked, statement: Insert, frame: DataFrame, schema: StructType
 
 def update(asked: Asked, statement: Update, place: Place) -> DataFrame:
     """Change rows. Returns one row: num_affected_rows."""
-
-    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-        values = _assigned(asked, statement.assignments, edits)
-        where = None if statement.where is None else asked.expression(statement.where, edits)
-        alias = statement.alias or _alias(statement.target)
-        return update_rows(part, asked.spark, values, where, alias=alias, subqueries=True)
-
-    return affected(asked.spark, _changed(asked, place, statement.relations, change))
+    return affected(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
 
 
 def delete(asked: Asked, statement: Delete, place: Place) -> DataFrame:
     """Delete rows. Returns one row: num_affected_rows."""
-
-    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-        where = None if statement.where is None else asked.expression(statement.where, edits)
-        return delete_rows(part, asked.spark, where, alias=statement.alias or _alias(statement.target), subqueries=True)
-
-    return affected(asked.spark, _changed(asked, place, statement.relations, change))
+    return affected(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
 
 
 def merge(asked: Asked, statement: Merge, place: Place) -> DataFrame:
     """Merge a source into the table. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows."""
-    source = _source_alias(statement)
+    return merged(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
 
-    def change(part: Transaction, edits: Sequence[Edit]) -> RowCounts:
-        inside = [each for each in edits if statement.source.start <= each.start and each.end <= statement.source.end]
-        rows = asked.query([statement.source], [Edit(statement.source.start, statement.source.start, "SELECT * FROM "), *inside])
-        clauses = [_clause(asked, each, edits) for each in statement.clauses]
-        check_clauses(clauses)
-        return merge_rows(
-            part,
-            asked.spark,
-            rows,
-            asked.expression(statement.on, edits),
-            clauses,
-            target_alias=statement.alias or _alias(statement.target),
-            source_alias=source,
-            schema_evolution=statement.evolves,
-        )
 
-    return merged(asked.spark, _changed(asked, place, statement.relations, change))
+def change_of(asked: Asked, statement: Update | Delete | Merge) -> Change:
+    """What a statement does to rows."""
+    match statement:
+        case Update():
+            return partial(_update, asked, statement)
+        case Delete():
+            return partial(_delete, asked, statement)
+    return partial(_merge, asked, statement)
+
+
+def _update(asked: Asked, statement: Update, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+    values = _assigned(asked, statement.assignments, edits)
+    where = None if statement.where is None else asked.expression(statement.where, edits)
+    return update_rows(part, asked.spark, values, where, alias=statement.alias or called(statement.target), subqueries=True)
+
+
+def _delete(asked: Asked, statement: Delete, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+    where = None if statement.where is None else asked.expression(statement.where, edits)
+    return delete_rows(part, asked.spark, where, alias=statement.alias or called(statement.target), subqueries=True)
+
+
+def _merge(asked: Asked, statement: Merge, part: Transaction, edits: Sequence[Edit]) -> RowCounts:
+    rows = source_rows(asked, statement, edits)
+    clauses = [_clause(asked, each, edits) for each in statement.clauses]
+    check_clauses(clauses)
+    return merge_rows(
+        part,
+        asked.spark,
+        rows,
+        asked.expression(statement.on, edits),
+        clauses,
+        target_alias=statement.alias or called(statement.target),
+        source_alias=source_called(statement),
+        schema_evolution=statement.evolves,
+        subqueries=True,
+    )
+
+
+def source_rows(asked: Asked, statement: Merge, edits: Sequence[Edit]) -> DataFrame:
+    """The rows of a MERGE's source."""
+    inside = [each for each in edits if statement.source.start <= each.start and each.end <= statement.source.end]
+    return asked.query([statement.source], [Edit(statement.source.start, statement.source.start, "SELECT * FROM "), *inside])
 
 
 def _clause(asked: Asked, clause: MergeClause, edits: Sequence[Edit]) -> Clause:
@@ -190,16 +238,17 @@ def _assigned(asked: Asked, assignments: Sequence[Assignment], edits: Sequence[E
     return values
 
 
-def _alias(name: Name) -> str | None:
+def called(name: Name) -> str | None:
     """What a table is called in a statement that gives it no alias."""
     return None if name.path is not None else name.parts[-1]
 
 
-def _source_alias(statement: Merge) -> str | None:
+def source_called(statement: Merge) -> str | None:
+    """What the source of a MERGE is called."""
     if statement.source_alias is not None:
         return statement.source_alias
     first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
-    return None if first is None else _alias(first.name)
+    return None if first is None else called(first.name)
 
 
 def _changed(
@@ -210,7 +259,7 @@ def _changed(
     found = found_in(asked, relations)
     if not found:
         return committed(table, Terms(user_metadata=metadata), lambda part: change(part, ()))
-    others = {opened(each.place).location: opened(each.place) for each in found if each.relation.as_of is None}
+    others = {opened(each.place).location: opened(each.place) for each in found if each.relation.is_current}
     reads_itself = table.location in others
     tables = list({**others, table.location: table}.values())
     with JointTransaction(tables=tables, user_metadata=metadata) as joint, _views(asked, found, joint.read_versions) as edits:
@@ -238,7 +287,12 @@ def _views(asked: Asked, found: Sequence[Found], versions: Mapping[str, int]) ->
 def truncate(asked: Asked, statement: Truncate, place: Place) -> DataFrame:
     """Remove all rows, or those of a partition. Returns an empty DataFrame."""
     table = opened(place)
-    fixed = _fixed(asked, statement.partition, table)
-    where = _equals(fixed, table.struct).to_sql() if fixed else None
+    where = partition_condition(asked, statement.partition, table.struct, table.partition_columns)
     table.truncate(where, user_metadata=user_metadata_of(asked.spark))
     return empty(asked.spark)
+
+
+def partition_condition(asked: Asked, partition: Partition, schema: StructType, partition_columns: Sequence[str]) -> str | None:
+    """The condition that PARTITION (...) means; None if it gives no column a value."""
+    fixed = _fixed(asked, partition, schema, partition_columns)
+    return _equals(fixed, schema).to_sql() if fixed else None

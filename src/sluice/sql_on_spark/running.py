@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,13 +12,19 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 from ..delta.places import Place
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..statements.care import Convert, Optimize, Restore, Vacuum
+from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
-from ..statements.reading import ENGINE_ONLY, Malformed, Other, Statement, read
+from ..statements.locks import Lock, ShowState, Unlock
+from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other, Statement, read
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Truncate, Update
 from ..statements.tables import Alter, Clone, Create, Describe, Drop, Show, ShowTables, Undrop
 from . import care, rows, showing, tables
 from .asked import Asked
+from .atomic import atomic
+from .conflicts import explain_conflict
+from .coordination import show_state
+from .locking import lock, under_locks, unlock
 from .places import place_of
 from .queries import by_spark, found_in, require_known, run
 
@@ -57,7 +64,9 @@ def sql(
     """
     with as_spark_users_know():
         asked = Asked(spark, text, args, coordinator, storage_options)
-        return _carried_out(asked, read(text))
+        statement = read(text)
+        with nullcontext() if isinstance(statement, Unlock) else under_locks(spark):
+            return _carried_out(asked, statement)
 
 
 def by_session(spark: SparkSession, text: str, args: Any = None, **frames: Any) -> DataFrame:
@@ -76,6 +85,16 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
             return run(asked, statement)
         case Malformed():
             return _malformed(asked, statement)
+        case Atomic():
+            return atomic(asked, statement)
+        case ExplainConflict():
+            return explain_conflict(asked, statement)
+        case Lock():
+            return lock(asked, statement)
+        case Unlock():
+            return unlock(asked, statement)
+        case ShowState():
+            return show_state(asked, statement)
         case Create():
             if not tables.is_created_here(asked, statement):
                 return _left_to_spark(asked, None, statement.relations)
@@ -101,7 +120,8 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
 
 def _malformed(asked: Asked, statement: Malformed) -> DataFrame:
     """Say why a statement about a table of ours cannot be read; Spark says it about its own."""
-    is_ours = statement.words[0] in ENGINE_ONLY or (statement.target is not None and place_of(asked, statement.target) is not None)
+    is_ours = statement.words[0] in ENGINE_ONLY or statement.words[:2] in COORDINATED_ONLY
+    is_ours = is_ours or (statement.target is not None and place_of(asked, statement.target) is not None)
     if is_ours:
         raise asked.refused(statement.at, statement.message)
     return _left_to_spark(asked, statement.target, statement.relations)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from . import care, rows, tables
+from . import care, compound, locks, rows, tables
 from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
 
-__all__ = ["ENGINE_ONLY", "Malformed", "Other", "Parameter", "Statement", "parameters_in", "pointed", "read"]
+__all__ = ["COORDINATED_ONLY", "ENGINE_ONLY", "Malformed", "Other", "Parameter", "Statement", "parameters_in", "pointed", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,18 @@ class Parameter:
     at: Span
 
 
-Statement: TypeAlias = rows.Statement | care.Statement | tables.Statement | Other | Malformed
+Statement: TypeAlias = rows.Statement | care.Statement | tables.Statement | locks.Statement | compound.Statement | Other | Malformed
 
-_READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {**rows.READERS, **care.READERS, **tables.READERS}
+_READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
+    **rows.READERS,
+    **care.READERS,
+    **tables.READERS,
+    **locks.READERS,
+}
 ENGINE_ONLY: Final = frozenset({"OPTIMIZE", "VACUUM", "RESTORE", "CONVERT", "UNDROP"})
 """First words of statements that Spark itself does not have."""
+COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
+"""First two words of statements that nobody else has."""
 # Words before the name of a table that a statement is about.
 _BEFORE_TARGET: Final = words_in(
     """ALTER COLUMNS CONVERT CREATE DELETE DELTA DESC DESCRIBE DETAIL DROP EVOLUTION EXISTS EXTENDED FORMATTED FROM HISTORY IF IN INSERT
@@ -64,44 +71,62 @@ def read(text: str) -> Statement:
     if tokens is None:
         return Other((), ())
     here = Cursor(text, tokens)
-    words = tuple(token.upper for token in tokens[:3])
+    words = _first_words(here)
+    composed = compound.READERS.get(words[:2])
+    if composed is not None:
+        here.at = 2
+        return _told(here, lambda at: composed(at, _single), words, 0)
+    return _single(here)
+
+
+def _first_words(here: Cursor) -> tuple[str, ...]:
+    return tuple(token.upper for token in here.tokens[here.at : min(here.at + 3, here.end)])
+
+
+def _single(here: Cursor) -> Statement:
+    """A statement that is made of no others, from the cursor's place to its end."""
+    begin, words = here.at, _first_words(here)
     for length in (2, 1):
         reader = _READERS.get(words[:length])
         if reader is not None:
-            here.at = length
-            return _told(here, reader, words)
+            here.at = begin + length
+            return _told(here, reader, words, begin)
     if words[:1] == ("WITH",):
         prefixed = _with_definitions(here, words)
         if prefixed is not None:
             return prefixed
-    return Other(words, relations_in(Cursor(text, tokens)))
+    return Other(words, _relations(here, begin))
 
 
-def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tuple[str, ...]) -> Statement:
-    """What the reader says, or why it cannot read the statement."""
+def _relations(here: Cursor, begin: int) -> tuple[Relation, ...]:
+    return relations_in(Cursor(here.text, here.tokens, begin, here.end))
+
+
+def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tuple[str, ...], begin: int) -> Statement:
+    """What the reader says, or why it cannot read the statement that begins at that token."""
     try:
         found = reader(here)
         if found is not None:
             here.finish()
             return found
     except Unreadable as error:
-        relations = relations_in(Cursor(here.text, here.tokens))
-        return Malformed(words, _target(here.text, here.tokens), error.message, Span(error.start, error.end), relations)
-    return Other(words, relations_in(Cursor(here.text, here.tokens)))
+        target = _target(here.text, here.tokens[begin : here.end])
+        return Malformed(words, target, error.message, Span(error.start, error.end), _relations(here, begin))
+    return Other(words, _relations(here, begin))
 
 
 def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:
     """A statement after WITH name AS (query), ...; None if it is a query."""
+    begin = here.at
     after, relations, known = definitions_before(here)
-    verb = here.tokens[after].upper if after < len(here.tokens) else ""
-    prefix = Span(here.tokens[0].start, here.tokens[after - 1].end)
+    verb = here.tokens[after].upper if after < here.end else ""
+    prefix = Span(here.tokens[begin].start, here.tokens[after - 1].end)
     here.at = after + 1
     if verb == "INSERT":
-        return _told(here, lambda at: rows.insert(at, prefix, relations, known), words)
+        return _told(here, lambda at: rows.insert(at, prefix, relations, known), words, begin)
     if verb in ("UPDATE", "DELETE", "MERGE"):
-        relations = relations_in(Cursor(here.text, here.tokens))
         message = f"{verb} takes no WITH in front of it: put the query into the condition, or make it a temporary view"
-        return Malformed((verb,), _target(here.text, here.tokens[after:]), message, prefix, relations)
+        return Malformed((verb,), _target(here.text, here.tokens[after : here.end]), message, prefix, _relations(here, begin))
     return None
 
 

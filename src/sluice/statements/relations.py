@@ -14,7 +14,7 @@ from ..storage.dataclass import dataclass
 from .cursor import CLOSING, DEPTH_MAX, OPENING, Cursor, Name, Span, Unreadable, words_in
 from .tokens import NUMBER, STRING, WORD, Token
 
-__all__ = ["NO_ALIAS", "AsOf", "Changes", "Relation", "definitions_before", "relations_in"]
+__all__ = ["NO_ALIAS", "AsOf", "Between", "Changes", "Relation", "definitions_before", "relations_in"]
 
 # Words that follow a table and are not what it is called.
 NO_ALIAS: Final = words_in(
@@ -49,6 +49,15 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """`VERSION BETWEEN after AND up_to`, or TIMESTAMP: the changes in between, the first bound left out, the last included."""
+
+    is_version: bool
+    after: Span
+    up_to: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A table in a query: everything at `text[start:end]` names it.
 
@@ -62,6 +71,12 @@ class Relation:
     has_alias: bool
     as_of: AsOf | None = None
     changes: Changes | None = None
+    between: Between | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it means the table as it is now."""
+        return self.as_of is None and self.changes is None and self.between is None
 
 
 @dataclass(frozen=False, slots=True)
@@ -224,7 +239,7 @@ def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str
         end = here.tokens[here.at - 1].end
         search.found.append(Relation(name, name.start, end, end, _has_alias(here), changes=changes))
         return here.at
-    as_of = _as_of(here)
+    as_of, between = _as_of(here), _between(here)
     end = here.tokens[here.at - 1].end
     if here.sees("WITH", "("):
         here.at += 1
@@ -235,7 +250,7 @@ def _relation(search: _Search, here: Cursor, level: _Level, known: frozenset[str
             here.at = _closed(here)
     if len(name.parts) != 1 or name.parts[0].lower() not in known:
         alias_at = here.tokens[here.at - 1].end
-        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of))
+        search.found.append(Relation(name, name.start, end, alias_at, level.bare or _has_alias(here), as_of, None, between))
     return here.at
 
 
@@ -267,15 +282,36 @@ def _as_of(here: Cursor) -> AsOf | None:
     if kind is None:
         here.at = at
         return None
+    value = _bound(here)
+    if value is None:
+        here.at = at
+        return None
+    return AsOf("VERSION" in kind, value)
+
+
+def _between(here: Cursor) -> Between | None:
+    """The range of changes that is asked for, going past it."""
+    at = here.at
+    here.take("FOR")
+    kind = here.take_one("VERSION BETWEEN", "TIMESTAMP BETWEEN")
+    after = None if kind is None else _bound(here)
+    up_to = _bound(here) if after is not None and here.take("AND") else None
+    if kind is None or after is None or up_to is None:
+        here.at = at
+        return None
+    return Between(kind.startswith("VERSION"), after, up_to)
+
+
+def _bound(here: Cursor) -> Span | None:
+    """The place of operands with + and - between them, going past it; None if there is none."""
     begin = here.at
     if not _operand(here):
-        here.at = at
         return None
     while here.sees("+") or here.sees("-"):
         here.at += 1
         if not _operand(here):
             break
-    return AsOf("VERSION" in kind, Span(here.tokens[begin].start, here.tokens[here.at - 1].end))
+    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
 
 
 def _marked(here: Cursor) -> AsOf | None:

@@ -137,6 +137,10 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """The versions on which the operations are made, by location."""
         return {location: part.read_version for location, part in self._parts.items()}
 
+    def repeated(self) -> CommitInfo | None:
+        """The commits that wrote the application's transaction or the key before, in the tables that take part. Raises HalfCommitted."""
+        return self._repeated(self._timeout_s)
+
     def leases_on_reads(self, name: str, whole: bool) -> list[LeaseOn]:
         """The exclusive leases over what was read so far, or over the `whole` of those tables, to take in one request."""
         read = [(self._tables[location], part.basis) for location, part in self._parts.items() if part.basis[1] is not None]

@@ -121,6 +121,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         return self._draft.schema
 
     @property
+    def steps(self) -> Sequence[Step]:
+        """The operations that changed something so far, as the history will show them."""
+        return tuple(self._steps)
+
+    @property
     def basis(self) -> tuple[Snapshot, Reads | None]:
         """That version, and what was read of it so far, on which the commit depends; None if nothing was read."""
         return self._draft.base, reads_of(self._reads)

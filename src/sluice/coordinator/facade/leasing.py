@@ -16,12 +16,12 @@ from ..leases.partition_scope import PartitionScope
 from ..leases.queue import LeaseHome, Wanted
 from ..leases.reserved_turns import lent_turns
 from ..leases.table_leases import TableLeases, coordinator_key
-from ..nodes.lease_records import EXCLUSIVE, MODES, Place
+from ..nodes.lease_records import EXCLUSIVE, MODES, SHARED, Place
 from ..service.clock import Deadline, Timeout
 from ..service.connect import connect
 from .table import this_client
 
-__all__ = ["EXCLUSIVE", "Leasable", "Lease", "LeaseOn", "lease", "lease_on", "lease_on_table", "leases", "lent_to_threads"]
+__all__ = ["EXCLUSIVE", "SHARED", "Leasable", "Lease", "LeaseOn", "lease", "lease_on", "lease_on_table", "leases", "lent_to_threads"]
 
 _NAME_CHARACTERS_MAX: Final = 200
 

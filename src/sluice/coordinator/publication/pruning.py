@@ -22,7 +22,7 @@ from ..nodes.records import BatchRecord, Published
 from ..service.requests import request_bytes
 from ..service.store import Create, Delete, Op, Write
 
-__all__ = ["FORGET_EVERY", "find_put_away", "fitting", "forget", "put_away", "spare"]
+__all__ = ["FORGET_EVERY", "all_put_away", "find_put_away", "fitting", "forget", "put_away", "spare"]
 
 FORGET_EVERY: Final = 64
 """How many raises of `published` there are between two looks for expired refusals."""
@@ -91,6 +91,13 @@ def find_put_away(context: TableContext, transaction_id: str) -> BatchRecord | N
     paths = [context.tree.refusal(day, transaction_id) for day in sorted(_days(context), reverse=True)]
     node = next(filter(None, context.coordination.read_many(paths)), None)
     return None if node is None else BatchRecord.decode(node.data)
+
+
+def all_put_away(context: TableContext) -> list[BatchRecord]:
+    """The separately stored verdicts of the last days, each as a record of its own."""
+    days = [context.tree.refused_on(day) for day in _days(context)]
+    paths = [f"{day}/{name}" for day in days for name in context.coordination.children(day) or ()]
+    return [BatchRecord.decode(node.data) for node in context.coordination.read_many(paths) if node is not None]
 
 
 def forget(context: TableContext) -> None:

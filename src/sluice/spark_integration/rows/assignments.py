@@ -83,13 +83,13 @@ class Assigned:
         return frozenset(schema.names) - {path[0] for path in self.values if len(path) == 1}
 
 
-def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str) -> Assigned:
-    """Values over the rows of `frame`.
+def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str, *, subqueries: bool = False) -> Assigned:
+    """Values over the rows of `frame`, which may have `subqueries`.
 
     Raises AnalysisException for an expression that Spark cannot resolve, and InvalidRequest for one that is not of one row.
     """
     columns = {path: as_column(value) for path, value in values.items()}
-    types = resolved_types(frame, list(columns.values()), what)
+    types = resolved_types(frame, list(columns.values()), what, subqueries=subqueries)
     return Assigned(columns, dict(zip(columns, types, strict=True)), what)
 
 

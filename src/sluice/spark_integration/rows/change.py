@@ -84,7 +84,7 @@ def update_rows(
     `assignments` map columns (`a.b` is a field of a struct) to Columns or SQL over the row before the change. Columns may be
     those of one of `frames`, which are the table's, too. Raises AnalysisException for what Spark cannot resolve, InvalidRequest for
     unusable names and expressions, SchemaMismatch for types that cannot be stored, ConstraintViolated for new rows that break a
-    constraint of the table. `subqueries` are those of `delete_rows`; values have none.
+    constraint of the table. `subqueries` are those of `delete_rows`; the values may have them, too.
     """
     if not assignments:
         raise InvalidRequest("the update assigns no column; name columns and their values")
@@ -97,7 +97,7 @@ def update_rows(
         if len(values) < len(assignments):
             raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
         require_no_keys(draft, [path[0] for path in values])
-        assigned = assigned_in(empty, values, "the update")
+        assigned = assigned_in(empty, values, "the update", subqueries=subqueries)
         new_values(session, assigned, work.schema, old_values(empty, work.schema))
         predicate, _ = _predicate(work, condition, alias, "UPDATE", subqueries=subqueries)
         target = target_of(draft, predicate, predicate)

@@ -29,7 +29,15 @@ def source_columns(source: DataFrame) -> SourceColumns:
 
 
 def assigned_by(
-    clause: Clause, frame: DataFrame, source: SourceColumns, old: Mapping[str, Column], work: Work, alias: str | None, *, evolves: bool
+    clause: Clause,
+    frame: DataFrame,
+    source: SourceColumns,
+    old: Mapping[str, Column],
+    work: Work,
+    alias: str | None,
+    *,
+    evolves: bool,
+    subqueries: bool = False,
 ) -> Assigned:
     """What a clause assigns to columns, over the rows of `frame` with their `old` values; nothing for a deletion.
 
@@ -54,7 +62,7 @@ def assigned_by(
         values: dict[Path, Column | str] = {path_of(work.session, name, schema, alias): value for name, value in clause.assignments.items()}
         if len(values) < len(clause.assignments):
             raise InvalidRequest(f"{clause.name} assigns a column twice: {', '.join(clause.assignments)}")
-        assigned = assigned_in(frame, values, clause.name)
+        assigned = assigned_in(frame, values, clause.name, subqueries=subqueries)
     require_no_keys(work.draft, [path[0] for path in assigned.values])
     new_values(work.session, assigned, schema, {} if clause.inserts else old)
     return assigned

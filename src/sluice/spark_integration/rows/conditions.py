@@ -66,11 +66,11 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     return tree
 
 
-def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> list[SparkType]:
+def resolved_types(frame: DataFrame, values: Sequence[Column], what: str, *, subqueries: bool = False) -> list[SparkType]:
     """The types of expressions over the frame.
 
     Raises AnalysisException where Spark does, and InvalidRequest for expressions that are not of one row: aggregates, windows,
-    generators, subqueries.
+    generators, and subqueries unless they are allowed.
     """
     if not values:
         return []
@@ -78,8 +78,9 @@ def resolved_types(frame: DataFrame, values: Sequence[Column], what: str) -> lis
     plan = analysed(selected)
     is_plain = plan.nodeName() == "Project" and plan.child().fastEquals(analysed(frame))
     fields = selected.schema.fields
-    if not is_plain or len(fields) != len(values) or not plan.subqueries().isEmpty():
-        raise InvalidRequest(f"{what} assigns an aggregate, a window function, a generator or a subquery; a new value is made of one row")
+    if not is_plain or len(fields) != len(values) or not (subqueries or plan.subqueries().isEmpty()):
+        others = "or a generator" if subqueries else "a generator or a subquery"
+        raise InvalidRequest(f"{what} assigns an aggregate, a window function, {others}; a new value is made of one row")
     return [each.dataType for each in fields]
 
 
@@ -138,11 +139,12 @@ def predicate_text(session: SparkSession, schema: StructType, condition: Column 
 
 
 def equal_keys(trees: Sequence[Any], target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
-    """The conjuncts `column of the target = expression of the source`: the column, and the expression."""
+    """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression."""
+    subquery = jvm_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
     utilities: Any = jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils
     keys: list[tuple[str, Column]] = []
     for tree in trees:
-        if tree.nodeName() != "EqualTo":
+        if tree.nodeName() != "EqualTo" or tree.containsPattern(subquery):
             continue
         one, other = items(tree.children())
         for mine, theirs in ((one, other), (other, one)):

@@ -42,13 +42,15 @@ def merge_rows(
     source_alias: str | None = None,
     schema_evolution: bool = False,
     frames: Sequence[DataFrame] = (),
+    subqueries: bool = False,
 ) -> RowCounts:
     """Change the rows of the table by those of `source`: for each pair that satisfies `on`, each row of the source without one
     ("not_matched") and each row of the table without one ("not_matched_by_source") the first clause that applies.
 
     `on` and the clauses' conditions and values are Columns or SQL over both sides, by their aliases; Columns of the source, or of one of
     `frames`, which are the table's, if the source is not such a frame itself, mean what they say without an alias. With `schema_evolution`,
-    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once.
+    columns of the source that clauses write and the table lacks are added to the table. The source is evaluated once. With
+    `subqueries` conditions and values may have them, as for `delete_rows`.
 
     Raises AnalysisException for what Spark cannot resolve, InvalidRequest for clauses that cannot be, for a source that reads a later
     version of the table than the transaction, and if two rows of the source change one row of the table; SchemaMismatch and
@@ -66,7 +68,7 @@ def merge_rows(
         plan, evolves = evolved(session, plan, given, clauses, target_alias) if schema_evolution else (plan, False)
         values = [value for clause in clauses for value in (clause.condition, *clause.assignments.values())]
         work = Work(session, draft, plan, label, attributes_in(frames, [on, *values], given))
-        asked = _Asked(on, clauses, target_alias, schema_evolution)
+        asked = _Asked(on, clauses, target_alias, schema_evolution, subqueries)
         found = _analysed(work, given, asked)
         if evolves:
             draft.adopt(plan.metadata)
@@ -94,6 +96,7 @@ class _Asked:
     clauses: Sequence[Clause]
     target_alias: str | None
     evolves: bool
+    subqueries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +121,17 @@ def _analysed(work: Work, given: DataFrame, asked: _Asked) -> _Found:
     mine, theirs = names_of(target), names_of(given)
     old, source = old_values(target, work.schema), source_columns(given)
     assigned: list[Assigned] = []
-    parts = list(conjuncts(resolved(pairs, asked.on, "the merge")))
+    parts = list(conjuncts(resolved(pairs, asked.on, "the merge", subqueries=asked.subqueries)))
     unmatched: Predicate | None = None
     is_any = False
     for clause in asked.clauses:
-        tree = None if clause.condition is None else resolved(sides[clause.matched], clause.condition, clause.name)
+        frame, alias, may_ask = sides[clause.matched], asked.target_alias, asked.subqueries
+        tree = None if clause.condition is None else resolved(frame, clause.condition, clause.name, subqueries=may_ask)
         if clause.matched == NOT_MATCHED_BY_SOURCE:
             predicate = None if tree is None else predicate_of(list(conjuncts(tree)), mine, work.schema)[0]
             is_any = is_any or predicate is None
             unmatched = predicate if unmatched is None or predicate is None else unmatched.or_(predicate)
-        assigned.append(assigned_by(clause, sides[clause.matched], source, old, work, asked.target_alias, evolves=asked.evolves))
+        assigned.append(assigned_by(clause, frame, source, old, work, alias, evolves=asked.evolves, subqueries=may_ask))
     matching, _ = predicate_of(parts, mine, work.schema)
     keys = equal_keys(parts, mine, theirs, work.session)
     return _Found(matching, None if is_any else unmatched, keys, len(keys) == len(parts), assigned)

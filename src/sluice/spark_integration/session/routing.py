@@ -21,6 +21,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from .ending import end
 from .reader import Reader
 from .stream_reader import StreamReader
 from .stream_writer import StreamWriter
@@ -68,6 +69,11 @@ class Session(SparkSession):
         # the floor above: it is loaded with the first statement
         frame: AnyDataFrame = import_module("...sql_on_spark.running", __package__).by_session(self, sqlQuery, args, **kwargs)
         return frame
+
+    def stop(self) -> None:
+        """Like `SparkSession.stop`; what sluice's statements hold for sessions, such as locks, is let go."""
+        end()
+        super().stop()
 
     def newSession(self) -> SparkSession:  # noqa: N802 - PySpark's name
         """Like `SparkSession.newSession`; the new session is routed as this one is, also where Spark was running before sluice."""
