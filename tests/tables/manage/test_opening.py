@@ -12,6 +12,7 @@ import sluice
 from sluice.coordinator.facade.table import CoordinatedTable
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.identity import new_plan_id
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
@@ -133,3 +134,31 @@ def test_another_engine_that_wrote_in_its_place_is_named(place: Place, entrance:
     assert caught.value.version == 3
     disk_of(place).objects.pop(commit_path(3))
     assert entrance(place).version == 3
+
+
+# -- before there is a table ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stranger", "error"),
+    [
+        (None, sluice.TableNotFound),
+        ("part-00000-5fba94ed-9794-4965-ba6e-6ee3c0d22af9-c000.snappy.parquet", sluice.NotATable),
+        ("_delta_log/_last_checkpoint", sluice.NotATable),
+    ],
+)
+def test_what_a_writer_left_that_did_not_come_to_create_the_table_is_no_table(
+    place: Place, stranger: str | None, error: type[sluice.SluiceError]
+) -> None:
+    owner = new_plan_id(1_000)
+    left = [f"origin=JFK/part-00000-{owner}-files-c000.zstd.parquet", f"_delta_log/_staged_commits/{owner}.json"]
+    for key in [*left, *([] if stranger is None else [stranger])]:
+        disk_of(place).store(key, b"{}")
+    with pytest.raises(sluice.SluiceError) as refused:
+        place.open()
+    assert type(refused.value) is error
+    if stranger is None:
+        table = place.create()
+        table.append(flights(("JFK", 1, 1)))
+        assert rows_of(place.open().snapshot().to_arrow()) == [("JFK", 1, 1)]
+        assert set(left) <= set(disk_of(place).objects), "their owner may live, and vacuum knows when not"

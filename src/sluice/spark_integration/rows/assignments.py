@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType as SparkArray
+from pyspark.sql.types import ByteType, DecimalType, IntegerType, LongType, ShortType
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import MapType as SparkMap
 from pyspark.sql.types import StructType as SparkStruct
@@ -128,7 +129,10 @@ def _nested(new: Tree | Column, old: Column | None, kind: SparkType, path: str) 
 
 
 def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkType, path: Path) -> Column:
-    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if the type cannot be stored."""
+    """A value cast to the column's type; fields of structs go by name. Raises SchemaMismatch if the type cannot be stored.
+
+    A job that meets a number which does not fit fails with CAST_OVERFLOW_IN_TABLE_INSERT, which names the column.
+    """
     if _same(given, kind):
         return value
     if isinstance(given, SparkStruct) and isinstance(kind, SparkStruct):
@@ -155,13 +159,28 @@ def as_stored(spark: SparkSession, value: Column, given: SparkType, kind: SparkT
         return F.transform_values(keyed, lambda _, item: as_stored(spark, item, *items, (*path, "value")))
     jvm = jvm_of(spark)
     types = [jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(each.jsonValue())) for each in (given, kind)]
-    if not jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(*types):
+    expressions = jvm.org.apache.spark.sql.catalyst.expressions
+    if not expressions.Cast.canANSIStoreAssign(*types):
         raise SchemaMismatch(
             f"a value of type {given.simpleString()} cannot be stored in column {'.'.join(path)!r} of type {kind.simpleString()}; cast it",
             column=".".join(path),
             condition="INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
         )
-    return value.cast(kind)
+    cast = value.cast(kind)
+    if not _may_overflow(kind) or expressions.Cast.canUpCast(*types):
+        return cast
+    between = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(between.column(expressions.CheckOverflowInTableInsert(between.expression(cast._jc), ".".join(path))))
+
+
+def _may_overflow(kind: SparkType) -> bool:
+    """Whether a type has numbers of which there are larger ones; structs are cast field by field."""
+    match kind:
+        case SparkArray():
+            return _may_overflow(kind.elementType)
+        case SparkMap():
+            return _may_overflow(kind.keyType) or _may_overflow(kind.valueType)
+    return isinstance(kind, (ByteType, ShortType, IntegerType, LongType, DecimalType))
 
 
 def _same(given: SparkType, kind: SparkType) -> bool:

@@ -96,8 +96,9 @@ class _Merge:
             work.give_up(done)
             raise
         parts = [done]
-        if apart:
-            parts.append(self._inserted(self._kept.without(decode_payload(done.matched)), "i"))
+        found = decode_payload(done.matched)
+        if apart and len(found) != self._kept.rows:
+            parts.append(self._inserted(self._kept.without(found), "i"))
         together = Done.together(parts)
         if together.changed or sum(together.new_rows.values()):
             work.apply(together, located.paths)

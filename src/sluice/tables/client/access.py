@@ -8,12 +8,14 @@ from typing import Final
 
 from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
 from ...coordinator.facade import registry
+from ...coordinator.facade.maintenance import id_in
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import Head, Timeout
 from ...coordinator.limits import Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
 from ...storage.actions.texts import stored_text
+from ...storage.constants import PROBE_PREFIX
 from ...storage.errors import (
     CorruptLogFile,
     ForeignCommit,
@@ -57,6 +59,19 @@ def check_consistency(consistency: str) -> str:
     return consistency
 
 
+def _begun_only(store: ObjectStore) -> bool:
+    """Whether each object has the id of a transaction in its name: a log, and files of others, have none."""
+    return all(each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True))
+
+
+def _begun(store: ObjectStore) -> TableNotFound:
+    return TableNotFound(
+        f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; create the "
+        "table, and a vacuum removes those files",
+        location=store.location,
+    )
+
+
 class Access:
     """A table in this process: its coordinator's side (None if read-only) and its newest snapshots.
 
@@ -93,14 +108,17 @@ class Access:
         """A table that sluice manages; `consistency` is the default level of its reads.
 
         Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
+        Files that writers left which did not come to create the table are no table.
         """
         store = address.store()
         table: CoordinatedTable | None = None
         try:
             snapshot = Snapshot.load(store)
-        except (TableNotFound, NotATable):
+        except (TableNotFound, NotATable) as missing:
             table = address.coordinated(limits)
             if not table.exists() or table.head().version < 0:
+                if isinstance(missing, NotATable) and _begun_only(store):
+                    raise _begun(store) from missing
                 raise
             snapshot = first_published(table)
         except CorruptLogFile:
