@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,19 @@ class Delta:
 
     def read(self, path: str, **options: object) -> list[dict[str, Any]]:
         """The rows of a table; `options` are those of the reader (`versionAsOf`, `readChangeFeed`, ...)."""
-        return self._ask(read=path, options={name: str(value) for name, value in options.items()})
+        return self._ask(read=path, options=_texts(options))
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """What a statement returns."""
         return self._ask(sql=text)
 
-    def stream(self, path: str, folder: str) -> list[dict[str, Any]]:
-        """The rows that a stream of the table has read when it has read all there is."""
-        return self._ask(stream=path, folder=folder)
+    def stream(self, path: str, folder: str, **options: object) -> list[dict[str, Any]]:
+        """The rows that a stream of the table has read, ever, when it has read all there is. It goes on where it was in this folder."""
+        return self._ask(stream=path, folder=folder, options=_texts(options))
+
+    def sink(self, path: str, folder: str, schema: str) -> list[dict[str, Any]]:
+        """Append the JSON files of the folder `inbox` in this folder to a table by a stream, one file a batch; the table's rows."""
+        return self._ask(sink=path, folder=folder, schema=schema)
 
     def _ask(self, **request: object) -> list[dict[str, Any]]:
         print(json.dumps(request), file=self._requests, flush=True)
@@ -47,6 +51,10 @@ class Delta:
         if "error" in said:
             raise DeltaError(said["error"])
         return [json.loads(row) for row in said["rows"]]
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items()}
 
 
 @contextmanager

@@ -44,25 +44,29 @@ def _rows(frame: DataFrame) -> list[str]:
     return sorted(row["row"] for row in texts.collect())
 
 
-def _stream(session: SparkSession, path: str, folder: str) -> DataFrame:
-    """What a stream of the table has read when it has read all there is."""
-    query = (
-        session.readStream.format("delta")
-        .load(path)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)
-        .start(f"{folder}/rows")
-    )
-    query.awaitTermination()
+def _stream(session: SparkSession, path: str, folder: str, options: dict[str, str]) -> DataFrame:
+    """What a stream of the table has read, ever, when it has read all there is; its checkpoint is in the folder."""
+    rows = session.readStream.format("delta").options(**options).load(path)
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start(f"{folder}/rows").awaitTermination()
     return session.read.parquet(f"{folder}/rows")
+
+
+def _sink(session: SparkSession, path: str, folder: str, schema: str) -> DataFrame:
+    """Append the JSON files of a folder to a table by a stream, one file a batch; returns the table."""
+    rows = session.readStream.schema(schema).option("maxFilesPerTrigger", "1").json(f"{folder}/inbox")
+    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start(path).awaitTermination()
+    return session.read.format("delta").load(path)
 
 
 def _answer(session: SparkSession, request: dict[str, Any]) -> list[str]:
     if "sql" in request:
         return _rows(session.sql(request["sql"]))
     if "stream" in request:
-        return _rows(_stream(session, request["stream"], request["folder"]))
+        return _rows(_stream(session, request["stream"], request["folder"], request["options"]))
+    if "sink" in request:
+        return _rows(_sink(session, request["sink"], request["folder"], request["schema"]))
     return _rows(session.read.format("delta").options(**request["options"]).load(request["read"]))
 
 
