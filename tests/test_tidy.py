@@ -31,13 +31,14 @@ IGNORED = {
     ".hypothesis",
 }
 
-OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars"}
+OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
 STREAMS = {".stream_batches", ".stream_commit", "..stream_options", ".stream_plan", ".stream_reader", ".stream_writer"}
 PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
-HEAVY = {".s3", ".parse", ".render", "...coordinator", "..admission", ".consumer", *PHASES}
-"""What loads boto3, sqlglot, the coordinator, its admission or a phase of a Spark job: imported late, so that processes start faster."""
+SQL = {".demo", "..shell", "..sql_on_spark", "..spark_integration"}
+HEAVY = {*SQL, ".s3", ".parse", ".render", "...coordinator", "..admission", ".consumer", *PHASES}
+"""What loads boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: imported late, for processes start faster so."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
 """Put together from halves: this file is searched too."""

@@ -36,6 +36,7 @@ from .commands.parts import (
     time_text,
 )
 from .commands.removal import drop_command, forget_command
+from .commands.sql import sql_command
 from .commands.tables import compact_command, create_command, properties_command
 from .coordinator.facade.administration import connect, list_clients, release
 from .coordinator.rules.explain.cases import read_case
@@ -90,6 +91,7 @@ for _command in (
     properties_command,
     compact_command,
     namespaces,
+    sql_command,
     tables,
 ):
     main.add_command(_command)
@@ -250,11 +252,12 @@ def dev(coordinator: str | None, latency_ms: float, bucket: str, as_json: bool) 
 @click.option("--rows", type=click.IntRange(min=1), help="Take a sample of this many flights instead of all 336,776.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the sample, and the order of the corrections.")
 @click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
+@click.option("--sql", is_flag=True, help="Instead: a day of a warehouse in SQL alone, without Spark.")
 @click.option("--keep", is_flag=True, help="Keep the table and the jobs' logs.")
 @click.option(
     "--time-limit", "time_limit_s", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds before giving up."
 )
-def demo(**options: Any) -> None:
+def demo(*, sql: bool, **options: Any) -> None:
     """Five writers and a deleting process on one table, all at once, and the proof that nothing was lost.
 
     The flights of 2013 from New York's three airports go into one table, partitioned by origin and month: three Spark
@@ -267,4 +270,7 @@ def demo(**options: Any) -> None:
     console = Console(markup=True)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    sys.exit(0 if run_demo(DemoOptions(**options), console) else 1)
+    run = run_demo
+    if sql:
+        from .demo.sql_day import run_sql_demo as run  # loads a parser of SQL
+    sys.exit(0 if run(DemoOptions(**options), console) else 1)

@@ -10,10 +10,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import IntegerType, StructField
 
 import sluice
-from sluice.delta.creating import Definition, DeltaTableBuilder, IdentityGenerator
+from sluice.delta.creating import DeltaTableBuilder, IdentityGenerator
 from sluice.delta.merging import DeltaMergeBuilder, Merge
 from sluice.delta.optimizing import DeltaOptimizeBuilder
 from sluice.delta.tables import DeltaTable
+from sluice.sql_plain.creating import Definition
 
 UNUSED: Any = None
 

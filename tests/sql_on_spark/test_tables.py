@@ -74,7 +74,7 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     warehouse.sql(f"CREATE TABLE sluice.`{place}` AS SELECT 'x' AS v")
     assert warehouse.rows(f"SELECT * FROM sluice.`{place}`") == [("x",)]
     for text, message in (
-        ("CREATE TABLE t (a INT DEFAULT 1) USING sluice", "line 1, column 23: sluice keeps no DEFAULT"),
+        ("CREATE TABLE t (a INT DEFAULT 1) USING sluice", "line 1, column 23: a column.s DEFAULT needs the table feature"),
         ("CREATE TABLE t (a INT) USING sluice CLUSTER BY (a)", "column 37: sluice's tables have no CLUSTER BY"),
         ("CREATE TABLE t USING sluice", "has no columns"),
         ("CREATE TABLE t (a INT) USING sluice AS SELECT 1", "has the query's columns"),
@@ -136,3 +136,33 @@ def test_care(warehouse: Warehouse, tmp_path: Path) -> None:
         warehouse.sql("OPTIMIZE sales.tt")
     with pytest.raises(sluice.InvalidRequest, match="line 1, column 16: expected RETAIN n HOURS or DRY RUN"):
         warehouse.sql("VACUUM sales.t NOW")
+
+
+def test_columns_namespaces_and_loading(warehouse: Warehouse, tmp_path: Path) -> None:
+    warehouse.sql("CREATE NAMESPACE shop USING sluice COMMENT 'c'")
+    assert ("shop",) in warehouse.rows("SHOW NAMESPACES")
+    warehouse.sql("CREATE TABLE shop.t (id BIGINT, s STRUCT<a: INT>) USING sluice PARTITIONED BY (id)")
+    warehouse.sql("ALTER TABLE shop.t ADD COLUMNS (s.`x-y` STRING, day DATE COMMENT 'the day' FIRST)")
+    warehouse.sql("COMMENT ON COLUMN shop.t.s.a IS 'inner'")
+    warehouse.sql("ALTER TABLE shop.t ALTER COLUMN id SET NOT NULL")
+    pq.write_table(pa.table({"id": [1, 2], "s": [{"a": 1, "x-y": "b"}, None]}), tmp_path / "one.parquet")
+    copy = f"COPY INTO shop.t FROM '{tmp_path}/one.parquet' FILEFORMAT = PARQUET"
+    assert (warehouse.rows(copy), warehouse.rows(copy)) == ([(2, 2, 1, 0)], [(0, 0, 0, 1)])
+    assert warehouse.rows("SELECT id, s.`x-y` FROM shop.t") == [(1, "b"), (2, None)]
+    assert warehouse.rows("SHOW PARTITIONS shop.t") == [(1,), (2,)]
+    warehouse.sql("CREATE TABLE shop.u LIKE shop.t")
+    assert warehouse.catalog.open("shop.u").struct == warehouse.catalog.open("shop.t").struct
+    shown = warehouse.sql("SHOW CREATE TABLE shop.u").collect()[0][0]
+    assert "struct<a:int COMMENT 'inner',`x-y`:string>" in shown
+    warehouse.sql("DROP TABLE shop.u")
+    warehouse.sql(shown.replace("shop.u", "shop.v"))
+    assert warehouse.sql("SELECT * FROM shop.v").columns == ["day", "id", "s"]
+    assert warehouse.rows("FSCK REPAIR TABLE shop.t DRY RUN") == []
+    with pytest.raises(sluice.UnsupportedFeature, match="typeWidening"):
+        warehouse.sql("ALTER TABLE shop.t ALTER COLUMN id TYPE DECIMAL(20)")
+    for name in ("t", "v"):
+        warehouse.sql(f"DROP TABLE shop.{name}")
+    warehouse.sql("DROP NAMESPACE shop")
+    warehouse.sql("CREATE SCHEMA IF NOT EXISTS of_spark")  # as always
+    assert "of_spark" not in {each.name for each in warehouse.catalog.namespaces()}
+    warehouse.sql("DROP SCHEMA of_spark")

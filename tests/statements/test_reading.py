@@ -11,6 +11,7 @@ from sluice.statements.reading import Malformed, parameters_in, pointed, read
 from sluice.statements.tokens import tokens_of
 
 from .test_compound import BLOCK, CONFLICT, LOCK
+from .test_loading import STATEMENTS as LOADING
 from .test_rows import MERGE
 from .test_tables import CREATE, STATEMENTS
 
@@ -23,7 +24,7 @@ WORDS = sorted(
             BLOCK,
             CONFLICT,
             LOCK,
-            *(text for text, _, _ in STATEMENTS),
+            *(text for text, _, _ in (*STATEMENTS, *LOADING)),
             "WITH q AS (SELECT 1) INSERT OVERWRITE t PARTITION (d) SELECT x",
         )
         for word in text.split()

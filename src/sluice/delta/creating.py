@@ -9,23 +9,17 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
 from ..spark_integration.schemas import from_spark
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..sql_plain.creating import Definition
 from ..storage.dataclass import dataclass
-from ..storage.errors import TableExists, UnsupportedFeature
-from ..tables.catalog.catalog import Catalog
-from ..tables.client.address import TableAddress
-from ..tables.manage.creation import create
-from ..tables.table import Table
+from ..storage.errors import UnsupportedFeature
 from .arguments import names, required_type
-from .operations import missing
-from .places import Place, exists, opened
 
 if TYPE_CHECKING:
     from .tables import DeltaTable
 
-__all__ = ["Definition", "DeltaTableBuilder", "IdentityGenerator", "made", "named"]
+__all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 
 _KEPT: Final = "comment"
 # What steers an engine that fills columns in by itself, which sluice does not.
@@ -38,19 +32,6 @@ class IdentityGenerator:
 
     start: int = 1
     step: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A table to make: `how` is "create", "createIfNotExists", "replace" or "createOrReplace"."""
-
-    how: str
-    name: str | None
-    location: str | None
-    schema: StructType
-    partition_by: tuple[str, ...]
-    properties: dict[str, str]
-    comment: str | None
 
 
 class DeltaTableBuilder:
@@ -154,71 +135,10 @@ class DeltaTableBuilder:
         """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
         if self._name is None and self._location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
-        definition = Definition(
-            self._how,
-            self._name,
-            self._location,
-            StructType(self._columns),
-            self._partition_by,
-            dict(self._properties),
-            self._comment,
-        )
         with as_spark_users_know():
-            return self._make(definition)
-
-
-def made(place: Place, wanted: Definition) -> Table:
-    """The table of a path, as the definition says.
-
-    Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature.
-    """
-    if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
-        return _adapted(opened(place), wanted)
-    address = TableAddress.of(place.location, place.coordinator, place.storage_options)
-    try:
-        with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
-            schema = from_spark(wanted.schema)
-            access, _ = create(address, schema, wanted.partition_by, wanted.properties, comment=wanted.comment, timeout_s=limit)
-        return Table(access)
-    except TableExists:
-        if wanted.how == "create":
-            raise
-        return _adapted(opened(place), wanted)  # somebody else created it meanwhile
-
-
-def named(catalog: Catalog, wanted: Definition) -> Table:
-    """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
-    name = wanted.name or ""
-    if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
-        return _adapted(catalog.open(name), wanted)
-    try:
-        return catalog.create(
-            name,
-            from_spark(wanted.schema),
-            location=wanted.location,
-            partition_by=wanted.partition_by,
-            properties=wanted.properties,
-            comment=wanted.comment,
-        )
-    except TableExists:
-        if wanted.how == "create" or not catalog.exists(name):
-            raise
-        return _adapted(catalog.open(name), wanted)
-
-
-def _adapted(table: Table, wanted: Definition) -> Table:
-    """The table that is there: as it is, or replaced with all its rows in one commit."""
-    if wanted.how == "createIfNotExists":
-        return table
-    if wanted.comment is not None:
-        raise missing("the comment of a table that is replaced")
-    table.replace(
-        from_spark(wanted.schema),
-        partition_by=wanted.partition_by,
-        properties=wanted.properties,
-        create=wanted.how == "createOrReplace",
-    )
-    return table
+            schema = from_spark(StructType(self._columns))
+            properties = dict(self._properties)
+            return self._make(Definition(self._how, self._name, self._location, schema, self._partition_by, properties, self._comment))
 
 
 def _check_generated(column: str, always: object, by_default: object) -> None:

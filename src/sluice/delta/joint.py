@@ -11,11 +11,12 @@ from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.rows.storing import as_the_table_stores
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..sql_plain.reports import affected, merged
 from ..storage.errors import InvalidRequest
 from ..tables.joint_transaction import JointTransaction, Named
 from .arguments import Assignments, Expression, assignments, expression
 from .merging import DeltaMergeBuilder, Merge
-from .metrics import affected, merged
+from .metrics import frame
 from .operations import Terms
 
 __all__ = ["TablePart"]
@@ -51,19 +52,15 @@ class TablePart:
         """Delete the rows that satisfy a condition, all without one, as `DeltaTable.delete`."""
         where = expression(condition)
         with as_spark_users_know():
-            return affected(
-                self._spark,
-                self._transaction.do(self._table, lambda part: delete_rows(part, self._spark, where, alias=self._alias)),
-            )
+            counts = self._transaction.do(self._table, lambda part: delete_rows(part, self._spark, where, alias=self._alias))
+            return frame(self._spark, affected(counts))
 
     def update(self, condition: Expression | None = None, set: Assignments | None = None) -> DataFrame:
         """Give the columns in `set` new values, in the rows that satisfy a condition, as `DeltaTable.update`."""
         values, where = assignments(set, "set"), expression(condition)
         with as_spark_users_know():
-            return affected(
-                self._spark,
-                self._transaction.do(self._table, lambda part: update_rows(part, self._spark, values, where, alias=self._alias)),
-            )
+            counts = self._transaction.do(self._table, lambda part: update_rows(part, self._spark, values, where, alias=self._alias))
+            return frame(self._spark, affected(counts))
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`: the builder takes the clauses, its `execute` makes them part of the transaction."""
@@ -94,4 +91,4 @@ class TablePart:
                 schema_evolution=merge.schema_evolution,
             ),
         )
-        return merged(self._spark, counts)
+        return frame(self._spark, merged(counts))

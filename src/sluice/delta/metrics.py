@@ -1,77 +1,14 @@
-"""The DataFrames that operations return, with Delta's column names and types."""
+"""DataFrames of what operations answer."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType as SparkStruct
 
-from ..storage.jsontext import dumps
+from ..spark_integration.schemas import to_spark
+from ..sql_plain.reports import Answer
 
-__all__ = ["Counts", "affected", "detail", "empty", "history", "merged", "moment", "optimized", "restored"]
-
-_SIZES: Final = "struct<min: bigint, max: bigint, avg: double, totalFiles: bigint, totalSize: bigint>"
-_CUBE: Final = "struct<num: bigint, size: bigint>"
-_ZORDER: Final = (
-    f"struct<strategyName: string, inputCubeFiles: {_CUBE}, inputOtherFiles: {_CUBE}, inputNumCubes: bigint, mergedFiles: {_CUBE}, "
-    "numOutputCubes: bigint, mergedNumCubes: bigint>"
-)
-_PARALLELISM: Final = (
-    "struct<maxClusterActiveParallelism: bigint, minClusterActiveParallelism: bigint, maxSessionActiveParallelism: bigint, "
-    "minSessionActiveParallelism: bigint>"
-)
-_OPTIMIZED: Final = (
-    f"numFilesAdded: bigint, numFilesRemoved: bigint, filesAdded: {_SIZES}, filesRemoved: {_SIZES}, partitionsOptimized: bigint, "
-    f"zOrderStats: {_ZORDER}, numBins: bigint, numBatches: bigint, totalConsideredFiles: bigint, totalFilesSkipped: bigint, "
-    "preserveInsertionOrder: boolean, numFilesSkippedToReduceWriteAmplification: bigint, "
-    "numBytesSkippedToReduceWriteAmplification: bigint, startTimeMs: bigint, endTimeMs: bigint, totalClusterParallelism: bigint, "
-    f"totalScheduledTasks: bigint, autoCompactParallelismStats: {_PARALLELISM}, "
-    "deletionVectorStats: struct<numDeletionVectorsRemoved: bigint, numDeletionVectorRowsRemoved: bigint>, "
-    "numTableColumns: bigint, numTableColumnsWithStats: bigint"
-)
-_HISTORY: Final = (
-    "version bigint, timestamp timestamp, userId string, userName string, operation string, operationParameters map<string, string>, "
-    "job struct<jobId: string, jobName: string, jobRunId: string, runId: string, jobOwnerId: string, triggerType: string>, "
-    "notebook struct<notebookId: string>, clusterId string, readVersion bigint, isolationLevel string, isBlindAppend boolean, "
-    "operationMetrics map<string, string>, userMetadata string, engineInfo string"
-)
-_DETAIL: Final = (
-    "format string, id string, name string, description string, location string, createdAt timestamp, lastModified timestamp, "
-    "partitionColumns array<string>, clusteringColumns array<string>, numFiles bigint, sizeInBytes bigint, "
-    "properties map<string, string>, minReaderVersion int, minWriterVersion int, tableFeatures array<string>"
-)
-_MERGED: Final = "num_affected_rows bigint, num_updated_rows bigint, num_deleted_rows bigint, num_inserted_rows bigint"
-_RESTORED: Final = (
-    "table_size_after_restore bigint, num_of_files_after_restore bigint, num_removed_files bigint, num_restored_files bigint, "
-    "removed_files_size bigint, restored_files_size bigint"
-)
-
-
-class Counts(Protocol):
-    """How many rows an operation changed."""
-
-    @property
-    def affected(self) -> int:
-        """All of them."""
-        ...
-
-    @property
-    def updated(self) -> int:
-        """Those with new values."""
-        ...
-
-    @property
-    def deleted(self) -> int:
-        """Those that are gone."""
-        ...
-
-    @property
-    def inserted(self) -> int:
-        """Those that are new."""
-        ...
+__all__ = ["empty", "frame"]
 
 
 def empty(spark: SparkSession) -> DataFrame:
@@ -79,84 +16,6 @@ def empty(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], SparkStruct())
 
 
-def affected(spark: SparkSession, counts: Counts | None) -> DataFrame:
-    """One row: how many rows a DELETE or UPDATE changed; 0 if its key was committed before."""
-    return _frame(spark, [(0 if counts is None else counts.affected,)], "num_affected_rows bigint")
-
-
-def merged(spark: SparkSession, counts: Counts | None) -> DataFrame:
-    """One row: how many rows a MERGE changed, and how; 0 if its key was committed before."""
-    row = (0, 0, 0, 0) if counts is None else (counts.affected, counts.updated, counts.deleted, counts.inserted)
-    return _frame(spark, [row], _MERGED)
-
-
-def restored(spark: SparkSession, numbers: Mapping[str, Any]) -> DataFrame:
-    """One row: the metrics of a RESTORE, from those of its commit."""
-    names = (
-        "tableSizeAfterRestore",
-        "numOfFilesAfterRestore",
-        "numRemovedFiles",
-        "numRestoredFiles",
-        "removedFilesSize",
-        "restoredFilesSize",
-    )
-    return _frame(spark, [tuple(int(numbers.get(name) or 0) for name in names)], _RESTORED)
-
-
-def history(spark: SparkSession, versions: Iterable[tuple[int, Mapping[str, Any]]]) -> DataFrame:
-    """One row for each version: its commitInfo."""
-    return _frame(spark, [_history_row(version, info) for version, info in versions], _HISTORY)
-
-
-def _history_row(version: int, info: Mapping[str, Any]) -> tuple[Any, ...]:
-    job, notebook = info.get("job"), info.get("notebook")
-    return (
-        version,
-        moment(info.get("inCommitTimestamp") or info.get("timestamp")),
-        info.get("userId"),
-        info.get("userName"),
-        info.get("operation"),
-        _texts(info.get("operationParameters")),
-        tuple(job.get(name) for name in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")) if job else None,
-        (notebook.get("notebookId"),) if notebook else None,
-        info.get("clusterId"),
-        info.get("readVersion"),
-        info.get("isolationLevel"),
-        info.get("isBlindAppend"),
-        _texts(info.get("operationMetrics")),
-        info.get("userMetadata"),
-        info.get("engineInfo"),
-    )
-
-
-def _texts(mapping: Mapping[str, Any] | None) -> dict[str, str | None] | None:
-    """A map of texts; values that are not texts as JSON."""
-    if mapping is None:
-        return None
-    return {name: value if value is None or isinstance(value, str) else dumps(value).decode() for name, value in mapping.items()}
-
-
-def detail(spark: SparkSession, values: Mapping[str, Any]) -> DataFrame:
-    """One row that describes a table, from values by Delta's column names."""
-    names = _names(_DETAIL)
-    return _frame(spark, [tuple(values.get(name) for name in names)], _DETAIL)
-
-
-def optimized(spark: SparkSession, location: str, numbers: Mapping[str, Any]) -> DataFrame:
-    """One row: the path and the metrics of an OPTIMIZE."""
-    names = _names(_OPTIMIZED)
-    return _frame(spark, [(location, tuple(numbers.get(name) for name in names))], f"path string, metrics struct<{_OPTIMIZED}>")
-
-
-def moment(milliseconds: int | None) -> datetime | None:
-    """A point in time from milliseconds since the epoch."""
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
-
-
-def _frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    return spark.createDataFrame(list(rows), schema)
-
-
-def _names(schema: str) -> list[str]:
-    parsed = SparkStruct.fromDDL(schema)
-    return parsed.names if isinstance(parsed, SparkStruct) else []
+def frame(spark: SparkSession, answer: Answer) -> DataFrame:
+    """The answer's rows."""
+    return spark.createDataFrame(list(answer.rows), to_spark(answer.struct)) if answer.columns else empty(spark)

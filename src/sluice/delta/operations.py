@@ -8,12 +8,11 @@ from typing import TypeVar
 from ..coordinator.facade.leasing import EXCLUSIVE, LeaseOn
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Timeout
 from ..storage.dataclass import dataclass
-from ..storage.errors import UnsupportedFeature
 from ..tables.table import Table
 from ..tables.transact import transact
 from ..tables.transaction import Transaction
 
-__all__ = ["Terms", "committed", "missing"]
+__all__ = ["Terms", "committed"]
 
 T = TypeVar("T")
 
@@ -67,8 +66,3 @@ class _Numbered:
 
     def lease_on(self, mode: str = EXCLUSIVE, where: str | None = None, *, name: str | None = None) -> LeaseOn:
         return self.table.lease_on(mode, where, name=name)
-
-
-def missing(what: str) -> UnsupportedFeature:
-    """The refusal of what this release lacks."""
-    return UnsupportedFeature(f"{what} is not in this release of sluice.delta; docs/coming-from-delta.md says what is")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Final
 
 from ..spark_integration.options import default_storage_options
-from ..storage.dataclass import dataclass
+from ..sql_plain.place import Place
 from ..storage.errors import InvalidRequest
-from ..storage.log.segment import latest_version
 from ..tables.catalog.catalog import Catalog
-from ..tables.client.address import TableAddress
-from ..tables.table import Table
 
-__all__ = ["Place", "exists", "opened", "place_of_name", "place_of_new", "place_of_parquet", "place_of_path"]
+__all__ = ["place_of_name", "place_of_new", "place_of_parquet", "place_of_path"]
 
 _BY_PATH: Final = re.compile(r"(?:delta|sluice)\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
@@ -28,20 +24,6 @@ _HADOOP: Final = {
     "fs.s3a.path.style.access": "path_style",
 }
 _TLS: Final = "fs.s3a.connection.ssl.enabled"
-
-
-def _nothing() -> dict[str, str]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A table's location, and how to reach it; `name` if it was found by one."""
-
-    location: str
-    coordinator: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=_nothing, repr=False)
-    name: str | None = None
 
 
 def place_of_path(
@@ -93,16 +75,6 @@ def path_in(identifier: str) -> str | None:
     """The path in delta.`/a/path` or sluice.`/a/path`; None for a name."""
     found = _BY_PATH.fullmatch(identifier.strip())
     return None if found is None else found["path"].replace("``", "`")
-
-
-def opened(place: Place) -> Table:
-    """The table there. Raises TableNotFound, NotATable and the other errors of `Table.open`."""
-    return Table.open(place.location, coordinator=place.coordinator, storage_options=place.storage_options)
-
-
-def exists(place: Place) -> bool:
-    """Whether there is a Delta log, be the table sluice's or not."""
-    return latest_version(TableAddress.of(place.location, None, place.storage_options).store()) is not None
 
 
 def _from_hadoop(options: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ..spark_integration.options import default_storage_options
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..spark_integration.streams.batch_writer import BatchWriter
 from ..spark_integration.streams.batches import Batch
+from ..sql_plain.place import Place
 from ..storage.errors import InvalidRequest
 from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
@@ -25,7 +26,6 @@ from ..tables.table import Table
 from ..tables.transact import ATTEMPTS, repeated
 from .joint import TablePart
 from .merging import DeltaMergeBuilder
-from .places import Place
 from .tables import DeltaTable
 
 __all__ = ["Stream", "stream"]

@@ -17,19 +17,23 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..sql_plain.creating import Definition, made, named
+from ..sql_plain.optimizing import Optimize, optimize
+from ..sql_plain.place import Place, exists, opened
+from ..sql_plain.reports import Counts, affected, detail, history, merged
+from ..sql_plain.restoring import restore
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .arguments import Assignments, Expression, assignments, check_clone, expression, require
-from .creating import Definition, DeltaTableBuilder, IdentityGenerator, made, named
-from .describing import described
+from .creating import DeltaTableBuilder, IdentityGenerator
 from .merging import DeltaMergeBuilder, Merge
-from .metrics import Counts, affected, detail, empty, history, merged
+from .metrics import empty, frame
 from .operations import Terms, committed
-from .optimizing import DeltaOptimizeBuilder, optimize
-from .places import Place, exists, opened, place_of_name, place_of_new, place_of_parquet, place_of_path
-from .restoring import milliseconds, restore
+from .optimizing import DeltaOptimizeBuilder
+from .places import place_of_name, place_of_new, place_of_parquet, place_of_path
+from .times import milliseconds
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
@@ -235,12 +239,12 @@ class DeltaTable:
         if limit is not None:
             require(limit, int, "limit")
         with as_spark_users_know():
-            return history(self._spark, commit_infos(self._table.access, limit))
+            return frame(self._spark, history(commit_infos(self._table.access, limit)))
 
     def detail(self) -> DataFrame:
         """One row that describes the latest version: format, location, size, properties, protocol and others."""
         with as_spark_users_know():
-            return detail(self._spark, described(self._table, self._place.name))
+            return frame(self._spark, detail(self._table, self._place.name))
 
     # -- changing rows -----------------------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class DeltaTable:
             return delete_rows(part, self._spark, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
-            return affected(self._spark, self._committed(terms, change))
+            return frame(self._spark, affected(self._committed(terms, change)))
 
     def update(
         self,
@@ -287,7 +291,7 @@ class DeltaTable:
             return update_rows(part, self._spark, values, where, alias=self._alias, frames=self._frames)
 
         with as_spark_users_know():
-            return affected(self._spark, self._committed(terms, change))
+            return frame(self._spark, affected(self._committed(terms, change)))
 
     def merge(self, source: DataFrame, condition: Expression) -> DeltaMergeBuilder:
         """Merge the rows of `source`, matched by `condition`: the builder takes the clauses, its `execute` runs them."""
@@ -304,7 +308,10 @@ class DeltaTable:
 
     def optimize(self) -> DeltaOptimizeBuilder:
         """Rewrite files as fewer, larger or ordered ones; the builder says which and how."""
-        return DeltaOptimizeBuilder(partial(optimize, self._spark, self._table))
+        return DeltaOptimizeBuilder(self._optimized)
+
+    def _optimized(self, asked: Optimize) -> DataFrame:
+        return frame(self._spark, optimize(self._table, asked, user_metadata_of(self._spark)))
 
     def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
         """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
@@ -326,13 +333,14 @@ class DeltaTable:
         """
         require(version, int, "version")
         with as_spark_users_know():
-            return restore(self._spark, self._table, version=version)
+            return frame(self._spark, restore(self._table, version=version, user_metadata=user_metadata_of(self._spark)))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
         require(timestamp, str, "timestamp")
         with as_spark_users_know():
-            return restore(self._spark, self._table, timestamp=milliseconds(self._spark, timestamp))
+            at = milliseconds(self._spark, timestamp)
+            return frame(self._spark, restore(self._table, timestamp=at, user_metadata=user_metadata_of(self._spark)))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
         """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
@@ -430,7 +438,7 @@ class DeltaTable:
                 frames=self._frames,
             )
 
-        return merged(self._spark, self._committed(terms, change))
+        return frame(self._spark, merged(self._committed(terms, change)))
 
     def _committed(self, terms: Terms, change: Callable[[Transaction], Counts]) -> Counts | None:
         """Commit an operation, with the text for the history in the session's settings."""

@@ -1,4 +1,4 @@
-"""A statement as it was asked for: the session, the text, the parameters, and how to reach the coordinator and the store."""
+"""A statement as it was asked for in a Spark session."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.options import default_storage_options
-from ..statements.cursor import Name, Span
-from ..statements.reading import parameters_in, pointed
+from ..sql_plain.request import Edit, Request
+from ..statements.cursor import Span
+from ..statements.reading import parameters_in
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, UnsupportedFeature
 from .parameters import literal_of
 
 __all__ = ["Asked", "Edit"]
 
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Text to put in the place of `text[start:end]`."""
-
-    start: int
-    end: int
-    new: str
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A statement, and where it is asked."""
+class Asked(Request):
+    """A statement, and the session where it is asked."""
 
     spark: SparkSession
     text: str
@@ -41,6 +35,20 @@ class Asked:
         """Of the object store."""
         return default_storage_options() if self.storage_options is None else dict(self.storage_options)
 
+    @property
+    def user_metadata(self) -> str | None:
+        """That of the session's configuration."""
+        return user_metadata_of(self.spark)
+
+    @property
+    def may_keep_short(self) -> bool:
+        """Whether Delta Lake's setting says so."""
+        return str(self.spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
+
+    def literal(self, value: Any) -> str:
+        """The value of a parameter as Spark writes it."""
+        return literal_of(self.spark, value)
+
     def by_spark(self, edits: Sequence[Edit] = ()) -> DataFrame:
         """Have Spark run the whole text with these edits, and with the parameters that are left in it."""
         return self.spark_sql(self.edited((Span(0, len(self.text)),), edits), self._left(edits))
@@ -49,63 +57,22 @@ class Asked:
         """PySpark's own `spark.sql`."""
         return SparkSession.sql(self.spark, text, args)
 
-    def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
-        """The text of a part with edits, in which parameters are literals."""
-        return self.edited((span,), [*edits, *self._bound(span)])[span.start :].strip()
-
     def query(self, spans: Sequence[Span], edits: Sequence[Edit]) -> DataFrame:
         """The rows of the query in these parts of the text; the other parts are blank, so that Spark's messages have the right lines."""
-        bound = [each for span in spans for each in self._bound(span)]
+        bound = [each for span in spans for each in self.bound(span)]
         return self.spark_sql(self.edited(spans, [*edits, *bound]))
 
-    def value(self, span: Span, kind: str) -> Any:
-        """What an expression without columns gives as a type of Spark's. Raises InvalidRequest if it is null."""
+    def cast(self, span: Span, kind: str) -> Any:
+        """What an expression without columns gives as a type of Spark's; None for null."""
         [[value]] = self.spark_sql(f"SELECT CAST(({self.expression(span)}) AS {kind})").collect()
-        if value is None:
-            raise self.refused(span, f"this is null; give a value of type {kind.lower()}")
         return value
 
-    def shown(self, at: Span | Name, message: str) -> str:
-        """A message that shows the place."""
-        return pointed(self.text, Span(at.start, at.end), message)
-
-    def refused(self, at: Span | Name, message: str) -> InvalidRequest:
-        """A refusal that shows the place."""
-        return InvalidRequest(self.shown(at, message))
-
-    def unsupported(self, at: Span | Name, message: str, feature: str) -> UnsupportedFeature:
-        """A refusal of what sluice does not have, which shows the place."""
-        return UnsupportedFeature(self.shown(at, message), features=[feature])
-
-    def edited(self, spans: Sequence[Span], edits: Sequence[Edit]) -> str:
-        """The text with edits, in which everything outside of `spans` is blank."""
-        parts: list[str] = []
-        at = 0
-        for span in spans:
-            parts.append(_blank(self.text[at : span.start]))
-            at = span.start
-            for edit in sorted((each for each in edits if span.start <= each.start and each.end <= span.end), key=lambda each: each.start):
-                parts += [self.text[at : edit.start], edit.new]
-                at = edit.end
-            parts.append(self.text[at : span.end])
-            at = span.end
-        return "".join(parts)
-
-    def _bound(self, span: Span) -> list[Edit]:
-        """The parameters in a part, as literals."""
-        edits: list[Edit] = []
-        for each in parameters_in(self.text):
-            if not (span.start <= each.at.start and each.at.end <= span.end):
-                continue
-            args = self.args
-            if each.name is not None and isinstance(args, Mapping) and each.name in args:
-                value = args[each.name]
-            elif each.name is None and args is not None and not isinstance(args, Mapping) and each.number < len(args):
-                value = args[each.number]
-            else:
-                raise self.refused(each.at, "this parameter has no value: give one in args")
-            edits.append(Edit(each.at.start, each.at.end, literal_of(self.spark, value)))
-        return edits
+    def milliseconds(self, span: Span) -> int:
+        """Milliseconds since the epoch, from an expression that gives a time or a text that Spark casts to one, in the session's zone."""
+        [[at]] = self.spark_sql(f"SELECT unix_millis(TRY_CAST(({self.expression(span)}) AS TIMESTAMP_LTZ))").collect()
+        if at is None:
+            raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+        return int(at)
 
     def _left(self, edits: Sequence[Edit]) -> Any:
         """The parameters that Spark still finds in the text; those by name may be more."""
@@ -117,7 +84,3 @@ class Asked:
             if each.name is None and any(edit.start <= each.at.start and each.at.end <= edit.end for edit in edits)
         }
         return [value for number, value in enumerate(self.args) if number not in gone] or None
-
-
-def _blank(text: str) -> str:
-    return "".join(character if character == "\n" else " " for character in text)

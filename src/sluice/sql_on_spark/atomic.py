@@ -13,6 +13,8 @@ from ..delta.joint import TablePart
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.rows.reading import rows_so_far
+from ..sql_plain.partitions import partition_condition
+from ..sql_plain.place import opened, title
 from ..statements.compound import Atomic, Part
 from ..statements.cursor import Span
 from ..statements.reading import Malformed, Other
@@ -24,9 +26,8 @@ from ..tables.table import Table
 from ..tables.transact import ATTEMPTS, repeated
 from ..tables.transaction import Transaction
 from .asked import Asked
-from .places import opened, title
 from .queries import Found, found_in, table_of, views_of
-from .rows import change_of, insertion, partition_condition
+from .rows import change_of, insertion
 
 __all__ = ["Changing", "atomic", "changing"]
 

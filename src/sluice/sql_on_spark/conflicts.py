@@ -11,6 +11,9 @@ from ..coordinator.facade.foreseen import Explanation, Foreseen, ForeseenTable, 
 from ..coordinator.rules.isolation import IsolationLevel
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, resolved
 from ..spark_integration.schemas import to_spark
+from ..sql_plain.naming import at_one_moment
+from ..sql_plain.partitions import partition_condition
+from ..sql_plain.place import opened, title
 from ..statements.care import Optimize
 from ..statements.compound import ExplainConflict, Part
 from ..statements.reading import Malformed
@@ -20,9 +23,8 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType
 from ..tables.table import Table
 from .asked import Asked, Edit
-from .places import opened, title
-from .queries import at_one_moment, found_in, table_of, views_of
-from .rows import called, insertion, partition_condition, source_called, source_rows
+from .queries import found_in, table_of, views_of
+from .rows import called, insertion, source_called, source_rows
 
 __all__ = ["explain_conflict"]
 

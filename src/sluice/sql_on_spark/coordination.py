@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame
 
 from ..coordinator.facade.administration import Place, TableTree, connect, list_leases
 from ..coordinator.facade.transactions import Queued, RefusedTransaction, list_queue, list_refused
-from ..delta.metrics import moment
+from ..sql_plain.place import catalog_of, title
+from ..sql_plain.reports import moment
 from ..statements.locks import ShowState
 from ..tables.read.history import HistoryEntry
 from ..tables.table import Table
 from .asked import Asked
-from .places import catalog_of, title
 from .queries import table_of
 
 __all__ = ["show_state"]

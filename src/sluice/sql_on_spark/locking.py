@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from ..coordinator.facade.leasing import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.session.ending import when_stopped
+from ..sql_plain.place import title
 from ..statements.locks import Lock, Locked, Unlock
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from .asked import Asked
-from .places import title
 from .queries import table_of
 
 __all__ = ["lock", "under_locks", "unlock"]

@@ -11,20 +11,20 @@ from typing import TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from ..delta.places import Place
 from ..spark_integration.active_session import use_session
 from ..spark_integration.scan.read import read_snapshot
-from ..statements.cursor import Name, Span
+from ..sql_plain.naming import at_one_moment, edits_of, parts_of
+from ..sql_plain.place import Place, known_place, near, not_found, opened
+from ..statements.cursor import Name
 from ..statements.reading import Other
 from ..statements.relations import AsOf, Between, Changes, Relation
 from ..storage.dataclass import dataclass
-from ..tables.joint_transaction import read_together
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from .asked import Asked, Edit
-from .places import is_spark_table, known_place, near, not_found, opened, place_of
+from .places import is_spark_table, place_of
 
-__all__ = ["Found", "Moment", "at_one_moment", "by_spark", "found_in", "milliseconds", "require_known", "run", "table_of", "views_of"]
+__all__ = ["Found", "Moment", "by_spark", "found_in", "require_known", "run", "table_of", "views_of"]
 
 Moment: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, DataFrame]]"
 """Gives what a statement reads of tables, by location: their snapshots, or their rows."""
@@ -85,23 +85,7 @@ def _place(asked: Asked, relation: Relation) -> Place | None:
 def _place_of_changes(asked: Asked, changes: Changes) -> Place | None:
     """Where the table is whose name is the first argument of `table_changes`."""
     text = str(asked.value(changes.arguments[0], "STRING"))
-    parts = tuple(part.replace("``", "`") for part in _parts(text))
-    return place_of(asked, Name(parts, changes.arguments[0].start, changes.arguments[0].end))
-
-
-def _parts(text: str) -> list[str]:
-    """The parts of a name in a string."""
-    if "`" not in text:
-        return text.split(".")
-    return [part.strip("`") for part in text.split(".", 1)]
-
-
-def at_one_moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
-    """The latest versions of several tables, at one moment."""
-    by_location = {each.location: each for each in tables}
-    if len(by_location) == 1:
-        return {location: table.snapshot() for location, table in by_location.items()}
-    return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
+    return place_of(asked, Name(parts_of(text), changes.arguments[0].start, changes.arguments[0].end))
 
 
 @contextmanager
@@ -118,22 +102,11 @@ def views_of(asked: Asked, found: Sequence[Found], moment: Moment) -> Iterator[l
         for each, frame in zip(found, frames, strict=True):
             names.append(f"__sluice_{uuid.uuid4().hex}")
             frame.createTempView(names[-1])
-            edits += _edits(each.relation, names[-1])
+            edits += edits_of(each.relation, names[-1])
         yield edits
     finally:
         for name in names:
             asked.spark.catalog.dropTempView(name)
-
-
-def _edits(relation: Relation, view: str) -> list[Edit]:
-    """The view's name in place of the table's; a table without an alias keeps its name as one."""
-    plain = Edit(relation.start, relation.end, f"`{view}`")
-    if relation.has_alias or relation.changes is not None or relation.name.path is not None:
-        return [plain]
-    alias = " AS `" + relation.name.parts[-1].replace("`", "``") + "`"
-    if relation.alias_at == relation.end:
-        return [Edit(relation.start, relation.end, plain.new + alias)]
-    return [plain, Edit(relation.alias_at, relation.alias_at, alias)]
 
 
 def _frames(asked: Asked, found: Sequence[Found], moment: Moment) -> list[DataFrame]:
@@ -165,19 +138,11 @@ def _asked_for(asked: Asked, table: Table, as_of: AsOf) -> TableSnapshot:
     if as_of.is_version:
         return table.snapshot(int(as_of.literal or asked.value(as_of.value, "BIGINT")))
     if as_of.literal is None:
-        return table.snapshot(timestamp=milliseconds(asked, as_of.value))
+        return table.snapshot(timestamp=asked.milliseconds(as_of.value))
     if len(as_of.literal) != 17:
         raise asked.refused(as_of.value, "write the time as yyyyMMddHHmmssSSS")
     [[at]] = asked.spark_sql(f"SELECT unix_millis(to_timestamp('{as_of.literal}', 'yyyyMMddHHmmssSSS'))").collect()
     return table.snapshot(timestamp=at)
-
-
-def milliseconds(asked: Asked, span: Span) -> int:
-    """Milliseconds since the epoch, from an expression that gives a time or a text that Spark casts to one, in the session's zone."""
-    [[at]] = asked.spark_sql(f"SELECT unix_millis(TRY_CAST(({asked.expression(span)}) AS TIMESTAMP_LTZ))").collect()
-    if at is None:
-        raise asked.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
-    return int(at)
 
 
 def _changes(asked: Asked, table: Table, relation: Relation) -> DataFrame:
@@ -192,7 +157,7 @@ def _changes(asked: Asked, table: Table, relation: Relation) -> DataFrame:
         if kind in ("integer", "long", "short", "byte"):
             options[f"{edge}Version"] = str(asked.value(span, "BIGINT"))
         else:
-            options[f"{edge}Timestamp"] = _utc(milliseconds(asked, span))
+            options[f"{edge}Timestamp"] = _utc(asked.milliseconds(span))
     return _changed_rows(asked, table, options)
 
 
@@ -203,7 +168,7 @@ def _between(asked: Asked, table: Table, between: Between) -> DataFrame:
         first, last = str(after + 1), str(up_to)
         kind = "Version"
     else:
-        after, up_to = (milliseconds(asked, span) for span in (between.after, between.up_to))
+        after, up_to = (asked.milliseconds(span) for span in (between.after, between.up_to))
         first, last = _utc(after + 1), _utc(up_to)
         kind = "Timestamp"
     if after > up_to:

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, MERGE and TRUNCATE: Spark's own text, handed to the operations of the DataFrame API."""
+"""INSERT, UPDATE, DELETE and MERGE: Spark's own text, handed to the operations of the DataFrame API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..delta.metrics import affected, empty, merged
+from ..delta.metrics import empty, frame
 from ..delta.operations import Terms, committed
-from ..delta.places import Place
 from ..spark_integration.active_session import user_metadata_of
-from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.change import delete_rows, update_rows
 from ..spark_integration.rows.clauses import Clause, RowCounts, check_clauses
 from ..spark_integration.rows.conditions import predicate_text
@@ -22,20 +20,22 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.saving import Write, save
 from ..spark_integration.session.told import Options
-from ..statements.cursor import Name, Span
+from ..sql_plain.naming import at_one_moment
+from ..sql_plain.partitions import equals, partition_of
+from ..sql_plain.place import Place, opened, title
+from ..sql_plain.reports import affected, merged
+from ..statements.cursor import Name
 from ..statements.relations import Relation
-from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Truncate, Update
+from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
 from ..storage.dataclass import dataclass
 from ..storage.errors import SchemaMismatch, TableNotFound
-from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType
 from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .asked import Asked, Edit
-from .places import opened, title
-from .queries import Found, at_one_moment, found_in, views_of
+from .queries import Found, found_in, views_of
 
 __all__ = [
     "Change",
@@ -46,14 +46,10 @@ __all__ = [
     "insert",
     "insertion",
     "merge",
-    "partition_condition",
     "source_called",
     "source_rows",
-    "truncate",
     "update",
 ]
-
-Partition = tuple[tuple[str, Span | None], ...]
 
 Change: TypeAlias = "Callable[[Transaction, Sequence[Edit]], RowCounts]"
 """Changes rows in a table's transaction; the edits name the tables that it reads."""
@@ -85,7 +81,7 @@ def insertion(asked: Asked, statement: Insert, schema: StructType, partition_col
     """What an INSERT into a table with this schema writes."""
     if statement.if_not_exists:
         raise asked.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
-    fixed = _fixed(asked, statement.partition, schema, partition_columns)
+    fixed = partition_of(asked, statement.partition, schema, partition_columns)
     told, mode = _how(asked, statement, schema, fixed)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     frame = _named(asked, statement, asked.query(spans, edits), schema, fixed)
@@ -108,34 +104,8 @@ def _how(asked: Asked, statement: Insert, schema: StructType, fixed: Mapping[str
         return told, "overwrite"
     is_dynamic = str(asked.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
     if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
-        told.tell("replaceWhere", _equals(fixed, schema).to_sql())
+        told.tell("replaceWhere", equals(fixed, schema))
     return told, "overwrite" if statement.overwrite else "append"
-
-
-def _fixed(asked: Asked, partition: Partition, schema: StructType, partition_columns: Sequence[str]) -> dict[str, Any]:
-    """The values that PARTITION (...) gives to columns."""
-    known = {name.lower(): name for name in partition_columns}
-    fixed: dict[str, Any] = {}
-    for name, value in partition:
-        column = known.get(name.lower())
-        if column is None:
-            at = value or Span(0, 0)
-            raise asked.refused(at, f"{name} is no partition column; those are {', '.join(partition_columns) or 'none'}")
-        if value is not None:
-            kind = to_spark(schema)[column].dataType.simpleString()
-            [[fixed[column]]] = asked.spark_sql(f"SELECT CAST(({asked.expression(value)}) AS {kind})").collect()
-    return fixed
-
-
-def _equals(fixed: Mapping[str, Any], schema: StructType) -> Predicate:
-    """The condition that columns have these values."""
-    both: Predicate | None = None
-    for name, value in fixed.items():
-        is_null = Predicate.parse(f"{quoted(name)} IS NULL", schema)
-        each = is_null if value is None else Predicate.from_filters([("EqualTo", (name,), value)], schema)
-        both = each if both is None else both.and_(each)
-    assert both is not None
-    return both
 
 
 def _named(asked: Asked, statement: Insert, frame: DataFrame, schema: StructType, fixed: Mapping[str, Any]) -> DataFrame:
@@ -166,17 +136,17 @@ def _named(asked: Asked, statement: Insert, frame: DataFrame, schema: StructType
 
 def update(asked: Asked, statement: Update, place: Place) -> DataFrame:
     """Change rows. Returns one row: num_affected_rows."""
-    return affected(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
+    return frame(asked.spark, affected(_changed(asked, place, statement.relations, change_of(asked, statement))))
 
 
 def delete(asked: Asked, statement: Delete, place: Place) -> DataFrame:
     """Delete rows. Returns one row: num_affected_rows."""
-    return affected(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
+    return frame(asked.spark, affected(_changed(asked, place, statement.relations, change_of(asked, statement))))
 
 
 def merge(asked: Asked, statement: Merge, place: Place) -> DataFrame:
     """Merge a source into the table. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows."""
-    return merged(asked.spark, _changed(asked, place, statement.relations, change_of(asked, statement)))
+    return frame(asked.spark, merged(_changed(asked, place, statement.relations, change_of(asked, statement))))
 
 
 def change_of(asked: Asked, statement: Update | Delete | Merge) -> Change:
@@ -279,20 +249,3 @@ def _views(asked: Asked, found: Sequence[Found], versions: Mapping[str, int]) ->
 
     with views_of(asked, found, moment) as edits:
         yield edits
-
-
-# -- TRUNCATE ------------------------------------------------------------------------------------------------------------
-
-
-def truncate(asked: Asked, statement: Truncate, place: Place) -> DataFrame:
-    """Remove all rows, or those of a partition. Returns an empty DataFrame."""
-    table = opened(place)
-    where = partition_condition(asked, statement.partition, table.struct, table.partition_columns)
-    table.truncate(where, user_metadata=user_metadata_of(asked.spark))
-    return empty(asked.spark)
-
-
-def partition_condition(asked: Asked, partition: Partition, schema: StructType, partition_columns: Sequence[str]) -> str | None:
-    """The condition that PARTITION (...) means; None if it gives no column a value."""
-    fixed = _fixed(asked, partition, schema, partition_columns)
-    return _equals(fixed, schema).to_sql() if fixed else None

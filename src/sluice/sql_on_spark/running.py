@@ -9,17 +9,23 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
-from ..delta.places import Place
+from ..delta.metrics import frame
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..sql_plain import care
+from ..sql_plain import tables as plain
+from ..sql_plain.dispatch import ON_PLACES
+from ..sql_plain.place import Place
 from ..statements.care import Convert, Optimize, Restore, Vacuum
 from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name
+from ..statements.loading import Attach, CopyInto, Detach, Reorganise, Repair
 from ..statements.locks import Lock, ShowState, Unlock
+from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other, Statement, read
 from ..statements.relations import Relation
-from ..statements.rows import Delete, Insert, Merge, Truncate, Update
-from ..statements.tables import Alter, Clone, Create, Describe, Drop, Show, ShowTables, Undrop
-from . import care, rows, showing, tables
+from ..statements.rows import Delete, Insert, Merge, Update
+from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
+from . import namespaces, rows, showing, tables
 from .asked import Asked
 from .atomic import atomic
 from .conflicts import explain_conflict
@@ -35,16 +41,10 @@ _ON_TABLES: Final[Mapping[type, Callable[[Asked, Any, Place], DataFrame]]] = {
     Update: rows.update,
     Delete: rows.delete,
     Merge: rows.merge,
-    Truncate: rows.truncate,
-    Optimize: care.optimize,
-    Vacuum: care.vacuum,
-    Restore: care.restore,
-    Drop: tables.drop,
-    Alter: tables.alter,
-    Show: showing.show,
-    Describe: showing.describe,
 }
-"""What carries out a statement about a table of ours."""
+"""What carries out a statement about rows of a table of ours; `ON_PLACES` carries out the others."""
+_OURS_ALONE: Final = (Optimize, Vacuum, Restore, CopyInto, Reorganise, Repair, Detach)
+"""Statements that Spark does not have."""
 
 
 def sql(
@@ -100,22 +100,29 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
                 return _left_to_spark(asked, None, statement.relations)
             return tables.create(asked, statement)
         case Clone():
-            return care.clone(asked, statement, require_known(asked, statement.source))
+            return frame(asked.spark, care.clone(asked, statement, require_known(asked, statement.source)))
         case Convert():
-            return care.convert(asked, statement)
+            return frame(asked.spark, care.convert(asked, statement))
         case Undrop():
-            return tables.undrop(asked, statement)
+            return frame(asked.spark, plain.undrop(asked, statement))
         case ShowTables():
-            shown = showing.show_tables(asked, statement)
-            return asked.by_spark() if shown is None else shown
+            return showing.show_tables(asked, statement)
+        case CreateNamespace() | DropNamespace() | ShowNamespaces() | Comment():
+            return namespaces.carried_out(asked, statement)
+        case Like():
+            return tables.create_like(asked, statement)
+        case Attach():
+            return frame(asked.spark, care.attach(asked, statement))
     place = place_of(asked, statement.target)
-    if place is None and isinstance(statement, (Optimize, Vacuum, Restore)):
+    if place is None and isinstance(statement, _OURS_ALONE):
         place = require_known(asked, statement.target)
     if place is None:
         return _left_to_spark(asked, statement.target, getattr(statement, "relations", ()))
-    change: Any = _ON_TABLES[type(statement)]
-    frame: DataFrame = change(asked, statement, place)
-    return frame
+    on_rows: Any = _ON_TABLES.get(type(statement))
+    if on_rows is not None:
+        frame_of_rows: DataFrame = on_rows(asked, statement, place)
+        return frame_of_rows
+    return frame(asked.spark, ON_PLACES[type(statement)](asked, statement, place))
 
 
 def _malformed(asked: Asked, statement: Malformed) -> DataFrame:

@@ -8,7 +8,7 @@ from ..storage.dataclass import dataclass
 from .cursor import Cursor, Span
 from .tokens import WORD
 
-__all__ = ["Check", "Column", "columns_in", "definitions_in", "properties_in"]
+__all__ = ["Check", "Column", "column_after_name", "columns_in", "definitions_in", "properties_in"]
 
 _AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
 _PLACED: Final = frozenset({"FIRST", "AFTER"})
@@ -72,7 +72,11 @@ def _condition(here: Cursor) -> Span:
 
 
 def _column(here: Cursor) -> Column:
-    name = here.word("the name of a column")
+    return column_after_name(here, here.word("the name of a column"))
+
+
+def column_after_name(here: Cursor, name: str) -> Column:
+    """What follows a column's name: its type, and what else is said of it. Raises Unreadable."""
     kind = _type(here)
     nullable, comment, is_key = True, None, False
     checks: list[Span] = []

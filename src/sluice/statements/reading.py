@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
-from . import care, compound, locks, rows, tables
+from . import care, compound, loading, locks, namespaces, rows, tables
 from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
@@ -45,15 +45,18 @@ class Parameter:
     at: Span
 
 
-Statement: TypeAlias = rows.Statement | care.Statement | tables.Statement | locks.Statement | compound.Statement | Other | Malformed
+_Plain: TypeAlias = rows.Statement | care.Statement | tables.Statement | namespaces.Statement | loading.Statement
+Statement: TypeAlias = _Plain | locks.Statement | compound.Statement | Other | Malformed
 
 _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
     **rows.READERS,
     **care.READERS,
     **tables.READERS,
+    **namespaces.READERS,
+    **loading.READERS,
     **locks.READERS,
 }
-ENGINE_ONLY: Final = frozenset({"OPTIMIZE", "VACUUM", "RESTORE", "CONVERT", "UNDROP"})
+ENGINE_ONLY: Final = frozenset({"OPTIMIZE", "VACUUM", "RESTORE", "CONVERT", "UNDROP", "COPY", "REORG", "FSCK", "ATTACH", "DETACH"})
 """First words of statements that Spark itself does not have."""
 COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
 """First two words of statements that nobody else has."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from ..storage.dataclass import dataclass
+from .altering import Alter, alter
 from .care import when
 from .columns import Check, Column, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Span, Unreadable
 from .relations import Relation, relations_in
 
-__all__ = ["READERS", "Alter", "Clone", "Create", "Describe", "Drop", "Show", "ShowTables", "Statement", "Undrop"]
+__all__ = ["READERS", "Clone", "Create", "Describe", "Drop", "Like", "Show", "ShowTables", "Statement", "Undrop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ class Clone:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """CREATE TABLE [IF NOT EXISTS] target LIKE source [USING provider] [TBLPROPERTIES (...)] [LOCATION '...']; `how` is as for Create."""
+
+    target: Name
+    how: str
+    source: Name
+    provider: str | None = None
+    properties: Mapping[str, str] | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """DROP TABLE [IF EXISTS] target [PURGE]."""
 
@@ -66,25 +79,6 @@ class Undrop:
 
     target: Name
     new_name: Name | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Alter:
-    """ALTER TABLE target ...: `action` is one of the words below, with what belongs to it.
-
-    "add columns" (columns), "set properties" (properties), "unset properties" (names, if_exists), "add check" (check), "drop constraint"
-    (names, if_exists), "rename" (new_name), or "other": something else, whose words are `other`.
-    """
-
-    target: Name
-    action: str
-    columns: tuple[Column, ...] = ()
-    properties: Mapping[str, str] | None = None
-    names: tuple[str, ...] = ()
-    if_exists: bool = False
-    check: Check | None = None
-    new_name: Name | None = None
-    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +109,10 @@ class Describe:
     column: str | None = None
 
 
-Statement: TypeAlias = Create | Clone | Drop | Undrop | Alter | Show | ShowTables | Describe
+Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | Show | ShowTables | Describe
 
 
-def create(here: Cursor) -> Create | Clone | None:
+def create(here: Cursor) -> Create | Clone | Like | None:
     """CREATE: tables only."""
     replaces = here.take("OR", "REPLACE")
     here.take("EXTERNAL")
@@ -129,16 +123,18 @@ def create(here: Cursor) -> Create | Clone | None:
     return _created(here, how)
 
 
-def replace(here: Cursor) -> Create | Clone | None:
+def replace(here: Cursor) -> Create | Clone | Like | None:
     """REPLACE TABLE."""
     return _created(here, "replace") if here.take("TABLE") else None
 
 
-def _created(here: Cursor, how: str) -> Create | Clone:
+def _created(here: Cursor, how: str) -> Create | Clone | Like:
     target = here.name()
     depth = here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")
     if depth is not None:
         return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
+    if here.take("LIKE"):
+        return _like(here, target, how)
     columns, checks, key = definitions_in(here.inside()) if here.sees("(") else ((), (), ())
     told = _Clauses()
     while not here.is_done() and not here.sees(";") and not here.sees("AS"):
@@ -196,7 +192,7 @@ class _Clauses:
             self.properties = properties_in(here.inside())
         else:
             said = here.at
-            word = here.take_one("CLUSTER BY", "CLUSTERED BY", "OPTIONS", "LIKE", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
+            word = here.take_one("CLUSTER BY", "CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
             if word is None:
                 raise here.unreadable("expected USING, PARTITIONED BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
             if not here.is_done():
@@ -226,6 +222,16 @@ def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
     return Clone(target, how, source, shallow, as_of, properties, location)
 
 
+def _like(here: Cursor, target: Name, how: str) -> Like:
+    source = here.name()
+    told = _Clauses()
+    while not here.is_done() and not here.sees(";"):
+        told.read(here)
+        if told.refused is not None or told.is_partitioned or told.comment is not None:
+            raise here.unreadable("a table like another takes USING, TBLPROPERTIES and LOCATION only")
+    return Like(target, how, source, told.provider, told.properties, told.location)
+
+
 def drop(here: Cursor) -> Drop | None:
     """DROP TABLE."""
     if not here.take("TABLE"):
@@ -238,47 +244,6 @@ def undrop(here: Cursor) -> Undrop:
     """UNDROP TABLE."""
     here.expect("TABLE")
     return Undrop(here.name(), here.name() if here.take("AS") else None)
-
-
-def alter(here: Cursor) -> Alter | None:
-    """ALTER TABLE."""
-    if not here.take("TABLE"):
-        return None
-    target = here.name()
-    if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
-        here.take("IF", "NOT", "EXISTS")
-        return Alter(target, "add columns", columns=columns_in(here.inside() if here.sees("(") else _remaining(here)))
-    if here.take("SET", "TBLPROPERTIES"):
-        return Alter(target, "set properties", properties=properties_in(here.inside()))
-    if here.take("UNSET", "TBLPROPERTIES"):
-        if_exists = here.take("IF", "EXISTS")
-        return Alter(target, "unset properties", names=_keys(here.inside()), if_exists=if_exists)
-    if here.take("ADD", "CONSTRAINT"):
-        name = here.word("the name of a constraint")
-        here.expect("CHECK")
-        return Alter(target, "add check", check=Check(name, here.inside().rest("a condition")))
-    if here.take("DROP", "CONSTRAINT"):
-        if_exists = here.take("IF", "EXISTS")
-        return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
-    if here.take("RENAME", "TO"):
-        return Alter(target, "rename", new_name=here.name())
-    said = here.rest("what to change")
-    return Alter(target, "other", other=" ".join(said.of(here.text).upper().split()[:2]))
-
-
-def _remaining(here: Cursor) -> Cursor:
-    """A cursor over the rest of the statement, which this one goes past."""
-    rest = Cursor(here.text, here.tokens, here.at, here.end)
-    here.at = here.end
-    return rest
-
-
-def _keys(within: Cursor) -> tuple[str, ...]:
-    found = [property_key(within)]
-    while within.take(","):
-        found.append(property_key(within))
-    within.finish()
-    return tuple(found)
 
 
 def show(here: Cursor) -> Show | ShowTables | None:

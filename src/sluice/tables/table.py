@@ -23,6 +23,7 @@ from .client.asked_version import asked_version
 from .maintain.compaction import Asked, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
+from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
 from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
@@ -254,6 +255,21 @@ class Table(TableManagement):
     def unset_properties(self, names: Iterable[str], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Remove properties, also constraints. Returns None if none of them is set."""
         return self._change(lambda: unset_properties(self._access, names), timeout_s)
+
+    def add_columns(self, columns: Sequence[NewColumn], *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
+
+        Raises InvalidRequest for a column that is there, or may not be null; MetadataChangedException if another client changed the
+        metadata first. Concurrent writers get that error, too, as for every change of the schema.
+        """
+        return self._change(lambda: add_columns(self._access, columns), timeout_s)
+
+    def alter_columns(self, changes: Sequence[ColumnChange], *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Change columns' comments and order, and whether they may be null. Returns None if they are like that already.
+
+        Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
+        """
+        return self._change(lambda: alter_columns(self._access, changes), timeout_s)
 
     def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""

@@ -17,6 +17,7 @@ from .manage.cloning import clone
 from .manage.converting import convert
 from .manage.manifests import MODE, generate
 from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
+from .manage.repairing import lacking, repair
 from .manage.restoring import restore
 from .table_writes import TableWrites
 
@@ -113,6 +114,19 @@ class TableManagement(TableWrites):
                 timeout_s=self._limit(timeout_s),
             )
         )
+
+    def missing_files(self, *, timeout_s: Timeout | None = None) -> Mapping[str, str]:
+        """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
+        return lacking(self._access, self._access.read(None, timeout_s=self._limit(timeout_s)))
+
+    def repair(self, *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Take data files that the store lacks out of the table, so that the others can be read. Returns None if none is missing.
+
+        The rows of these files are lost, or were before. Raises UnsupportedFeature for an append-only table.
+        """
+        with self._bounding(timeout_s) as limit:
+            change = repair(self._access)
+            return None if change is None else self._note(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
 
     def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
         """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).

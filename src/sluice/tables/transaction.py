@@ -91,6 +91,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._turns = tuple(turns)
         self._if_version = if_version
         self._user_metadata = check_user_metadata(user_metadata)
+        self._noted: dict[str, int] = {}
         self._change: Change | None = None
         self._compacted: Change | None = None
 
@@ -173,6 +174,18 @@ class Transaction(OpenTransaction["Commit | None"]):
         else:
             reads = replace(reads, files=tuple(files["path"].to_pylist()))
         self._operations.append(("READ", reads))
+
+    @property
+    def applications(self) -> Mapping[str, int]:
+        """The applications' numbers in the version read, by application id."""
+        return {name: each.version for name, each in self._draft.base.app_transactions.items()}
+
+    def note(self, applications: Mapping[str, int]) -> None:
+        """Let the commit carry these applications' numbers, too: of two transactions with other numbers of one the later is refused."""
+        self._require_open()
+        for each in applications.items():
+            check_application_transaction(each)
+        self._noted.update(applications)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -527,7 +540,8 @@ class Transaction(OpenTransaction["Commit | None"]):
             draft.foresee()
             self.check()
         finished = draft.finish(self._now_ms())
-        if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and self._application is None:
+        noted = self._application is not None or bool(self._noted)
+        if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self.id, self._access.address.location)
             return None
@@ -544,7 +558,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         kind, operation, parameters = operation_of(self._steps)
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
-        actions += transaction_actions(self._application, self._now_ms())
+        for application in (self._application, *self._noted.items()):
+            actions += transaction_actions(application, self._now_ms())
         return Change(
             transaction_id=self.id,
             operation=operation,

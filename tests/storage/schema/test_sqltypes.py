@@ -30,7 +30,10 @@ INT, TEXT = PrimitiveType("integer"), PrimitiveType("string")
         ("struct<>", StructType(())),
         ("struct<A: int, b string>", StructType((StructField("A", INT), StructField("b", TEXT)))),
         ("struct<`a ``, b`: int NOT NULL>", StructType((StructField("a `, b", INT, False),))),
-        ("struct<d: decimal(10, 2) COMMENT 'the sum'>", StructType((StructField("d", PrimitiveType("decimal(10,2)")),))),
+        (
+            "struct<d: decimal(10, 2) COMMENT 'the sum'>",
+            StructType((StructField("d", PrimitiveType("decimal(10,2)"), True, {"comment": "the sum"}),)),
+        ),
         (
             "array<struct<a: map<string, int>, b: int>>",
             ArrayType(StructType((StructField("a", MapType(TEXT, INT)), StructField("b", INT)))),

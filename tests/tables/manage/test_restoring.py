@@ -186,14 +186,14 @@ def test_files_that_garbage_collection_gave_up_do_not_come_back_while_they_are_s
 @pytest.mark.notices("restored-files-are-pinned")
 def test_files_that_were_looked_for_are_kept_until_the_restore_is_decided(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = changed(place), place.open()
-    look = restoring._missing
+    look = restoring.missing_files
 
     def and_collect(*given: Any) -> dict[str, str]:
         missing = look(*given)
         other.vacuum(**NOW)
         return missing
 
-    monkeypatch.setattr(restoring, "_missing", and_collect)
+    monkeypatch.setattr(restoring, "missing_files", and_collect)
     table.restore(2)
     assert rows(table) == FIRST
 
@@ -216,14 +216,14 @@ def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monke
 def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pin is gone, too, so its files may be."""
     table = changed(place)
-    look = restoring._missing
+    look = restoring.missing_files
 
     def and_expire(*given: Any) -> dict[str, str]:
         missing = look(*given)
         expire(place.coordinator)
         return missing
 
-    monkeypatch.setattr(restoring, "_missing", and_expire)
+    monkeypatch.setattr(restoring, "missing_files", and_expire)
     with pytest.raises(sluice.LeaseLost):
         table.restore(2)
     assert rows(place.open()) == [("EWR", 2, 12), ("JFK", 1, 1), ("LGA", 3, 3)]
@@ -250,13 +250,13 @@ def test_a_restore_leaves_exactly_that_version_or_is_refused(
     """Its lease keeps others away; should one come between all the same, the rules refuse the restore."""
     table = changed(place, **{"sluice.conflictPolicy": policy})
     other = place.open()
-    look = restoring._missing
+    look = restoring.missing_files
 
     def and_another_commits(*given: Any) -> dict[str, str]:
         winner(other)  # of this thread, to which the lease belongs
         return look(*given)
 
-    monkeypatch.setattr(restoring, "_missing", and_another_commits)
+    monkeypatch.setattr(restoring, "missing_files", and_another_commits)
     table.set_properties({"owner": "ops"})
     with pytest.raises(sluice.ConcurrentModification):
         table.restore(2)
@@ -271,13 +271,13 @@ def test_a_compaction_that_came_first_loses_no_row(place: Place, monkeypatch: py
     for number in range(4):
         table.append(flights(("JFK", 1, number)))
     table.append(flights(("JFK", 1, 99)))
-    look, other = restoring._missing, place.open()
+    look, other = restoring.missing_files, place.open()
 
     def and_compact(*given: Any) -> dict[str, str]:
         other.compact()
         return look(*given)
 
-    monkeypatch.setattr(restoring, "_missing", and_compact)
+    monkeypatch.setattr(restoring, "missing_files", and_compact)
     try:
         table.restore(4)
     except sluice.ConcurrentModification:

@@ -1,4 +1,4 @@
-"""Parses types in Spark SQL's spelling (`bigint`, `decimal(10,2)`, `array<struct<a: int>>`) into those of a Delta schema."""
+"""Types in Spark SQL's spelling (`bigint`, `decimal(10,2)`, `array<struct<a: int>>`): parsed into those of a Delta schema, and written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from ..errors import SchemaMismatch
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["parse_sql_type"]
+__all__ = ["field_sql", "parse_sql_type", "quoted_name", "quoted_text", "type_sql"]
 
 _NAMES: Final = {
     "bigint": "long",
@@ -34,8 +34,13 @@ _NAMES: Final = {
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*\d+\s*\)")
 _NESTED: Final = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
-_FIELD: Final = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+?)(\s+not\s+null)?(\s+comment\s+'.*')?", re.DOTALL | re.IGNORECASE)
+_FIELD: Final = re.compile(
+    r"(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+?)(\s+not\s+null)?(?:\s+comment\s+'((?:[^'\\]|\\.)*)')?", re.DOTALL | re.IGNORECASE
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _DIGITS: Final = 38
+_SPELLED: Final = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
 def parse_sql_type(text: str) -> DataType:
@@ -74,18 +79,56 @@ def _field(text: str, whole: str) -> StructField:
     if found is None:
         raise SchemaMismatch(f"{text.strip()!r} in {whole!r} is not a field; write it like `name: int`", type=whole)
     name = found[2] if found[1] is None else found[1].replace("``", "`")
-    return StructField(name, _parse(found[3], whole), found[4] is None)
+    comment = {} if found[5] is None else {"comment": _ESCAPE.sub(r"\1", found[5])}
+    return StructField(name, _parse(found[3], whole), found[4] is None, comment)
 
 
 def _parts(text: str) -> list[str]:
-    """The text split at its commas, except those inside brackets and backquotes."""
-    parts, depth, quoted = [""], 0, False
+    """The text split at its commas, except those inside brackets, backquotes and strings."""
+    parts, depth, quote, escaped = [""], 0, "", False
     for char in text:
-        quoted ^= char == "`"
-        if not quoted:
+        if quote:
+            if escaped:
+                escaped = False
+            elif char == "\\" and quote == "'":
+                escaped = True
+            elif char == quote:
+                quote = ""
+        elif char in "`'":
+            quote = char
+        else:
             depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0 and not quoted:
+        if char == "," and depth == 0 and not quote:
             parts.append("")
         else:
             parts[-1] += char
     return parts
+
+
+def type_sql(dtype: DataType) -> str:
+    """A type as `parse_sql_type` and Spark read it; names of fields are quoted where they must be."""
+    match dtype:
+        case ArrayType():
+            return f"array<{type_sql(dtype.element_type)}>"
+        case MapType():
+            return f"map<{type_sql(dtype.key_type)},{type_sql(dtype.value_type)}>"
+        case StructType():
+            return f"struct<{','.join(field_sql(each, nested=True) for each in dtype.fields)}>"
+    return _SPELLED.get(dtype.name, dtype.name)
+
+
+def field_sql(field: StructField, *, nested: bool = False) -> str:
+    """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [COMMENT '...']."""
+    comment = field.metadata.get("comment")
+    name = (field.name if nested and _PLAIN.fullmatch(field.name) else quoted_name(field.name)) + (":" if nested else " ")
+    return f"{name}{type_sql(field.type)}{'' if field.nullable else ' NOT NULL'}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
+
+
+def quoted_name(name: str) -> str:
+    """A name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

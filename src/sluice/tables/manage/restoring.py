@@ -41,7 +41,7 @@ from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable
 from ..write.write_once import check_user_metadata
 
-__all__ = ["restore"]
+__all__ = ["missing_files", "restore"]
 
 _LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
@@ -114,7 +114,7 @@ def _change(access: Access, latest: Snapshot, then: Snapshot, pinned: Snapshot, 
     back = picked(then.files, pc.invert(pc.is_in(keys[1], value_set=keys[0])))
     certain = None if pinned.version == then.version else set(pinned.files["path"].to_pylist())
     adds = [replace(add, data_change=True) for add in adds_of(back)]
-    missing = _missing(access.store, adds, certain)
+    missing = missing_files(access.store, adds, certain)
     if missing and not ignore_missing:
         raise _files_are_gone(access, then.version, missing)
     adds = [add for add in adds if add.path not in missing]
@@ -173,7 +173,7 @@ def _protocol(latest: Snapshot, then: Snapshot) -> Protocol:
     return with_features(latest.protocol, lacking) if lacking else latest.protocol
 
 
-def _missing(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:
+def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:
     """Why files cannot come back, by their log path; `certain` are the paths that garbage collection surely kept (None: all)."""
     missing: dict[str, str] = {}
     # check: files-given-up-are-missing (if certain is not None else () -> if False else ())

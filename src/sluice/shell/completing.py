@@ -1,0 +1,84 @@
+"""What a word that was begun may become: keywords, tables, namespaces, and columns of the tables in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ..sql_on_duckdb.plain import Plain
+from ..sql_plain.place import catalog_of, known_place, opened
+from ..statements.cursor import Cursor, words_in
+from ..statements.reading import read
+from ..statements.relations import relations_in
+from ..statements.tokens import tokens_of
+from ..storage.errors import SluiceError
+
+__all__ = ["KEYWORDS", "Completing"]
+
+KEYWORDS: Final = tuple(
+    sorted(
+        words_in(
+            """ADD ALTER AND AS ASC ATOMIC BEGIN BETWEEN BY CASE CAST CHECK COLUMN COLUMNS COMMENT CONSTRAINT CONVERT CREATE DELETE DESC
+            DESCRIBE DETAIL DISTINCT DROP ELSE END EXISTS FROM FULL GROUP HAVING HISTORY IF IN INNER INSERT INTO IS JOIN LEFT LIKE LIMIT
+            LOCATION MATCHED MERGE NAMESPACE NAMESPACES NOT NULL ON OPTIMIZE OR ORDER OUTER OVERWRITE PARTITION PARTITIONED PARTITIONS
+            RENAME REPLACE RESTORE RIGHT SELECT SET SHOW TABLE TABLES TBLPROPERTIES THEN TIMESTAMP TO TRUNCATE UNDROP UNION UPDATE USING
+            VACUUM VALUES VERSION WHEN WHERE WITH ZORDER"""
+        )
+    )
+)
+_PART: Final = frozenset("_.`")
+
+
+class Completing:
+    """Knows the coordinator's names, as they were when `forget` was last called."""
+
+    def __init__(self, asked: Callable[[str], Plain]) -> None:
+        self._asked = asked
+        self._tables: list[str] | None = None
+
+    def forget(self) -> None:
+        """Ask for the names again: a statement may have changed them."""
+        self._tables = None
+
+    def begun(self, before: str) -> str:
+        """The word that is being typed at the end of a text."""
+        at = len(before)
+        while at > 0 and (before[at - 1].isalnum() or before[at - 1] in _PART):
+            at -= 1
+        return before[at:]
+
+    def candidates(self, text: str, begun: str) -> list[str]:
+        """What the word may become: columns first, then tables, then keywords."""
+        if not begun:
+            return []
+        word = begun.lower()
+        qualifier, dot, part = begun.rpartition(".")
+        columns = [qualifier + dot + each for each in self._columns(text) if each.lower().startswith(part.lower())]
+        names = [each for each in self._names() if each.lower().startswith(word)]
+        keywords = [each if begun.isupper() else each.lower() for each in KEYWORDS if each.lower().startswith(word)]
+        return list(dict.fromkeys([*columns, *names, *keywords]))
+
+    def _names(self) -> list[str]:
+        if self._tables is None:
+            try:
+                catalog = catalog_of(self._asked(""))
+                spaces = [each.name for each in catalog.namespaces()]
+                named = [each.full_name for space in spaces for each in catalog.tables(space)]
+            except SluiceError:
+                return []  # nothing to offer while the coordinator cannot be reached
+            self._tables = [*spaces, *named, *(each.removeprefix("default.") for each in named if each.startswith("default."))]
+        return self._tables
+
+    def _columns(self, text: str) -> list[str]:
+        """The columns of the tables that the text names so far."""
+        asked, found = self._asked(text), list[str]()
+        tokens = tokens_of(text)
+        relations = () if tokens is None else relations_in(Cursor(text, tokens))
+        target = getattr(read(text), "target", None)
+        for name in [*(each.name for each in relations), *([] if target is None else [target])]:
+            try:
+                place = known_place(asked, name)
+                found += [] if place is None else opened(place).struct.names
+            except SluiceError:
+                continue  # not whole yet
+        return found

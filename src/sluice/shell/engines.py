@@ -1,0 +1,115 @@
+"""Which engine carries a statement out: this process where it can, else Spark, where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..sql_on_duckdb.plain import NEEDS_SPARK
+from ..sql_on_duckdb.running import run
+from ..statements.reading import Other, read
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
+
+__all__ = ["AUTO", "ENGINES", "LOCAL", "SPARK", "Engines", "Result"]
+
+AUTO: Final = "auto"
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+ENGINES: Final = (AUTO, LOCAL, SPARK)
+_LOCAL_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A statement's rows, the engine that gave them, why it was that one ("" if there is nothing to say), and how long it took."""
+
+    rows: pa.Table
+    engine: str
+    why: str
+    seconds: float
+
+
+class Engines:
+    """Carries out statements. `choice` is "auto", "local" or "spark"; `args` are the values of the parameters `:name`.
+
+    "auto" takes this process, and Spark for what needs it: some statements, and queries of more than 256 MiB of data files.
+    """
+
+    def __init__(
+        self,
+        choice: str = AUTO,
+        *,
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        args: Mapping[str, Any] | None = None,
+        master: str = "local[*]",
+    ) -> None:
+        self._choice = choice
+        self._coordinator = coordinator
+        self._storage_options = storage_options
+        self._args = args
+        self._master = master
+        self._session: Any = None
+
+    def run(self, text: str) -> Result:
+        """Carry out one statement. Raises sluice's errors, and Spark's for statements that Spark carries out."""
+        began = time.monotonic()
+        why = ""
+        if self._choice != SPARK:
+            try:
+                return Result(self._here(text), "DuckDB" if _is_query(text) else "sluice", "", time.monotonic() - began)
+            except UnsupportedFeature as refused:
+                if not self._may_go_to_spark(refused):
+                    raise
+                why = refused.message.splitlines()[0].partition(": ")[2].partition(";")[0]
+            except TableNotFound:
+                if self._session is None:  # a name may be Spark's own, such as a view of this session
+                    raise
+                why = "no table of the coordinator has this name"
+        rows = self._on_spark(text)
+        return Result(rows, f"Spark {self._session.version}", why, time.monotonic() - began)
+
+    def close(self) -> None:
+        """End the Spark session, if one was started."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def _may_go_to_spark(self, refused: UnsupportedFeature) -> bool:
+        asked = NEEDS_SPARK in (refused.details.get("features") or ())
+        return asked and self._choice == AUTO and importlib.util.find_spec("pyspark") is not None
+
+    def _here(self, text: str) -> pa.Table:
+        limit = _LOCAL_BYTES_MAX if self._choice == AUTO and importlib.util.find_spec("pyspark") is not None else None
+        return run(text, self._args, coordinator=self._coordinator, storage_options=self._storage_options, max_bytes=limit)
+
+    def _on_spark(self, text: str) -> pa.Table:
+        if importlib.util.find_spec("pyspark") is None:
+            raise InvalidRequest("Spark is not installed: pip install 'sluice-delta[spark]'")
+        from ..sql_on_spark.running import sql
+
+        if self._session is None:
+            self._session = self._started()
+        frame = sql(self._session, text, self._args, coordinator=self._coordinator, storage_options=self._storage_options)
+        return frame.toArrow() if frame.columns else pa.table({})
+
+    def _started(self) -> Any:
+        from pyspark.sql import SparkSession
+
+        from ..spark_integration import configure
+
+        builder = SparkSession.Builder().appName("sluice sql").master(self._master)
+        for name, value in (("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "true")):
+            builder = builder.config(name, value)
+        session = configure(builder, coordinator=self._coordinator, storage_options=self._storage_options).getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        return session
+
+
+def _is_query(text: str) -> bool:
+    return isinstance(read(text), Other)

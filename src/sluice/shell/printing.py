@@ -1,0 +1,107 @@
+"""Rows for people and for programs: a table, JSON Lines, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+__all__ = ["as_csv", "as_json", "draw"]
+
+_LEFT: Final = "…"
+
+
+def draw(console: Console, rows: pa.Table, most: int) -> None:
+    """Draw the first `most` rows; says how many there are more. Nothing for rows without columns."""
+    if rows.num_columns == 0:
+        return
+    grid = Grid(show_edge=True, header_style="bold")
+    for field in rows.schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
+    for row in _rows(rows.slice(0, most)):
+        grid.add_row(*(Text("null", style="dim") if value is None else Text(_shown(value)) for value in row))
+    console.print(grid)
+    if rows.num_rows > most:
+        console.print(Text(f"{_LEFT} and {rows.num_rows - most} rows more (--max-rows)", style="dim"))
+
+
+def as_json(rows: pa.Table) -> Iterator[str]:
+    """One line of JSON for each row: an object of its columns."""
+    for row in _rows(rows):
+        yield orjson.dumps(dict(zip(rows.column_names, row, strict=True)), default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def as_csv(rows: pa.Table) -> Iterator[str]:
+    """A line of names, and a line for each row; null is empty, nested values are JSON."""
+    if rows.num_columns == 0:
+        return
+    yield _csv_line(rows.column_names)
+    for row in _rows(rows):
+        yield _csv_line(["" if value is None else _shown(value) for value in row])
+
+
+def _csv_line(values: list[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
+
+
+def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The rows as Python's values; maps as dictionaries."""
+    for batch in rows.to_batches():
+        columns = [[_python(value, field.type) for value in batch.column(at).to_pylist()] for at, field in enumerate(batch.schema)]
+        yield from zip(*columns, strict=True)
+
+
+def _python(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {_key(key): _python(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _python(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_python(each, kind.value_type) for each in value]
+    return value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else _shown(key)
+
+
+def _shown(value: Any) -> str:
+    """A value as people read it."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex().upper()
+        case dict() | list():
+            return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+        case datetime():
+            return value.isoformat(" ")
+        case date() | time():
+            return value.isoformat()
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for."""
+    match value:
+        case Decimal():
+            return float(value) if value == Decimal(repr(float(value))) else str(value)
+        case bytes() | timedelta():
+            return _shown(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

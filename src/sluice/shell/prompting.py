@@ -1,0 +1,85 @@
+"""What people type: lines with history and completion where prompt_toolkit is installed, plain ones elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ..statements.script import is_complete
+from .completing import Completing
+
+__all__ = ["typed"]
+
+_PROMPT: Final = "sluice> "
+_MORE: Final = "     -> "
+_WORDS_THAT_END: Final = frozenset({"quit", "exit", "\\q", "quit;", "exit;"})
+
+
+def typed(completing: Completing) -> Iterator[str]:
+    """Texts of one or more whole statements, until the end of the input, `quit` or `exit`."""
+    ask = _with_toolkit(completing) if importlib.util.find_spec("prompt_toolkit") is not None else _plainly
+    while True:
+        try:
+            text = ask()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        if text.strip().lower() in _WORDS_THAT_END:
+            return
+        if text.strip():
+            yield text
+
+
+def _plainly() -> str:
+    lines = [input(_PROMPT)]
+    while not _ends("\n".join(lines)):
+        lines.append(input(_MORE))
+    return "\n".join(lines)
+
+
+def _ends(text: str) -> bool:
+    return is_complete(text) or text.strip().lower() in _WORDS_THAT_END
+
+
+def _history() -> Path:
+    """The file of what was typed, below SLUICE_HOME."""
+    home = Path(os.environ.get("SLUICE_HOME") or "~/.sluice").expanduser()
+    home.mkdir(parents=True, exist_ok=True)
+    return home / "sql_history"
+
+
+def _with_toolkit(completing: Completing) -> Callable[[], str]:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.key_binding import KeyBindings
+
+    class _Completer(Completer):
+        def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
+            begun = completing.begun(document.text_before_cursor)
+            for each in completing.candidates(document.text, begun):
+                yield Completion(each, start_position=-len(begun))
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: Any) -> None:
+        buffer = event.current_buffer
+        if _ends(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(_history())),
+        completer=_Completer(),
+        complete_while_typing=False,
+        key_bindings=keys,
+        multiline=True,
+        prompt_continuation=_MORE,
+    )
+    return lambda: session.prompt(_PROMPT)

@@ -1,0 +1,144 @@
+"""The shell: reads statements, has them carried out, prints what they answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+from rich.console import Console
+
+from ..sql_on_duckdb.plain import Plain
+from ..statements.script import statements_in
+from ..storage.errors import InvalidRequest, SluiceError
+from .completing import Completing
+from .engines import Engines, Result
+from .printing import as_csv, as_json, draw
+from .prompting import typed
+
+__all__ = ["Shell"]
+
+_WIDTH: Final = 160
+_WRONG: Final = 2
+_FAILED: Final = 1
+
+
+class Shell:
+    """One run of `sluice sql`; the arguments are its options."""
+
+    def __init__(
+        self,
+        *,
+        texts: Sequence[str] = (),
+        files: Sequence[Path] = (),
+        form: str | None = None,
+        engine: str = "auto",
+        args: Mapping[str, str] | None = None,
+        max_rows: int = 1000,
+        master: str = "local[*]",
+        coordinator: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        out: TextIO | None = None,
+    ) -> None:
+        self._texts = texts
+        self._files = files
+        self._form = form
+        self._max_rows = max_rows
+        self._reached = (coordinator, storage_options)
+        self._engines = Engines(engine, coordinator=coordinator, storage_options=storage_options, args=args or {}, master=master)
+        self._out = sys.stdout if out is None else out
+        self._console = _console(self._out)
+        self._told = _console(sys.stderr)
+
+    def run(self) -> int:
+        """Carry everything out; returns the exit status."""
+        try:
+            if self._texts or self._files or not sys.stdin.isatty():
+                return next((status for text in self._scripts() if (status := self._script(text)) != 0), 0)
+            self._typed()
+            return 0
+        except SluiceError as error:
+            return self._fail(error)
+        finally:
+            self._engines.close()
+
+    def _scripts(self) -> Iterator[str]:
+        """The texts of -e, then those of -f; standard input if there are neither."""
+        yield from self._texts
+        for path in self._files or ([] if self._texts else [Path("-")]):
+            try:
+                yield sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidRequest(f"{path} cannot be read: {error}; name a file of SQL in UTF-8") from error
+
+    def _typed(self) -> None:
+        self._tell("sluice sql: statements end with ; and quit ends the shell")
+        completing = Completing(lambda text: Plain(text, None, *self._reached))
+        for text in typed(completing):
+            self._script(text)
+            completing.forget()
+
+    def _script(self, text: str) -> int:
+        """Carry out the statements of a text, up to the first error; returns the exit status."""
+        for span in statements_in(text):
+            begin = text.rfind("\n", 0, span.start) + 1
+            above = "\n" * text.count("\n", 0, begin) + " " * (span.start - begin)  # errors name lines and columns of the whole text
+            try:
+                with self._waiting():
+                    result = self._engines.run(above + span.of(text))
+            except KeyboardInterrupt:
+                self._tell("interrupted")
+                return _FAILED
+            except Exception as error:
+                if not _is_told(error):
+                    raise
+                return self._fail(error)
+            self._print(result)
+        return 0
+
+    def _tell(self, message: str) -> None:
+        """Say something on standard error, in lines as they are."""
+        self._told.print(message, soft_wrap=True)
+
+    def _waiting(self) -> Any:
+        return self._told.status("running") if self._told.is_terminal else nullcontext()
+
+    def _print(self, result: Result) -> None:
+        rows: pa.Table = result.rows
+        if self._form == "json":
+            self._write(as_json(rows))
+        elif self._form == "csv":
+            self._write(as_csv(rows))
+        else:
+            draw(self._console, rows, self._max_rows)
+        count = f"{rows.num_rows} row{'' if rows.num_rows == 1 else 's'}, " if rows.num_columns else ""
+        why = f" ({result.why})" if result.why else ""
+        self._tell(f"-- by {result.engine}{why}: {count}{result.seconds:.2f} s")
+
+    def _write(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self._out.write(line + "\n")
+        self._out.flush()
+
+    def _fail(self, error: Exception) -> int:
+        """Say what is wrong; the exit status says whether the statement must be changed."""
+        kind = type(error).__name__
+        self._tell(f"sluice: {kind}: {str(error).partition('JVM stacktrace')[0].rstrip()}")
+        kinds = {each.__name__ for each in type(error).__mro__}
+        wrong = isinstance(error, InvalidRequest) or bool(kinds & {"AnalysisException", "ParseException"})
+        return _WRONG if wrong else _FAILED
+
+
+def _is_told(error: Exception) -> bool:
+    """Whether an error is one that sluice or Spark raises on purpose."""
+    return isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)
+
+
+def _console(stream: TextIO) -> Console:
+    console = Console(file=stream, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console

@@ -1,0 +1,114 @@
+"""DuckDB runs queries in Spark's SQL, which sqlglot translates. It sees the tables that it is given, and nothing else of the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError, UnsupportedError
+
+from ..statements.cursor import Span
+from ..statements.tokens import tokens_of
+from ..storage.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from .plain import Plain
+
+__all__ = ["parsed", "run"]
+
+_ALONE: Final = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+"""Neither files, nor the network, nor variables of this process can be read by a query."""
+_LACKS: Final = ("CatalogException", "NotImplementedException", "InternalException")
+_QUOTED: Final = re.compile(r'"([^"]+)"')
+
+
+def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
+    """The query. Raises UnsupportedFeature for what is no query, or names a function that has no translation."""
+    spark = Spark()
+    parser = spark.parser()
+    # As Spark is now: CAST fails where it cannot cast, TRY_CAST gives null.
+    setattr(parser, "STRICT_CAST", True)  # noqa: B010 - sqlglot types it as a constant of the class
+    try:
+        trees = parser.parse(spark.tokenize(text), text)
+    except (ParseError, TokenError) as error:
+        raise _unreadable(asked, at, error) from error
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, (exp.Query, exp.Values)):
+        raise asked.needs_spark(at, "this is no query that DuckDB runs")
+    unknown = next(iter(tree.find_all(exp.Anonymous)), None)
+    if unknown is not None:
+        raise asked.needs_spark(_place(asked, at, unknown.name), f"the function {unknown.name} has no translation for DuckDB")
+    return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
+
+
+def run(asked: Plain, at: Span, query: str | exp.Query, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The rows of a query over these tables, with the values of its parameters; `at` is its place in the statement's text."""
+    tree = parsed(asked, at, query) if isinstance(query, str) else query
+    try:
+        import duckdb
+    except ModuleNotFoundError as missing:
+        raise asked.needs_spark(at, "queries without it need DuckDB: pip install 'sluice-delta[sql]'") from missing
+    try:
+        text = tree.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise asked.needs_spark(at, f"DuckDB has no counterpart of this ({error})") from error
+    connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
+    try:
+        for name, rows in tables.items():
+            connection.register(name, rows)
+        connection.execute("SET lock_configuration = true")
+        found = connection.sql(text, params=dict(values) or None)
+        sums = [name for name, kind in zip(found.columns, found.types, strict=True) if str(kind) == "HUGEINT"]
+        rows = found.to_arrow_table()
+    except duckdb.Error as error:
+        raise _refused(asked, at, error) from error
+    finally:
+        connection.close()
+    return _as_spark_sums(rows, sums)
+
+
+def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with sums of whole numbers as BIGINT; those that are greater stay decimals."""
+    for name in names if len(set(rows.column_names)) == rows.num_columns else ():
+        at = rows.column_names.index(name)
+        with suppress(pa.ArrowInvalid):
+            rows = rows.set_column(at, name, rows.column(at).cast(pa.int64()))
+    return rows
+
+
+def _unreadable(asked: Plain, at: Span, error: ParseError | TokenError) -> InvalidRequest:
+    """What sqlglot says of a text, with the place."""
+    told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+    why = str(told.get("description") or error).splitlines()[0].rstrip(".")
+    return asked.refused(_place(asked, at, str(told.get("highlight") or "")), f"the query cannot be read: {why}")
+
+
+def _refused(asked: Plain, at: Span, error: duckdb.Error) -> InvalidRequest:
+    """What DuckDB says of a query, with the place of the name that it says it of."""
+    message = " ".join(str(error).split("LINE ")[0].split())
+    named = _QUOTED.search(message)
+    place = _place(asked, at, named[1] if named else "")
+    if type(error).__name__ in _LACKS:
+        return asked.needs_spark(place, f"DuckDB says: {message}")
+    return asked.refused(place, f"DuckDB says: {message}")
+
+
+def _place(asked: Plain, at: Span, word: str) -> Span:
+    """Where a word is in that part of the text; all of it if it is nowhere."""
+    for token in tokens_of(asked.text) or ():
+        if word and at.start <= token.start and token.end <= at.end and token.value.lower() == word.lower():
+            return Span(token.start, token.end)
+    return at

@@ -1,0 +1,65 @@
+"""A statement as it was asked for without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..sql_plain.request import Edit, Request
+from ..statements.cursor import Name, Span
+from ..storage.dataclass import dataclass
+from ..storage.errors import UnsupportedFeature
+from ..storage.expressions.render import literal_sql
+from .engine import run
+
+__all__ = ["NEEDS_SPARK", "Plain"]
+
+NEEDS_SPARK: Final = "Spark"
+"""The feature that refusals name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain(Request):
+    """A statement. Queries that would read more than `max_bytes` of data files are left to Spark (None: none is)."""
+
+    text: str
+    args: Mapping[str, Any] | Sequence[Any] | None = None
+    coordinator: str | None = None
+    storage_options: Mapping[str, str] | None = None
+    max_bytes: int | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of the object store."""
+        return dict(self.storage_options or {})
+
+    def literal(self, value: Any) -> str:
+        """The value of a parameter as sluice's own expressions take it."""
+        return literal_sql(value, pa.scalar(value).type)
+
+    def cast(self, span: Span, kind: str) -> Any:
+        """What an expression without columns gives as a type of Spark's; None for null."""
+        edits, values = self.placed((span,))
+        rows = run(self, span, f"SELECT CAST(({self.edited((span,), edits)}) AS {kind}) AS value", values, {})
+        return rows.column(0)[0].as_py()
+
+    def milliseconds(self, span: Span) -> int:
+        """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the machine's time zone."""
+        at = self.cast(span, "TIMESTAMP")
+        if not isinstance(at, datetime):
+            raise self.refused(span, "this is no time; write it as '2026-01-31' or '2026-01-31 13:00:00'")
+        return int(at.timestamp() * 1000)
+
+    def placed(self, spans: Sequence[Span], besides: Sequence[Span] = ()) -> tuple[list[Edit], dict[str, Any]]:
+        """Names for the parameters in these parts, by which the engine binds them, and their values; none for those in `besides`."""
+        found = [(at, value) for span in spans for at, value in self.parameters(span)]
+        found = [(at, value) for at, value in found if not any(each.start <= at.start < each.end for each in besides)]
+        edits = [Edit(at.start, at.end, f":__sluice_{number}") for number, (at, _) in enumerate(found)]
+        return edits, {f"__sluice_{number}": value for number, (_, value) in enumerate(found)}
+
+    def needs_spark(self, at: Span | Name, why: str) -> UnsupportedFeature:
+        """The refusal of what only Spark can carry out."""
+        return self.unsupported(at, f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)", NEEDS_SPARK)

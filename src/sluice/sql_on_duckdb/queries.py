@@ -1,0 +1,159 @@
+"""Queries: every table of sluice in them is an Arrow table, and all are read as of one moment.
+
+Of each table only the columns that the query mentions are read, and, if it is alone in the query, only files that may have rows
+for its WHERE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ..sql_plain.naming import at_one_moment, edits_of, parts_of
+from ..sql_plain.place import Place, known_place, not_found, opened
+from ..sql_plain.request import Edit
+from ..statements.cursor import Name, Span
+from ..statements.relations import Changes, Relation
+from ..storage.dataclass import dataclass
+from ..storage.errors import PredicateError
+from ..tables.read.table_snapshot import TableSnapshot
+from ..tables.table import Table
+from .engine import parsed, run
+from .plain import Plain
+
+__all__ = ["query", "require_place"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A table in the query: a version of it, or the changes between two."""
+
+    relation: Relation
+    table: Table
+    snapshot: TableSnapshot | None
+    view: str
+
+
+def query(asked: Plain, spans: Sequence[Span], relations: Sequence[Relation], edits: Sequence[Edit] = ()) -> pa.Table:
+    """The rows of the query in these parts of the text. Raises UnsupportedFeature ("Spark") for what DuckDB cannot run."""
+    whole = Span(spans[0].start, spans[-1].end)
+    sources = _sources(asked, [each for each in relations if whole.start <= each.start and each.end <= whole.end])
+    placed, values = asked.placed(spans, [Span(each.relation.start, each.relation.end) for each in sources])
+    names = [edit for each in sources for edit in edits_of(each.relation, each.view)]
+    tree = parsed(asked, whole, asked.edited(spans, [*edits, *placed, *names]).strip())
+    mentioned = _mentioned(tree)
+    where = _where(tree, sources[0]) if len(sources) == 1 and not values else None
+    _check_size(asked, whole, sources, where)
+    return run(asked, whole, tree, values, {each.view: _rows(asked, each, mentioned, where) for each in sources})
+
+
+def require_place(asked: Plain, name: Name) -> Place:
+    """Where the table of a name is. Raises TableNotFound with the nearest names."""
+    place = known_place(asked, name)
+    if place is None:
+        raise not_found(asked, name)
+    return place
+
+
+def _sources(asked: Plain, relations: Sequence[Relation]) -> list[_Source]:
+    places = [require_place(asked, each.name if each.changes is None else _name(asked, each.changes)) for each in relations]
+    tables = {place.location: opened(place) for place in places}
+    found = [tables[place.location] for place in places]
+    current = at_one_moment([table for each, table in zip(relations, found, strict=True) if each.is_current])
+    return [
+        _Source(each, table, _snapshot(asked, each, table) or current.get(table.location), f"__sluice_t{number}")
+        for number, (each, table) in enumerate(zip(relations, found, strict=True))
+    ]
+
+
+def _name(asked: Plain, changes: Changes) -> Name:
+    """The name of the table that is the first argument of `table_changes`."""
+    at = changes.arguments[0]
+    return Name(parts_of(str(asked.value(at, "STRING"))), at.start, at.end)
+
+
+def _snapshot(asked: Plain, relation: Relation, table: Table) -> TableSnapshot | None:
+    """The version that is asked for; None for the latest."""
+    as_of = relation.as_of
+    if relation.between is not None:
+        raise asked.needs_spark(relation.name, "the changes between two versions; table_changes gives them, too")
+    if as_of is None:
+        return None
+    if as_of.literal is not None and not as_of.is_version:
+        raise asked.needs_spark(as_of.value, "a time after @")
+    if as_of.literal is not None:
+        return table.snapshot(int(as_of.literal))
+    return table.snapshot(*asked.moment(as_of.is_version, as_of.value))
+
+
+def _rows(asked: Plain, source: _Source, mentioned: frozenset[str] | None, where: str | None) -> pa.Table:
+    if source.relation.changes is not None or source.snapshot is None:
+        return _changes(asked, source)
+    names = source.snapshot.struct.names
+    wanted = [name for name in names if mentioned is None or name.lower() in mentioned]
+    return source.snapshot.to_arrow(wanted or names[:1], where)
+
+
+def _changes(asked: Plain, source: _Source) -> pa.Table:
+    """The rows that versions changed, both bounds included, as `table_changes` gives them."""
+    assert source.relation.changes is not None
+    _, *bounds = source.relation.changes.arguments
+    if not 1 <= len(bounds) <= 2:
+        said = "table_changes takes a table's name, a first version, and a last one if there is one"
+        raise asked.refused(source.relation.name, said)
+    first, *last = (_version(asked, each) for each in bounds)
+    return source.table.changes(first - 1, last[0] if last else None)
+
+
+def _version(asked: Plain, span: Span) -> int:
+    value = asked.value(span, "STRING")
+    if not str(value).isdecimal():
+        raise asked.needs_spark(span, "a time as a bound of table_changes")
+    return int(value)
+
+
+def _check_size(asked: Plain, whole: Span, sources: Sequence[_Source], where: str | None) -> None:
+    """Leave a query that reads much to Spark."""
+    if asked.max_bytes is None:
+        return
+    snapshots = [each.snapshot for each in sources if each.snapshot is not None]
+    size = sum(pc.sum(each.files(where)["size"]).as_py() or 0 for each in snapshots)
+    if size > asked.max_bytes:
+        said = f"the query reads {size >> 20} MiB of data files, more than the {asked.max_bytes >> 20} MiB that one process takes"
+        raise asked.needs_spark(whole, said)
+
+
+def _mentioned(tree: exp.Query) -> frozenset[str] | None:
+    """Every name in a query, in lower case; None if it may mean columns that it does not name."""
+    stars = [each for each in tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count)]
+    natural = any(each.args.get("method") == "NATURAL" for each in tree.find_all(exp.Join))
+    tables = {each.alias_or_name.lower() for each in tree.find_all(exp.Table)}
+    whole = any(not each.table and each.name.lower() in tables for each in tree.find_all(exp.Column))
+    if stars or natural or whole or any(True for _ in tree.find_all(exp.Pivot)):
+        return None
+    return frozenset(each.name.lower() for each in tree.find_all(exp.Identifier))
+
+
+def _where(tree: exp.Query, source: _Source) -> str | None:
+    """The part of the WHERE of a plain SELECT that sluice's own conditions can say."""
+    where = tree.args.get("where") if isinstance(tree, exp.Select) else None
+    if where is None or source.snapshot is None or len(list(tree.find_all(exp.Query))) > 1:
+        return None
+    found: list[str] = []
+    for each in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
+        plain = each.transform(_unqualified)
+        try:
+            predicate = source.snapshot.predicate(plain.sql(dialect="spark"))
+        except PredicateError:
+            continue
+        if predicate is not None:
+            found.append(f"({predicate.to_sql()})")
+    return " AND ".join(found) or None
+
+
+def _unqualified(node: Any) -> Any:
+    return exp.column(node.this) if isinstance(node, exp.Column) and node.table and not node.args.get("db") else node

@@ -1,0 +1,140 @@
+"""Each statement goes to what can carry it out without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..sql_plain import care, namespaces, showing, tables
+from ..sql_plain.dispatch import ON_PLACES
+from ..sql_plain.place import Place, known_place, not_found
+from ..sql_plain.reports import Answer
+from ..sql_plain.request import Edit
+from ..statements.care import Convert
+from ..statements.cursor import Name, Span
+from ..statements.loading import Attach
+from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
+from ..statements.reading import Malformed, Other, read
+from ..statements.rows import Delete, Insert, Merge, Update
+from ..statements.tables import Clone, Create, Drop, Like, ShowTables, Undrop
+from ..statements.tokens import tokens_of
+from ..storage.errors import TableNotFound
+from ..storage.schema.schema import to_arrow
+from . import rows
+from .plain import Plain
+from .queries import query, require_place
+
+__all__ = ["run"]
+
+_ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
+    Insert: rows.insert,
+    Update: rows.update,
+    Delete: rows.delete,
+    Merge: rows.merge,
+}
+_QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
+
+
+def run(
+    text: str,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    max_bytes: int | None = None,
+) -> pa.Table:
+    """Carry out one statement; returns its rows.
+
+    Raises UnsupportedFeature with the feature "Spark", before anything is written, for what needs Spark: also for queries that read
+    more than `max_bytes` of data files. Otherwise as `sluice.sql`.
+    """
+    asked = Plain(text, args, coordinator, storage_options, max_bytes)
+    statement = read(text)
+    match statement:
+        case Other():
+            return _query(asked, statement)
+        case Malformed():
+            raise asked.refused(statement.at, statement.message)
+        case Create():
+            answer = _created(asked, statement)
+        case Clone():
+            answer = care.clone(asked, statement, require_place(asked, statement.source))
+        case Convert():
+            answer = care.convert(asked, statement)
+        case Undrop():
+            answer = tables.undrop(asked, statement)
+        case ShowTables():
+            shown = showing.tables_of(asked, statement)
+            if shown is None:
+                raise asked.refused(statement.namespace or Span(0, 0), "there is no such namespace; SHOW NAMESPACES lists them")
+            answer = shown
+        case CreateNamespace():
+            answer = namespaces.create(asked, statement)
+        case DropNamespace():
+            answer = namespaces.drop(asked, statement)
+        case ShowNamespaces():
+            answer = namespaces.show(asked, statement)
+        case Comment():
+            answer = _comment(asked, statement)
+        case Like():
+            answer = tables.create_like(asked, statement, require_place(asked, statement.source))
+        case Attach():
+            answer = care.attach(asked, statement)
+        case Drop() if statement.if_exists and not _is_there(asked, statement):
+            return pa.table({})
+        case _:
+            carry_out: Any = _ON_ROWS.get(type(statement)) or ON_PLACES.get(type(statement))
+            if carry_out is None:
+                raise asked.needs_spark(Span(0, len(text)), "a statement of this kind")
+            target: Name = getattr(statement, "target")  # noqa: B009 - all of these kinds have one
+            answer = carry_out(asked, statement, require_place(asked, target))
+    return _arrow(answer)
+
+
+def _comment(asked: Plain, statement: Comment) -> Answer:
+    if statement.what == "namespace":
+        return namespaces.comment_on_namespace(asked, statement)
+    if statement.what == "table":
+        return namespaces.comment_on_table(asked, statement, require_place(asked, statement.target))
+    found = namespaces.split_column(statement.target, lambda name: known_place(asked, name))
+    if found is None:
+        raise not_found(asked, statement.target)
+    return namespaces.comment_on_column(statement, *found)
+
+
+def _arrow(answer: Answer) -> pa.Table:
+    if not answer.columns:
+        return pa.table({})
+    schema = to_arrow(answer.struct)
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _query(asked: Plain, statement: Other) -> pa.Table:
+    whole = Span(0, len(asked.text))
+    if not statement.words:
+        raise asked.refused(whole, "a string, a quoted name or a comment in this does not end, or it is empty")
+    first = statement.words[0]
+    if first not in _QUERIES:
+        raise asked.needs_spark(whole, f"{first} is no statement that sluice carries out itself")
+    start = next(each.start for each in tokens_of(asked.text) or ())
+    edits = [Edit(start, start + len("TABLE"), "SELECT * FROM")] if first == "TABLE" else []
+    return query(asked, (whole,), statement.relations, edits)
+
+
+def _created(asked: Plain, statement: Create) -> Answer:
+    provider = (statement.provider or "sluice").lower()
+    if provider not in ("sluice", "delta"):
+        raise asked.needs_spark(statement.target, f"a table of {statement.provider}")
+    wanted = tables.definition_of(asked, statement)
+    return tables.create(asked, wanted) if statement.query is None else rows.create_with_rows(asked, statement, wanted)
+
+
+def _is_there(asked: Plain, statement: Drop) -> bool:
+    try:
+        require_place(asked, statement.target)
+    except TableNotFound:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""Rows of a query as a table stores them: Spark's rule for INSERT (ANSI), which casts what loses nothing without a word."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from ..statements.cursor import Span
+from ..storage.errors import SchemaMismatch
+from ..storage.schema.arrow_schema import arrow_type
+from ..storage.schema.datatypes import PrimitiveType, StructType
+from ..storage.schema.sqltypes import quoted_name, type_sql
+from .engine import run
+from .plain import Plain
+
+__all__ = ["stored"]
+
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+
+
+def stored(asked: Plain, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in the types of the table's columns. Raises SchemaMismatch for a type that does not fit, InvalidRequest for a value."""
+    casts: list[str] = []
+    for field in rows.schema:
+        column = schema.get(field.name)
+        name = quoted_name(field.name)
+        if column is None or not isinstance(column.type, PrimitiveType) or field.type == arrow_type(column.type):
+            casts.append(name)
+            continue
+        if not _fits(field.type, column.type):
+            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: CAST them"
+            raise SchemaMismatch(asked.shown(at, said), column=column.name)
+        whole = column.type.name in _WHOLE and (pa.types.is_decimal(field.type) or pa.types.is_floating(field.type))
+        value = f"IF({name} < 0, CEIL({name}), FLOOR({name}))" if whole else name
+        casts.append(f"CAST({value} AS {type_sql(column.type)}) AS {name}")
+    if len(set(rows.column_names)) != len(rows.column_names):
+        raise SchemaMismatch(asked.shown(at, "two columns of these rows have one name; name each once"))
+    if all(" " not in each for each in casts):
+        return rows
+    text = f"SELECT {', '.join(casts)} FROM __sluice_rows"  # noqa: S608 - names are quoted, types are the table's own
+    return run(asked, at, text, {}, {"__sluice_rows": rows})
+
+
+def _fits(kind: pa.DataType, wanted: PrimitiveType) -> bool:
+    """Whether Spark would cast such values in an INSERT."""
+    numeric = wanted.name in _WHOLE or wanted.name in ("float", "double") or wanted.is_decimal
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return numeric or wanted.name == "string"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return wanted.name in ("date", "timestamp", "timestamp_ntz", "string")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return wanted.name == "string"
+    if pa.types.is_boolean(kind):
+        return wanted.name in ("boolean", "string")
+    return (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) and wanted.name == "binary"

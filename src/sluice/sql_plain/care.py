@@ -1,0 +1,110 @@
+"""OPTIMIZE, VACUUM, RESTORE, CONVERT and SHALLOW CLONE."""
+
+from __future__ import annotations
+
+from ..statements.care import Convert, Optimize, Restore, Vacuum
+from ..statements.loading import Analyze, Attach, Detach, Reorganise, Repair
+from ..statements.tables import Clone
+from ..storage.errors import TableExists
+from ..tables.table import Table
+from . import optimizing, restoring
+from .columns import struct_of
+from .place import Place, catalog_of, opened, title
+from .reports import NOTHING, Answer
+from .request import Request
+
+__all__ = ["analyze", "attach", "clone", "convert", "detach", "optimize", "reorganise", "repair", "restore", "vacuum"]
+
+
+def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
+    """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
+    where = () if statement.where is None else (asked.expression(statement.where),)
+    order = statement.z_order_by or None
+    how = optimizing.Optimize(where, "major" if order else "minor", None, order)
+    return optimizing.optimize(opened(place), how, asked.user_metadata)
+
+
+def vacuum(asked: Request, statement: Vacuum, place: Place) -> Answer:
+    """Delete files that no version within retention needs. Answers the paths of a dry run, otherwise the location."""
+    table = opened(place)
+    hours = None if statement.hours is None else float(statement.hours)
+    report = table.vacuum(hours, dry_run=statement.dry_run, force=asked.may_keep_short)
+    paths = [*(each.key for each in report.garbage), *report.log_files] if statement.dry_run else [table.location]
+    return Answer("path string", tuple((each,) for each in paths))
+
+
+def restore(asked: Request, statement: Restore, place: Place) -> Answer:
+    """Make the table what it was. Answers one row: sizes and numbers of files."""
+    version, timestamp = asked.moment(statement.is_version, statement.value)
+    return restoring.restore(opened(place), version=version, timestamp=timestamp, user_metadata=asked.user_metadata)
+
+
+def convert(asked: Request, statement: Convert) -> Answer:
+    """Make a folder of Parquet files a table."""
+    first, *rest = statement.target.parts
+    if first.lower() != "parquet" or len(rest) != 1:
+        raise asked.refused(statement.target, "name the folder of Parquet files as parquet.`/a/path`")
+    schema = struct_of(asked, statement.partitioned_by) if statement.partitioned_by else None
+    Table.convert(rest[0], schema, coordinator=asked.coordinator, storage_options=asked.options)
+    return NOTHING
+
+
+def clone(asked: Request, statement: Clone, source: Place) -> Answer:
+    """Make a table that shares the files of another one."""
+    name = statement.target
+    if not statement.shallow:
+        raise asked.unsupported(name, "a deep clone copies files: use SHALLOW CLONE, or CREATE TABLE ... AS SELECT", "deep clone")
+    if statement.how not in ("create", "createOrReplace"):
+        raise asked.unsupported(name, "a clone takes CREATE TABLE or CREATE OR REPLACE TABLE", "clone")
+    path = name.path or statement.location
+    if path is None:
+        raise asked.unsupported(name, "a clone by name needs a place: add LOCATION '...'", "managed clones")
+    if name.path is None and catalog_of(asked).exists(name.quoted):
+        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
+    version, timestamp = (None, None) if statement.as_of is None else asked.moment(*statement.as_of)
+    opened(source).clone(path, version, timestamp, replace=statement.how != "create", properties=statement.properties)
+    if name.path is None:
+        catalog_of(asked).register(name.quoted, path)
+    return NOTHING
+
+
+def reorganise(asked: Request, statement: Reorganise, place: Place) -> Answer:
+    """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
+    where = () if statement.where is None else (asked.expression(statement.where),)
+    return optimizing.optimize(opened(place), optimizing.Optimize(where, "major"), asked.user_metadata)
+
+
+def repair(_: Request, statement: Repair, place: Place) -> Answer:
+    """Take files that the store lacks out of the table; a dry run only names them. Answers their paths, and why."""
+    table = opened(place)
+    missing = table.missing_files()
+    if missing and not statement.dry_run:
+        table.repair()
+    return Answer("dataFilePath string, reason string", tuple(missing.items()))
+
+
+def analyze(asked: Request, statement: Analyze, _: Place) -> Answer:
+    """Refuse: there is nothing to compute."""
+    said = "a table of sluice has nothing to analyze: each file carries its statistics since it was written; leave the statement out"
+    raise asked.unsupported(statement.target, said, "ANALYZE")
+
+
+def attach(asked: Request, statement: Attach) -> Answer:
+    """Bring a Delta table under sluice, and give it a name, if one is told."""
+    path = statement.target.path
+    if path is None:
+        raise asked.refused(statement.target, "name the table by its location: sluice.`/a/path`")
+    if statement.name is None:
+        Table.attach(path, coordinator=asked.coordinator, storage_options=asked.options).close()
+    else:
+        catalog_of(asked).register(statement.name.quoted, path)
+    return NOTHING
+
+
+def detach(asked: Request, statement: Detach, place: Place) -> Answer:
+    """Take a table's name away, and give the table back to other engines."""
+    table = opened(place)
+    if place.name is not None:
+        catalog_of(asked).drop(statement.target.quoted, keep_data=True)
+    table.detach()
+    return NOTHING

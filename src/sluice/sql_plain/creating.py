@@ -1,0 +1,81 @@
+"""Tables come to be: as a definition says, or as they are there already."""
+
+from __future__ import annotations
+
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
+from ..storage.dataclass import dataclass
+from ..storage.errors import TableExists, UnsupportedFeature
+from ..storage.schema.datatypes import StructType
+from ..tables.catalog.catalog import Catalog
+from ..tables.client.address import TableAddress
+from ..tables.manage.creation import create
+from ..tables.table import Table
+from .place import Place, exists, opened
+
+__all__ = ["Definition", "made", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A table to make: `how` is "create", "createIfNotExists", "replace" or "createOrReplace"."""
+
+    how: str
+    name: str | None
+    location: str | None
+    schema: StructType
+    partition_by: tuple[str, ...]
+    properties: dict[str, str]
+    comment: str | None
+
+
+def made(place: Place, wanted: Definition) -> Table:
+    """The table of a path, as the definition says.
+
+    Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature.
+    """
+    if wanted.how == "replace" or (wanted.how != "create" and exists(place)):
+        return _adapted(opened(place), wanted)
+    address = TableAddress.of(place.location, place.coordinator, place.storage_options)
+    try:
+        with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
+            access, _ = create(address, wanted.schema, wanted.partition_by, wanted.properties, comment=wanted.comment, timeout_s=limit)
+        return Table(access)
+    except TableExists:
+        if wanted.how == "create":
+            raise
+        return _adapted(opened(place), wanted)  # somebody else created it meanwhile
+
+
+def named(catalog: Catalog, wanted: Definition) -> Table:
+    """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
+    name = wanted.name or ""
+    if wanted.how == "replace" or (wanted.how != "create" and catalog.exists(name)):
+        return _adapted(catalog.open(name), wanted)
+    try:
+        return catalog.create(
+            name,
+            wanted.schema,
+            location=wanted.location,
+            partition_by=wanted.partition_by,
+            properties=wanted.properties,
+            comment=wanted.comment,
+        )
+    except TableExists:
+        if wanted.how == "create" or not catalog.exists(name):
+            raise
+        return _adapted(catalog.open(name), wanted)
+
+
+def _adapted(table: Table, wanted: Definition) -> Table:
+    """The table that is there: as it is, or replaced with all its rows in one commit."""
+    if wanted.how == "createIfNotExists":
+        return table
+    if wanted.comment is not None:
+        raise UnsupportedFeature("a table that is replaced keeps its comment: leave COMMENT out, and set it with COMMENT ON TABLE")
+    table.replace(
+        wanted.schema,
+        partition_by=wanted.partition_by,
+        properties=wanted.properties,
+        create=wanted.how == "createOrReplace",
+    )
+    return table

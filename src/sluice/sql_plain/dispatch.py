@@ -1,0 +1,35 @@
+"""What carries out a statement about one table that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..statements.altering import Alter
+from ..statements.care import Optimize, Restore, Vacuum
+from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
+from ..statements.rows import Truncate
+from ..statements.tables import Describe, Drop, Show
+from . import care, loading, partitions, showing, tables
+from .place import Place
+from .reports import Answer
+from .request import Request
+
+__all__ = ["ON_PLACES"]
+
+ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
+    Optimize: care.optimize,
+    Vacuum: care.vacuum,
+    Restore: care.restore,
+    Reorganise: care.reorganise,
+    Repair: care.repair,
+    Analyze: care.analyze,
+    Detach: care.detach,
+    CopyInto: loading.copy_into,
+    Drop: tables.drop,
+    Alter: tables.alter,
+    Truncate: partitions.truncate,
+    Show: showing.show,
+    Describe: showing.describe,
+}
+"""The statements, other than those that need an engine, with the functions that carry them out."""

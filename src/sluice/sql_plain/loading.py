@@ -1,0 +1,196 @@
+"""COPY INTO: files become rows of a table once, whoever loads them and however often.
+
+Each file that is loaded leaves an application's number (Delta's `txn` action) in the commit that adds its rows, under an id made of
+its location. So rows and record are one commit, and checkpoints keep the record. Of two COPYs that load one file at once the later is
+refused; it is repeated on the new state, and passes over the file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import io
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from ..statements.loading import CopyInto
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
+from ..storage.schema.schema import StructType, conform, to_arrow
+from ..storage.stores.location import normalise, open_store
+from ..storage.stores.objects import ObjectStore
+from ..tables.table import Table
+from ..tables.transaction import Transaction
+from .place import Place, opened
+from .reports import Answer
+from .request import Request
+
+__all__ = ["copy_into"]
+
+_PREFIX: Final = "sluice.copy:"
+_FORMATS: Final = ("PARQUET", "CSV", "JSON")
+_CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})
+_COPY_OPTIONS: Final = frozenset({"force", "mergeschema"})
+_HIDDEN: Final = ("_", ".")
+# The coordinator takes a request of a megabyte, and each file's record has some 70 bytes.
+_FILES_PER_COMMIT: Final = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files to load, by their keys in a store; `options` are the format's, by names in lower case."""
+
+    store: ObjectStore
+    keys: tuple[str, ...]
+    format: str
+    options: Mapping[str, str]
+
+    def id(self, key: str) -> str:
+        """The application id that records a file."""
+        return _PREFIX + hashlib.blake2b(f"{self.store.location}/{key}".encode(), digest_size=16).hexdigest()
+
+
+def copy_into(asked: Request, statement: CopyInto, place: Place) -> Answer:
+    """Load the files that were not loaded before. Answers one row: rows, files loaded, and files passed over."""
+    options = _options(asked, statement, statement.copy_options, _COPY_OPTIONS)
+    force, merges = (options.get(name, "false").lower() == "true" for name in ("force", "mergeschema"))
+    files = _files(asked, statement)
+    table = opened(place)
+    loaded = [0, 0]
+    for first in range(0, len(files.keys), _FILES_PER_COMMIT):
+        rows, count = _loaded(table, files, files.keys[first : first + _FILES_PER_COMMIT], force=force, merges=merges)
+        loaded = [loaded[0] + rows, loaded[1] + count]
+    row = (loaded[0], loaded[0], loaded[1], len(files.keys) - loaded[1])
+    return Answer("num_affected_rows bigint, num_inserted_rows bigint, num_loaded_files bigint, num_skipped_files bigint", (row,))
+
+
+def _loaded(table: Table, files: _Files, keys: Sequence[str], *, force: bool, merges: bool) -> tuple[int, int]:
+    """Load some files by one commit; returns how many rows and files."""
+    counts = {"rows": 0, "files": 0}
+
+    def work(part: Transaction) -> None:
+        known = part.applications
+        fresh = [key for key in keys if force or files.id(key) not in known]
+        counts.update(rows=0, files=len(fresh))
+        if not fresh:
+            return
+        part.append(_rows(files, fresh, part.struct, counts, merges=merges), merge_schema=merges)
+        number = _number()
+        part.note({files.id(key): number for key in fresh})
+
+    table.transact(work)
+    return counts["rows"], counts["files"]
+
+
+def _number() -> int:
+    """A number that no other load has: two of one file are then two transactions of one application, and one of them is refused."""
+    return (time.time_ns() // 1000 << 10) | secrets.randbits(10)
+
+
+def _options(asked: Request, statement: CopyInto, given: Mapping[str, str] | None, known: frozenset[str]) -> dict[str, str]:
+    found = {name.lower(): value for name, value in (given or {}).items()}
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise asked.refused(statement.target, f"COPY INTO has no option {unknown[0]!r} here; it has {', '.join(sorted(known)) or 'none'}")
+    return found
+
+
+def _files(asked: Request, statement: CopyInto) -> _Files:
+    """The files that the statement names. Raises InvalidRequest if there are none."""
+    if statement.format not in _FORMATS:
+        raise asked.refused(statement.path_at, f"FILEFORMAT is {statement.format}; COPY INTO reads {', '.join(_FORMATS)}")
+    options = _options(asked, statement, statement.format_options, _CSV_OPTIONS if statement.format == "CSV" else frozenset())
+    if statement.files is not None and statement.pattern is not None:
+        raise asked.refused(statement.path_at, "FILES and PATTERN were given; give one of them")
+    store, keys = _listed(statement.path, asked.options)
+    if statement.files is not None:
+        lacking = [each for each in statement.files if each not in keys]
+        if lacking:
+            raise asked.refused(statement.path_at, f"{lacking[0]} is not there; FILES names files below {statement.path}")
+        keys = [each for each in keys if each in statement.files]
+    elif statement.pattern is not None:
+        keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
+    if not keys:
+        raise asked.refused(statement.path_at, f"there is no such file at {statement.path}; names that begin with _ or . do not count")
+    return _Files(store, tuple(keys), statement.format, options)
+
+
+def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[str]]:
+    """The store at the path and the files in it; for the path of a file, its folder's store and that file."""
+    location = normalise(path)
+    store = open_store(location, options)
+    keys = [each.key for each in store.list_from("", recursive=True) if not any(part.startswith(_HIDDEN) for part in each.key.split("/"))]
+    if keys:
+        return store, keys
+    folder, _, name = location.rpartition("/")
+    above = open_store(folder, options)
+    try:
+        above.head(name)
+    except ObjectNotFound:
+        return store, []
+    return above, [name]
+
+
+def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[str, int], *, merges: bool) -> Any:
+    """The rows of the files, with the table's columns; with `merges` also those that the table lacks."""
+    if merges:
+        tables = [_read(files, key, schema, merges=True) for key in keys]
+        counts["rows"] = sum(each.num_rows for each in tables)
+        return pa.concat_tables(tables, promote_options="default")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for key in keys:
+            try:
+                rows = conform(_read(files, key, schema, merges=False), schema)
+            except SchemaMismatch as error:
+                raise SchemaMismatch(f"{files.store.location}/{key}: {error.message}", **error.details) from error
+            counts["rows"] += rows.num_rows
+            yield from rows.to_batches()
+
+    return pa.RecordBatchReader.from_batches(to_arrow(schema), batches())
+
+
+def _read(files: _Files, key: str, schema: StructType, *, merges: bool) -> pa.Table:
+    """The rows of one file. Raises InvalidRequest if it is not of its format."""
+    content = io.BytesIO(files.store.get(key))
+    try:
+        if files.format == "PARQUET":
+            return pq.read_table(content)
+        if files.format == "JSON":
+            unexpected = "infer" if merges else "error"
+            options = pa_json.ParseOptions(explicit_schema=_loose(schema), unexpected_field_behavior=unexpected)
+            return pa_json.read_json(content, parse_options=options)
+        return _csv(content, files.options, schema)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"{files.store.location}/{key} cannot be read as {files.format}: {error}", location=key) from error
+
+
+def _loose(schema: StructType) -> pa.Schema:
+    """The table's types, without the rule that columns may not be null, which is checked later, with a better message."""
+    return pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
+
+
+def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType) -> pa.Table:
+    header = options.get("header", "false").lower() == "true"
+    escape = options.get("escape")
+    kinds = {each.name: each.type for each in to_arrow(schema)}
+    return pa_csv.read_csv(
+        content,
+        read_options=pa_csv.ReadOptions(column_names=None if header else list(kinds)),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=options.get("sep", options.get("delimiter", ",")),
+            quote_char=options.get("quote", '"'),
+            escape_char=escape or False,
+            newlines_in_values=True,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=kinds, null_values=[options.get("nullvalue", "")], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )

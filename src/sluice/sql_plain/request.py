@@ -1,0 +1,125 @@
+"""A statement as it was asked for: the text, the parameters, and how to reach the coordinator and the store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..statements.cursor import Name, Span
+from ..statements.reading import parameters_in, pointed
+from ..storage.dataclass import dataclass
+from ..storage.errors import InvalidRequest, UnsupportedFeature
+
+__all__ = ["Edit", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text to put in the place of `text[start:end]`."""
+
+    start: int
+    end: int
+    new: str
+
+
+class Request(ABC):
+    """A statement; an engine adds how it makes literals and values."""
+
+    __slots__ = ()
+
+    text: str
+    args: Mapping[str, Any] | Sequence[Any] | None
+    coordinator: str | None
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """Of the object store."""
+
+    @property
+    def user_metadata(self) -> str | None:
+        """The text that the history shows with each commit."""
+        return None
+
+    @property
+    def may_keep_short(self) -> bool:
+        """Whether VACUUM takes a time shorter than the table's own."""
+        return False
+
+    @abstractmethod
+    def literal(self, value: Any) -> str:
+        """The value of a parameter as text in Spark's SQL, which nothing in the value can end."""
+
+    @abstractmethod
+    def cast(self, span: Span, kind: str) -> Any:
+        """What an expression without columns gives as a type of Spark's; None for null."""
+
+    @abstractmethod
+    def milliseconds(self, span: Span) -> int:
+        """Milliseconds since the epoch, from an expression that gives a time or a text of one, in the session's time zone."""
+
+    def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
+        """The text of a part with edits, in which parameters are literals."""
+        return self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()
+
+    def value(self, span: Span, kind: str) -> Any:
+        """What an expression without columns gives as a type of Spark's. Raises InvalidRequest if it is null."""
+        value = self.cast(span, kind)
+        if value is None:
+            raise self.refused(span, f"this is null; give a value of type {kind.lower()}")
+        return value
+
+    def moment(self, is_version: bool, value: Span) -> tuple[int | None, int | None]:
+        """A version, or a time in milliseconds."""
+        return (int(self.value(value, "BIGINT")), None) if is_version else (None, self.milliseconds(value))
+
+    def shown(self, at: Span | Name, message: str) -> str:
+        """A message that shows the place."""
+        return pointed(self.text, Span(at.start, at.end), message)
+
+    def refused(self, at: Span | Name, message: str) -> InvalidRequest:
+        """A refusal that shows the place."""
+        return InvalidRequest(self.shown(at, message))
+
+    def unsupported(self, at: Span | Name, message: str, feature: str) -> UnsupportedFeature:
+        """A refusal of what sluice does not have, which shows the place."""
+        return UnsupportedFeature(self.shown(at, message), features=[feature])
+
+    def edited(self, spans: Sequence[Span], edits: Sequence[Edit]) -> str:
+        """The text with edits, in which everything outside of `spans` is blank."""
+        parts: list[str] = []
+        at = 0
+        for span in spans:
+            parts.append(_blank(self.text[at : span.start]))
+            at = span.start
+            for edit in sorted((each for each in edits if span.start <= each.start and each.end <= span.end), key=lambda each: each.start):
+                if edit.start >= at:  # a parameter in what another edit replaced is gone
+                    parts += [self.text[at : edit.start], edit.new]
+                    at = edit.end
+            parts.append(self.text[at : span.end])
+            at = span.end
+        return "".join(parts)
+
+    def bound(self, span: Span) -> list[Edit]:
+        """The parameters in a part, as literals."""
+        return [Edit(at.start, at.end, self.literal(value)) for at, value in self.parameters(span)]
+
+    def parameters(self, span: Span) -> list[tuple[Span, Any]]:
+        """The places of the parameters in a part, with their values. Raises InvalidRequest for one without."""
+        found: list[tuple[Span, Any]] = []
+        for each in parameters_in(self.text):
+            if not (span.start <= each.at.start and each.at.end <= span.end):
+                continue
+            args = self.args
+            if each.name is not None and isinstance(args, Mapping) and each.name in args:
+                found.append((each.at, args[each.name]))
+            elif each.name is None and args is not None and not isinstance(args, Mapping) and each.number < len(args):
+                found.append((each.at, args[each.number]))
+            else:
+                raise self.refused(each.at, "this parameter has no value: give one in args")
+        return found
+
+
+def _blank(text: str) -> str:
+    return "".join(character if character == "\n" else " " for character in text)

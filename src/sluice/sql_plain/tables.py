@@ -1,0 +1,204 @@
+"""CREATE, DROP, UNDROP and ALTER TABLE."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..statements.altering import Alter, ColumnAction
+from ..statements.cursor import Name, Span
+from ..statements.tables import Create, Drop, Like, Undrop
+from ..storage.errors import InvalidRequest
+from ..storage.schema.datatypes import StructType
+from ..storage.schema.evolution import Place as ColumnPlace
+from ..storage.schema.evolution import field_at
+from ..storage.schema.sqltypes import parse_sql_type, type_sql
+from ..tables.manage.columns import ColumnChange, NewColumn
+from ..tables.table import Table
+from .columns import field_of, struct_of
+from .creating import Definition, made, named
+from .place import Place, catalog_of, opened
+from .reports import NOTHING, Answer
+from .request import Request
+from .showing import can_be_given
+
+__all__ = ["alter", "create", "create_like", "definition_of", "drop", "undrop"]
+
+_CONSTRAINT = "delta.constraints."
+_KEY = "sluice.primaryKey"
+
+
+def definition_of(asked: Request, statement: Create) -> Definition:
+    """The table that a CREATE describes; without columns if a query gives them. Raises InvalidRequest, UnsupportedFeature."""
+    name = statement.target
+    if statement.refused is not None:
+        words, at = statement.refused
+        raise asked.unsupported(at, f"sluice's tables have no {words}; leave it out", words)
+    properties = _properties(asked, statement)
+    schema = struct_of(asked, statement.columns)
+    known = {each.name.lower() for each in schema.fields}
+    added = [each for each in statement.partitioned_by if each.type is not None and each.name.lower() not in known]
+    schema = StructType([*schema.fields, *struct_of(asked, added).fields])
+    partition_by = tuple(each.name for each in statement.partitioned_by)
+    if statement.query is not None and schema.fields:
+        raise asked.refused(name, "a table that is made by a query has the query's columns: leave the columns out, or cast them there")
+    if statement.query is not None and statement.comment is not None:
+        raise asked.unsupported(name, "a table that is made by a query gets no COMMENT; set it afterwards with COMMENT ON TABLE", "COMMENT")
+    if statement.query is None and not schema.fields:
+        raise asked.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
+    location = name.path or statement.location
+    return Definition(statement.how, None if name.path else name.quoted, location, schema, partition_by, properties, statement.comment)
+
+
+def create(asked: Request, wanted: Definition) -> Answer:
+    """Create or replace a table without rows."""
+    if wanted.name is None:
+        made(Place(wanted.location or "", asked.coordinator, asked.options), wanted)
+    else:
+        named(catalog_of(asked), wanted)
+    return NOTHING
+
+
+def _properties(asked: Request, statement: Create) -> dict[str, str]:
+    """The table's properties, with its constraints and its key, which are properties, too."""
+    properties = dict(statement.properties or {})
+    for check in statement.checks:
+        properties[_CONSTRAINT + check.name] = asked.expression(check.condition)
+    for column in statement.columns:
+        for number, condition in enumerate(column.checks):
+            properties[f"{_CONSTRAINT}{column.name}_{number + 1}"] = asked.expression(condition)
+    key = statement.key or tuple(each.name for each in statement.columns if each.is_key)
+    if key:
+        properties[_KEY] = ",".join(key)
+    return properties
+
+
+def drop(asked: Request, statement: Drop, _: Place) -> Answer:
+    """Take a table and its name away; UNDROP brings it back."""
+    name = statement.target
+    if name.path is not None:
+        raise asked.unsupported(name, "a table without a name is dropped by sluice.Table.drop, which deletes its files", "DROP by path")
+    if statement.purge:
+        raise asked.unsupported(name, "PURGE is not there: drop the table, and then call sluice.Catalog.vacuum", "PURGE")
+    catalog_of(asked).drop(name.quoted)
+    return NOTHING
+
+
+def undrop(asked: Request, statement: Undrop) -> Answer:
+    """Bring a dropped table back."""
+    new = None if statement.new_name is None else statement.new_name.quoted
+    catalog_of(asked).undrop(statement.target.quoted, new_name=new)
+    return NOTHING
+
+
+def alter(asked: Request, statement: Alter, place: Place) -> Answer:
+    """Change properties, constraints or the name of a table."""
+    table, name = opened(place), statement.target
+    if statement.action == "set properties":
+        table.set_properties(statement.properties or {})
+    elif statement.action == "add columns":
+        _add_columns(asked, statement, table)
+    elif statement.action == "alter columns":
+        table.alter_columns([_change(asked, each, table) for each in statement.changes])
+    elif statement.action == "add feature":
+        table.add_feature(statement.names[0])
+    elif statement.action == "drop feature":
+        table.drop_feature(statement.names[0])
+    elif statement.action == "unset properties":
+        _unset(asked, statement, place, statement.names)
+    elif statement.action == "add check":
+        assert statement.check is not None
+        key = _CONSTRAINT + statement.check.name
+        if key.lower() in {each.lower() for each in table.properties}:
+            raise asked.refused(name, f"there is a constraint {statement.check.name} already: drop it first")
+        table.set_properties({key: asked.expression(statement.check.condition)})
+    elif statement.action == "drop constraint":
+        _unset(asked, statement, place, tuple(_CONSTRAINT + each for each in statement.names))
+    elif statement.action == "rename":
+        assert statement.new_name is not None
+        if name.path is not None or statement.new_name.path is not None:
+            raise asked.refused(name, "a table without a name cannot be renamed: sluice.Catalog.register gives it one")
+        catalog_of(asked).rename(name.quoted, _in_same_namespace(name, statement.new_name).quoted)
+    else:
+        raise asked.unsupported(name, _other(statement), statement.other or statement.action)
+    return NOTHING
+
+
+def _in_same_namespace(name: Name, new: Name) -> Name:
+    """As in Spark, a new name without a namespace stays in the old one."""
+    return new if len(new.parts) > 1 or len(name.parts) == 1 else Name((name.parts[0], *new.parts), new.start, new.end)
+
+
+def _unset(asked: Request, statement: Alter, place: Place, names: tuple[str, ...]) -> None:
+    table = opened(place)
+    known = {each.lower(): each for each in table.properties}
+    lacking = [each for each in names if each.lower() not in known]
+    if lacking and not statement.if_exists:
+        what = lacking[0].removeprefix(_CONSTRAINT)
+        raise InvalidRequest(asked.shown(Span(statement.target.start, statement.target.end), f"the table has no {what}; add IF EXISTS"))
+    table.unset_properties([known[each.lower()] for each in names if each.lower() in known])
+
+
+def _add_columns(asked: Request, statement: Alter, table: Table) -> None:
+    """Add the columns; those that are there are passed over with IF NOT EXISTS."""
+    wanted: list[NewColumn] = []
+    for each in statement.added:
+        if statement.if_not_exists and _is_there(table.struct, (*each.path, each.column.name)):
+            continue
+        wanted.append(NewColumn(field_of(asked, each.column), each.path, _place(each.first, each.after)))
+    if wanted:
+        table.add_columns(wanted)
+
+
+def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:
+    try:
+        field_at(schema, path)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _place(first: bool, after: str | None) -> ColumnPlace | None:
+    return ColumnPlace(after) if first or after is not None else None
+
+
+def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
+    """A change of a column, if Delta has it and sluice, too."""
+    if action.other:
+        feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
+        raise asked.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
+    if action.type is not None:
+        old, new = field_at(table.struct, action.path).type, parse_sql_type(action.type.of(asked.text))
+        if old != new:
+            wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
+            said = f"the column is {wider}, which sluice does not write yet"
+            raise asked.unsupported(action.type, said, "typeWidening")
+    return ColumnChange(action.path, action.comment, action.nullable, _place(action.first, action.after))
+
+
+def create_like(asked: Request, statement: Like, source: Place) -> Answer:
+    """Make a table with the columns, partitions, constraints and properties of another one, and no rows."""
+    table, name = opened(source), statement.target
+    kept = {key: value for key, value in table.properties.items() if can_be_given(key, value)}
+    location = name.path or statement.location
+    wanted = Definition(
+        statement.how,
+        None if name.path else name.quoted,
+        location,
+        table.struct,
+        table.partition_columns,
+        {**kept, **(statement.properties or {})},
+        table.detail().description,
+    )
+    return create(asked, wanted)
+
+
+_FEATURES: Final = {"DEFAULT": "allowColumnDefaults", "IDENTITY": "identityColumns", "RENAME": "columnMapping"}
+
+
+def _other(statement: Alter) -> str:
+    """Why something cannot be altered."""
+    if statement.other in ("RENAME COLUMN", "DROP COLUMN", "DROP COLUMNS", "REPLACE COLUMNS"):
+        return (
+            f"{statement.other} needs column mapping, which sluice does not have; write the table anew with CREATE OR REPLACE ... AS SELECT"
+        )
+    return f"sluice has no ALTER TABLE ... {statement.other}"

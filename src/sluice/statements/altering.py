@@ -1,0 +1,172 @@
+"""ALTER TABLE: columns, properties, constraints, features, the name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..storage.dataclass import dataclass
+from .columns import Check, Column, column_after_name, properties_in, property_key
+from .cursor import Cursor, Name, Span
+
+__all__ = ["AddedColumn", "Alter", "ColumnAction", "alter"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column to add to the struct at `path` (() is the table itself): at the end, first, or after one."""
+
+    path: tuple[str, ...]
+    column: Column
+    first: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAction:
+    """What becomes of the column at `path`, whose name is at `at`; None leaves it. `other` are words that tell something else."""
+
+    path: tuple[str, ...]
+    at: Span
+    type: Span | None = None
+    comment: str | None = None
+    nullable: bool | None = None
+    first: bool = False
+    after: str | None = None
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """ALTER TABLE target ...: `action` is one of the words below, with what belongs to it.
+
+    "add columns" (added, if_not_exists), "alter columns" (changes), "set properties" (properties), "unset properties" (names, if_exists),
+    "add check" (check), "drop constraint" (names, if_exists), "add feature" and "drop feature" (names), "rename" (new_name), or "other":
+    something else, whose words are `other`.
+    """
+
+    target: Name
+    action: str
+    added: tuple[AddedColumn, ...] = ()
+    changes: tuple[ColumnAction, ...] = ()
+    properties: Mapping[str, str] | None = None
+    names: tuple[str, ...] = ()
+    if_exists: bool = False
+    if_not_exists: bool = False
+    check: Check | None = None
+    new_name: Name | None = None
+    other: str = ""
+
+
+_PLACES: Final = ("FIRST", "AFTER")
+
+
+def alter(here: Cursor) -> Alter | None:
+    """ALTER TABLE."""
+    if not here.take("TABLE"):
+        return None
+    target = here.name()
+    if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
+        missing_only = here.take("IF", "NOT", "EXISTS")
+        return Alter(target, "add columns", added=_added(here.inside() if here.sees("(") else _remaining(here)), if_not_exists=missing_only)
+    if here.take_one("ALTER COLUMN", "CHANGE COLUMN", "ALTER", "CHANGE") is not None:
+        return Alter(target, "alter columns", changes=_changes(here))
+    if here.take("SET", "TBLPROPERTIES"):
+        return Alter(target, "set properties", properties=properties_in(here.inside()))
+    if here.take("UNSET", "TBLPROPERTIES"):
+        if_exists = here.take("IF", "EXISTS")
+        return Alter(target, "unset properties", names=_keys(here.inside()), if_exists=if_exists)
+    if here.take("ADD", "CONSTRAINT"):
+        name = here.word("the name of a constraint")
+        here.expect("CHECK")
+        return Alter(target, "add check", check=Check(name, here.inside().rest("a condition")))
+    if here.take("DROP", "CONSTRAINT"):
+        if_exists = here.take("IF", "EXISTS")
+        return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
+    verb = here.take_one("ADD FEATURE", "DROP FEATURE")
+    if verb is not None:
+        return Alter(target, verb.lower(), names=(here.word("the name of a table feature"),))
+    if here.take("RENAME", "TO"):
+        return Alter(target, "rename", new_name=here.name())
+    said = here.rest("what to change")
+    return Alter(target, "other", other=" ".join(said.of(here.text).upper().split()[:2]))
+
+
+def _added(within: Cursor) -> tuple[AddedColumn, ...]:
+    found: list[AddedColumn] = []
+    while True:
+        *path, name = within.name().parts
+        column = column_after_name(within, name)
+        first, after = _place(within)
+        found.append(AddedColumn(tuple(path), column, first, after))
+        if not within.take(","):
+            within.finish()
+            return tuple(found)
+
+
+def _place(here: Cursor) -> tuple[bool, str | None]:
+    if here.take("FIRST"):
+        return True, None
+    return False, here.word("the name of a column") if here.take("AFTER") else None
+
+
+def _changes(here: Cursor) -> tuple[ColumnAction, ...]:
+    found = [_change(here)]
+    while here.take(","):
+        found.append(_change(here))
+    return tuple(found)
+
+
+def _change(here: Cursor) -> ColumnAction:
+    name = here.name()
+    path, at = name.parts, Span(name.start, name.end)
+    if here.take("COMMENT"):
+        return ColumnAction(path, at, comment=here.string("a comment"))
+    if here.take("SET", "NOT", "NULL"):
+        return ColumnAction(path, at, nullable=False)
+    if here.take("DROP", "NOT", "NULL"):
+        return ColumnAction(path, at, nullable=True)
+    verb = here.take_one("SET DEFAULT", "DROP DEFAULT", "SET MASK", "DROP MASK", "SYNC IDENTITY", "SET TAGS")
+    if verb is not None:
+        if not (here.is_done() or here.sees(",") or here.sees(";")):
+            here.until(lambda each: each.sees(","), "a value")
+        return ColumnAction(path, at, other=verb)
+    if any(here.sees(word) for word in _PLACES):
+        first, after = _place(here)
+        return ColumnAction(path, at, first=first, after=after)
+    if here.take("TYPE"):
+        column = column_after_name(here, name.parts[-1])
+        return ColumnAction(path, at, type=column.type)
+    return _as_hive(here, path, at)
+
+
+def _as_hive(here: Cursor, path: tuple[str, ...], at: Span) -> ColumnAction:
+    """CHANGE COLUMN name name type [COMMENT '...'] [FIRST | AFTER name]."""
+    following = here.peek()
+    if following is None or not following.names:
+        raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
+    new = here.name().parts
+    column = column_after_name(here, new[-1])
+    if column.type is None:
+        raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
+    first, after = _place(here)
+    renamed = "" if new == path else "RENAME COLUMN"
+    return ColumnAction(path, at, column.type, column.comment, None, first, after, renamed)
+
+
+def _remaining(here: Cursor) -> Cursor:
+    """A cursor over the rest of the statement, which this one goes past."""
+    end = here.end
+    while end > here.at and here.tokens[end - 1].upper == ";":
+        end -= 1
+    rest = Cursor(here.text, here.tokens, here.at, end)
+    here.at = end
+    return rest
+
+
+def _keys(within: Cursor) -> tuple[str, ...]:
+    found = [property_key(within)]
+    while within.take(","):
+        found.append(property_key(within))
+    within.finish()
+    return tuple(found)

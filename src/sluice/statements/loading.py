@@ -1,0 +1,155 @@
+"""COPY INTO, REORG, FSCK, ANALYZE, ATTACH and DETACH."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from ..storage.dataclass import dataclass
+from .columns import properties_in
+from .cursor import Cursor, Name, Span
+
+__all__ = ["READERS", "Analyze", "Attach", "CopyInto", "Detach", "Reorganise", "Repair", "Statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInto:
+    """COPY INTO target FROM 'path' FILEFORMAT = format [FILES = (...)] [PATTERN = '...'] [FORMAT_OPTIONS (...)] [COPY_OPTIONS (...)].
+
+    `path_at` is the path's place.
+    """
+
+    target: Name
+    path: str
+    path_at: Span
+    format: str
+    files: tuple[str, ...] | None = None
+    pattern: str | None = None
+    format_options: Mapping[str, str] | None = None
+    copy_options: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reorganise:
+    """REORG TABLE target [WHERE condition] APPLY (PURGE)."""
+
+    target: Name
+    where: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """FSCK REPAIR TABLE target [DRY RUN]."""
+
+    target: Name
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Analyze:
+    """ANALYZE TABLE target COMPUTE ...."""
+
+    target: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """ATTACH TABLE sluice.`/path` [AS name]."""
+
+    target: Name
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """DETACH TABLE target."""
+
+    target: Name
+
+
+Statement: TypeAlias = CopyInto | Reorganise | Repair | Analyze | Attach | Detach
+
+
+def copy_into(here: Cursor) -> CopyInto:
+    """COPY INTO."""
+    target = here.name()
+    here.expect("FROM")
+    if here.sees("("):
+        raise here.unreadable("COPY INTO takes the files as they are, FROM 'path'; change their rows by INSERT INTO ... SELECT")
+    begin = here.at
+    path = here.string("a path")
+    at = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
+    here.expect("FILEFORMAT", "=")
+    kind = here.word("PARQUET, CSV or JSON").upper()
+    files: tuple[str, ...] | None = None
+    pattern: str | None = None
+    told: dict[str, Mapping[str, str]] = {}
+    while not here.is_done() and not here.sees(";"):
+        if here.take("FILES", "="):
+            files = _strings(here.inside())
+        elif here.take("PATTERN", "="):
+            pattern = here.string("a pattern")
+        elif (word := here.take_one("FORMAT_OPTIONS", "COPY_OPTIONS")) is not None:
+            told[word] = properties_in(here.inside())
+        else:
+            raise here.unreadable("expected FILES, PATTERN, FORMAT_OPTIONS or COPY_OPTIONS")
+    return CopyInto(target, path, at, kind, files, pattern, told.get("FORMAT_OPTIONS"), told.get("COPY_OPTIONS"))
+
+
+def _strings(within: Cursor) -> tuple[str, ...]:
+    found = [within.string("the name of a file")]
+    while within.take(","):
+        found.append(within.string("the name of a file"))
+    within.finish()
+    return tuple(found)
+
+
+def reorganise(here: Cursor) -> Reorganise:
+    """REORG."""
+    here.expect("TABLE")
+    target = here.name()
+    where = here.until(lambda at: at.sees("APPLY"), "a condition") if here.take("WHERE") else None
+    here.expect("APPLY")
+    within = here.inside()
+    if not within.take("PURGE"):
+        raise within.unreadable("expected PURGE, the only thing that can be applied")
+    within.finish()
+    return Reorganise(target, where)
+
+
+def repair(here: Cursor) -> Repair:
+    """FSCK."""
+    here.expect("REPAIR", "TABLE")
+    return Repair(here.name(), here.take("DRY", "RUN"))
+
+
+def analyze(here: Cursor) -> Analyze | None:
+    """ANALYZE."""
+    if not here.take("TABLE"):
+        return None
+    target = here.name()
+    here.rest("COMPUTE STATISTICS")
+    return Analyze(target)
+
+
+def attach(here: Cursor) -> Attach:
+    """ATTACH."""
+    here.expect("TABLE")
+    return Attach(here.name(), here.name() if here.take("AS") else None)
+
+
+def detach(here: Cursor) -> Detach:
+    """DETACH."""
+    here.expect("TABLE")
+    return Detach(here.name())
+
+
+READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {
+    ("COPY", "INTO"): copy_into,
+    ("REORG",): reorganise,
+    ("FSCK",): repair,
+    ("ANALYZE",): analyze,
+    ("ATTACH",): attach,
+    ("DETACH",): detach,
+}
+"""The reader of what follows these words."""

@@ -1,0 +1,132 @@
+"""Changes of a table's columns: what they commit, or None if nothing would change. No data file is written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from ...coordinator.facade.values import Change, Reads
+from ...coordinator.rules.isolation import IsolationLevel
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions.features import check_writable, new_protocol, with_features, writer_features
+from ...storage.data.scan import TableScan
+from ...storage.dataclass import dataclass
+from ...storage.errors import ConstraintViolated, InvalidRequest
+from ...storage.jsontext import dumps
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.evolution import Place, added, changed, field_at
+from ...storage.schema.schema import StructField, StructType, check_new_schema, parse_schema, schema_to_json
+from ..client.access import Access
+
+__all__ = ["ColumnChange", "NewColumn", "add_columns", "alter_columns"]
+
+_COMMENT: Final = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A column to add to the struct at `path` (() is the table itself): at the end, or at a place."""
+
+    field: StructField
+    path: tuple[str, ...] = ()
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """What changes of the column at `path`; None leaves as it is. An empty comment removes it."""
+
+    path: tuple[str, ...]
+    comment: str | None = None
+    nullable: bool | None = None
+    place: Place | None = None
+
+
+def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
+    """Add columns, which are null in the rows that are there. Raises InvalidRequest for one that may not be null, or is there already."""
+    snapshot = _latest(access)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    for each in columns:
+        name = ".".join((*each.path, each.field.name))
+        if not each.field.nullable:
+            remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
+            raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
+        schema = added(schema, each.path, each.field, each.place)
+    parameters = {"columns": dumps([{"column": str(each.field)} for each in columns]).decode()}
+    return _change(access, snapshot, schema, "ADD COLUMNS", parameters)
+
+
+def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | None:
+    """Change comments, places and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
+    snapshot = _latest(access)
+    old = schema = parse_schema(snapshot.metadata.schema_string)
+    required: list[str] = []
+    for each in changes:
+        was = field_at(schema, each.path)
+        if each.nullable is False and was.nullable:
+            if len(each.path) > 1:
+                raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
+            required.append(was.name)
+        schema = changed(schema, each.path, lambda field, asked=each: _changed(field, asked), each.place)  # type: ignore[misc]
+    _check_no_nulls(access, snapshot, old, required)
+    parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
+    return _change(access, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+
+
+def _changed(field: StructField, asked: ColumnChange) -> StructField:
+    metadata = dict(field.metadata)
+    if asked.comment is not None:
+        metadata[_COMMENT] = asked.comment
+        if not asked.comment:
+            del metadata[_COMMENT]
+    return replace(field, metadata=metadata, nullable=field.nullable if asked.nullable is None else asked.nullable)
+
+
+def _latest(access: Access) -> Snapshot:
+    _ = access.ours  # fails before anything is read if the table was opened for reading only
+    snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    return snapshot
+
+
+def _check_no_nulls(access: Access, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:
+    if not names:
+        return
+    for batch in TableScan(access.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, names):
+        for name in names:
+            count = pa.Table.from_batches([batch]).column(name).null_count
+            if count:
+                raise ConstraintViolated(
+                    f"column {name} cannot become NOT NULL: in version {snapshot.version} of the table rows have no value there; give them "
+                    "one first",
+                    constraint="NOT NULL",
+                    column=name,
+                    version=snapshot.version,
+                )
+
+
+def _change(
+    access: Access, snapshot: Snapshot, schema: StructType, operation: str, parameters: dict[str, str], *, needs_rows: bool = False
+) -> Change | None:
+    text = schema_to_json(schema)
+    if parse_schema(text) == parse_schema(snapshot.metadata.schema_string) and text == snapshot.metadata.schema_string:
+        return None
+    check_new_schema(schema, snapshot.partition_columns)
+    protocol = snapshot.protocol
+    needed = writer_features(new_protocol(schema)) & {"timestampNtz"}
+    actions = [] if needed <= writer_features(protocol) else [with_features(protocol, needed)]
+    return Change(
+        access.new_transaction_id(),
+        operation,
+        snapshot,
+        (*actions, replace(snapshot.metadata, schema_string=text)),
+        # what must hold for the rows that are there must also hold for those added meanwhile
+        reads=Reads(predicates=("",)) if needs_rows else None,
+        isolation=IsolationLevel.SERIALIZABLE if needs_rows else None,
+        parameters=parameters,
+        schema=schema,
+        kind=Kind.OTHER,
+    )

@@ -1,0 +1,141 @@
+"""`sluice sql` as scripts and people use it."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import sluice
+from sluice.cli import main
+from sluice.coordinator.service.connect import release
+from sluice.shell.completing import Completing
+from sluice.shell.engines import Engines
+from sluice.shell.printing import as_csv, as_json
+from sluice.sql_on_duckdb.plain import Plain
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[str]:
+    address = f"memory://{uuid.uuid4().hex}"
+    sluice.Catalog(address, root=tmp_path / "tables").create_namespace("sales")
+    yield address
+    release(address)
+
+
+@pytest.fixture
+def run(coordinator: str) -> Run:
+    def run(*arguments: str, typed: str | None = None) -> Any:
+        return CliRunner().invoke(main, ["sql", "--coordinator", coordinator, *arguments], input=typed)
+
+    return run
+
+
+def test_a_script_of_several_statements(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "day.sql"
+    made = "CREATE TABLE sales.t (id INT, name STRING) USING sluice; -- one; two\n"
+    script.write_text(made + "INSERT INTO sales.t VALUES (1, 'a;b'), (2, NULL);")
+    done = run("-f", str(script), "-e", "SELECT count(*) AS n FROM sales.t")  # -e comes first
+    assert done.exit_code == 2
+    assert "there is no table sales.t" in done.stderr
+    assert run("-f", str(script)).exit_code == 0
+    found = run("--json", "-e", "SELECT * FROM sales.t ORDER BY id; SELECT count(*) AS n FROM sales.t")
+    assert [json.loads(line) for line in found.stdout.splitlines()] == [{"id": 1, "name": "a;b"}, {"id": 2, "name": None}, {"n": 2}]
+    assert found.stderr.startswith("-- by DuckDB: 2 rows, ")
+    assert run("--csv", typed="SELECT id, name FROM sales.t ORDER BY id").stdout == "id,name\n1,a;b\n2,\n"
+    drawn = run("--max-rows", "1", "-f", "-", typed="SELECT id, name AS `the name` FROM sales.t ORDER BY id;").stdout
+    assert "the name" in drawn
+    assert "and 1 rows more" in drawn
+
+
+def test_the_first_error_ends_a_script_and_shows_its_place(run: Run) -> None:
+    done = run(typed="SELECT 1 AS a;\nSELECT 2\n  AS b, nothing;\nSELECT 3 AS c")
+    assert done.exit_code == 2
+    assert "line 3, column 9:" in done.stderr
+    assert "\n    AS b, nothing\n          ^^^^^^^\n" in done.stderr
+    assert "3" not in done.stdout
+    assert run("-f", "/nowhere.sql").exit_code == 2
+
+
+def test_values_come_from_the_command_line_and_stay_values(run: Run) -> None:
+    done = run("--csv", "--arg", "x='; DROP TABLE t; --", "-e", "SELECT :x AS x")
+    assert done.stdout == "x\n'; DROP TABLE t; --\n"
+    assert run("-e", "SELECT :y").exit_code == 2
+    nasty = "sales.`t; DROP TABLE sales.u; --`"
+    assert run("-e", f"CREATE TABLE {nasty} (id INT) USING sluice").exit_code == 2
+    assert run("-e", "CREATE TABLE sales.v (id INT) USING sluice LOCATION 'x://y' ; DROP TABLE t'").exit_code == 2
+    assert json.loads(run("--json", "-e", "SHOW TABLES IN sales").stdout or "null") is None
+
+
+def test_what_needs_spark_goes_there_or_says_so(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def on_spark(self: Engines, text: str) -> pa.Table:
+        asked.append(text)
+        self._session = type("Session", (), {"version": "4", "stop": lambda _: None})()
+        return pa.table({"a": [1]})
+
+    monkeypatch.setattr(Engines, "_on_spark", on_spark)
+    auto = Engines(coordinator=coordinator)
+    told = auto.run("SELECT frobnicate(1)")
+    assert (told.engine, told.why, asked) == ("Spark 4", "the function frobnicate has no translation for DuckDB", ["SELECT frobnicate(1)"])
+    assert auto.run("SELECT 1").engine == "DuckDB"
+    assert auto.run("SELECT * FROM a_view").why == "no table of the coordinator has this name"
+    auto.close()
+    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+        Engines("local", coordinator=coordinator).run("SELECT frobnicate(1)")
+    with pytest.raises(sluice.InvalidRequest):
+        Engines(coordinator=coordinator).run("SELECT nothing")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+        Engines(coordinator=coordinator).run("SELECT frobnicate(1)")
+
+
+def test_words_are_completed(coordinator: str) -> None:
+    schema = pa.schema([("customer", pa.int64())])
+    catalog = sluice.Catalog(coordinator)
+    catalog.create("sales.orders", schema)
+    completing = Completing(lambda text: Plain(text, None, coordinator))
+    assert completing.begun("SELECT a, sales.o") == "sales.o"
+    assert completing.candidates("SELECT * FROM sales.o", "sales.o") == ["sales.orders"]
+    assert completing.candidates("SELECT c FROM sales.orders", "c")[0] == "customer"
+    assert completing.candidates("SELECT o.c FROM sales.orders o", "o.c") == ["o.customer"]
+    assert completing.candidates("UPDATE sales.orders SET cu", "cu") == ["customer"]
+    assert completing.candidates("SEL", "SEL") == ["SELECT"]
+    assert completing.candidates("sel", "sel") == ["select"]
+    assert completing.candidates("SELECT ", "") == []
+    catalog.create("sales.offers", schema)
+    assert completing.candidates("sales.of", "sales.of") == []
+    completing.forget()
+    assert completing.candidates("sales.of", "sales.of") == ["sales.offers"]
+
+
+def test_values_are_written_for_programs() -> None:
+    kinds = pa.struct([("a", pa.list_(pa.int8())), ("m", pa.map_(pa.int32(), pa.decimal128(4, 1)))])
+    rows = pa.table(
+        {
+            "s": pa.array([{"a": [1], "m": [(1, Decimal("2.5"))]}, None], kinds),
+            "b": pa.array([b"\x00\xff", None]),
+            "d": pa.array([Decimal("12345678901234567890.1"), None]),
+            "t": pa.array([0, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    first, second = as_json(rows)
+    nested = {"a": [1], "m": {"1": 2.5}}
+    assert json.loads(first) == {"s": nested, "b": "00FF", "d": "12345678901234567890.1", "t": "1970-01-01T00:00:00+00:00"}
+    assert set(json.loads(second).values()) == {None}
+    lines = list(as_csv(rows))
+    assert lines[0] == "s,b,d,t"
+    assert lines[1] == '"{""a"":[1],""m"":{""1"":2.5}}",00FF,12345678901234567890.1,1970-01-01 00:00:00+00:00'
+    assert list(as_csv(pa.table({}))) == []
+    assert io.StringIO("\n".join(lines)).read().count("\n") == 2

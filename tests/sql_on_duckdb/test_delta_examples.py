@@ -1,0 +1,122 @@
+"""The SQL of Delta Lake's documentation (docs.delta.io), as it is there but for places, versions and times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sluice
+
+from .conftest import Warehouse
+
+PEOPLE = """
+(
+  id INT,
+  firstName STRING,
+  middleName STRING,
+  lastName STRING,
+  gender STRING,
+  birthDate TIMESTAMP,
+  ssn STRING,
+  salary INT
+) USING DELTA
+"""
+
+
+@pytest.fixture
+def people(warehouse: Warehouse) -> Warehouse:
+    warehouse.sql(
+        f"CREATE TABLE IF NOT EXISTS default.people10m {PEOPLE}",
+        f"CREATE OR REPLACE TABLE default.morePeople {PEOPLE} PARTITIONED BY (gender)",
+        """INSERT INTO default.morePeople VALUES
+             (9999998, 'Billy', 'Tommie', 'Luppitt', 'M', TIMESTAMP'1992-09-17T04:00:00.000+0000', '953-38-9452', 55250),
+             (9999999, 'Elias', 'Cyril', 'Leadbetter', 'F', TIMESTAMP'1954-05-22T04:00:00.000+0000', '906-51-2137', 48500)""",
+    )
+    return warehouse
+
+
+def test_batch_reads_and_writes(people: Warehouse) -> None:
+    people.sql(
+        "INSERT INTO default.people10m SELECT * FROM default.morePeople",
+        "INSERT OVERWRITE TABLE default.people10m SELECT * FROM default.morePeople",
+    )
+    assert people.rows("SELECT count(*) FROM default.people10m") == [(2,)]
+    at = people.rows("DESCRIBE HISTORY default.people10m LIMIT 1")[0][1]
+    for moment in ("VERSION AS OF 2", f"TIMESTAMP AS OF '{at.isoformat()}'"):
+        assert people.rows(f"SELECT count(*) FROM default.people10m {moment}") == [(2,)]
+    assert people.rows("SELECT count(*) FROM default.people10m@v0") == [(0,)]
+    assert people.rows("SELECT count(*) - (SELECT count(*) FROM default.people10m VERSION AS OF 0) FROM default.people10m") == [(2,)]
+    people.sql("ALTER TABLE default.people10m SET TBLPROPERTIES ('department' = 'accounting', 'delta.appendOnly' = 'true')")
+    with pytest.raises(sluice.InvalidRequest, match="append"):
+        people.sql("DELETE FROM default.people10m WHERE id = 1")
+    assert people.rows("SHOW TBLPROPERTIES default.people10m ('department')") == [("department", "accounting")]
+
+
+def test_deletes_updates_and_constraints(people: Warehouse) -> None:
+    people.sql(
+        "ALTER TABLE default.morePeople ADD CONSTRAINT dateWithinRange CHECK (birthDate > '1900-01-01')",
+        "UPDATE morePeople SET gender = 'Female' WHERE gender = 'F'",
+        "UPDATE morePeople SET gender = 'Male' WHERE gender = 'M'",
+        "DELETE FROM morePeople WHERE birthDate < '1955-01-01'",
+        "ALTER TABLE default.morePeople DROP CONSTRAINT dateWithinRange",
+        "ALTER TABLE default.morePeople CHANGE COLUMN middleName SET NOT NULL",
+        "ALTER TABLE default.morePeople CHANGE COLUMN middleName DROP NOT NULL",
+    )
+    assert people.rows("SELECT gender FROM morePeople") == [("Male",)]
+    merge = """
+        MERGE INTO default.people10m AS people USING default.morePeople AS updates ON people.id = updates.id
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+    """
+    assert (people.rows(merge), people.rows(merge)) == ([(1, 0, 0, 1)], [(1, 1, 0, 0)])
+
+
+def test_schemas(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        "CREATE TABLE boxes (colA STRING, colB STRUCT<field1: STRING, field2: STRING>) USING DELTA",
+        "ALTER TABLE boxes ADD COLUMNS (colB.nested STRING AFTER field1)",
+        "ALTER TABLE boxes ALTER COLUMN colB.field2 FIRST",
+        "ALTER TABLE boxes ALTER COLUMN colA COMMENT 'a'",
+    )
+    assert [str(each) for each in warehouse.catalog.open("boxes").struct.fields] == [
+        "colA: string",
+        "colB: struct<field2: string, field1: string, nested: string>",
+    ]
+    for text, feature in (
+        ("ALTER TABLE boxes RENAME COLUMN colB.field1 TO field001", "column mapping"),
+        ("ALTER TABLE boxes DROP COLUMNS (colA)", "column mapping"),
+        ("ALTER TABLE boxes ALTER COLUMN colA TYPE INT", "typeWidening"),
+        ("CREATE TABLE e (at TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(at AS DATE))) USING DELTA", "generatedColumns"),
+        ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns|generatedColumns"),
+        ("CREATE TABLE d (c INT DEFAULT 42) USING DELTA", "allowColumnDefaults"),
+        ("CREATE TABLE c (c INT) USING DELTA CLUSTER BY (c)", "CLUSTER BY"),
+    ):
+        with pytest.raises(sluice.UnsupportedFeature, match=feature):
+            warehouse.sql(text)
+
+
+def test_utilities(people: Warehouse, tmp_path: Path) -> None:
+    location = people.catalog.locate("morePeople")
+    people.sql(
+        f"VACUUM delta.`{location}`",
+        "VACUUM morePeople RETAIN 200 HOURS",
+        "VACUUM morePeople DRY RUN",
+        "DESCRIBE DETAIL default.morePeople",
+        f"DESCRIBE HISTORY delta.`{location}`",
+        "OPTIMIZE morePeople",
+        "OPTIMIZE morePeople WHERE gender >= 'F'",
+        "OPTIMIZE morePeople ZORDER BY (birthDate, id)",
+        "REORG TABLE morePeople APPLY (PURGE)",
+        "REORG TABLE morePeople WHERE gender >= 'F' APPLY (PURGE)",
+        f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE default.morePeople VERSION AS OF 1",
+        "RESTORE TABLE default.morePeople TO VERSION AS OF 0",
+    )
+    assert people.rows("SELECT count(*) FROM morePeople") == [(0,)]
+    assert people.rows(f"SELECT count(*) FROM delta.`{tmp_path}/clone`") == [(2,)]
+    (tmp_path / "plain" / "part=1").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "plain" / "part=1" / "one.parquet")
+    people.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/plain` PARTITIONED BY (part int)")
+    assert people.rows(f"SELECT id, part FROM delta.`{tmp_path}/plain`") == [(7, 1)]
+    assert people.rows("SELECT count(*) FROM table_changes('default.morePeople', 0, 1)") == [(2,)]

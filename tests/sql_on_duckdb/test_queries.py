@@ -1,0 +1,145 @@
+"""Queries by DuckDB: one moment, other versions, and nothing of the machine but the tables."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from typing import Any
+
+import pytest
+
+import sluice
+from sluice.sql_on_duckdb import queries
+from sluice.sql_plain.naming import at_one_moment
+from sluice.tables.read.table_snapshot import TableSnapshot
+
+from .conftest import Warehouse
+
+ORDERS = (
+    "CREATE TABLE sales.orders (id BIGINT NOT NULL, day DATE, amount DOUBLE) USING sluice PARTITIONED BY (day)",
+    "INSERT INTO sales.orders VALUES (1, DATE'2026-01-01', 9.5), (2, DATE'2026-01-01', 20), (3, DATE'2026-01-02', 5)",
+)
+
+
+@pytest.fixture
+def orders(warehouse: Warehouse) -> Warehouse:
+    warehouse.sql(*ORDERS)
+    return warehouse
+
+
+def test_queries_with_joins_parameters_and_versions(orders: Warehouse) -> None:
+    assert orders.rows("SELECT sum(amount), count(*) FROM sales.orders WHERE day = CAST(? AS DATE)", ["2026-01-01"]) == [(29.5, 2)]
+    orders.sql("CREATE TABLE sales.refunds USING sluice AS SELECT id, amount / 2 AS back FROM sales.orders WHERE id = 2")
+    both = "WITH r AS (SELECT * FROM sales.refunds) SELECT o.id, o.amount - coalesce(r.back, 0) FROM sales.orders o LEFT JOIN r USING (id)"
+    assert orders.rows(both) == [(1, 9.5), (2, 10.0), (3, 5.0)]
+    assert orders.rows("SELECT count(*) FROM sales.orders VERSION AS OF :v", {"v": 0}) == [(0,)]
+    assert orders.rows("SELECT count(*) FROM sales.orders@v1") == [(3,)]
+    assert orders.rows("SELECT id, _change_type FROM table_changes('sales.orders', 1, 1) WHERE id = 3") == [(3, "insert")]
+    assert orders.rows("TABLE sales.refunds") == [(2, 10.0)]
+    assert orders.rows("FROM sales.orders SELECT orders.id LIMIT 0") == []
+    moment = datetime.fromtimestamp(orders.catalog.open("sales.orders").snapshot(1).timestamp / 1000, timezone.utc)
+    assert orders.rows(f"SELECT count(*) FROM sales.orders TIMESTAMP AS OF '{moment.isoformat()}'") == [(3,)]
+    with pytest.raises(sluice.VersionNotFound):
+        orders.rows("SELECT * FROM sales.orders TIMESTAMP AS OF '2020-01-01'")
+
+
+def test_all_tables_of_a_query_are_read_as_of_one_moment(orders: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.sql("CREATE TABLE sales.copy USING sluice AS SELECT * FROM sales.orders")
+    together = at_one_moment
+
+    def moved(tables: Any) -> Any:
+        found = together(tables)
+        with sluice.transaction(coordinator=orders.coordinator) as both:  # between the moment and the reading
+            for table in tables:
+                both.delete(table, "id = 1")
+        return found
+
+    monkeypatch.setattr(queries, "at_one_moment", moved)
+    counts = "SELECT (SELECT count(*) FROM sales.orders), (SELECT count(*) FROM sales.copy)"
+    assert orders.rows(counts) == [(3, 3)]
+    monkeypatch.undo()
+    assert orders.rows(counts) == [(2, 2)]
+
+
+def test_only_columns_and_files_that_matter_are_read(orders: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[Any, Any]] = []
+    real = TableSnapshot.to_arrow
+
+    def noted(self: TableSnapshot, columns: Any = None, where: Any = None) -> Any:
+        read.append((columns, where))
+        return real(self, columns, where)
+
+    monkeypatch.setattr(TableSnapshot, "to_arrow", noted)
+    one = "SELECT o.amount FROM sales.orders o WHERE o.day = DATE'2026-01-02' AND length(cast(o.id AS STRING)) = 1"
+    assert orders.rows(one) == [(5.0,)]
+    [(columns, where)] = read
+    assert columns == ["id", "day", "amount"]
+    assert "day = DATE '2026-01-02'" in where
+    read.clear()
+    assert orders.rows("SELECT count(*), max(day) FROM sales.orders") == [(3, date(2026, 1, 2))]
+    assert read == [(["day"], None)]
+    for text in ("SELECT *", "SELECT orders", "SELECT a.id FROM sales.orders a NATURAL JOIN sales.orders b --"):
+        read.clear()
+        orders.rows(f"{text} FROM sales.orders")
+        assert read[0][0] == ["id", "day", "amount"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM '/etc/hostname'",
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM csv.`/etc/hostname`",
+        "SELECT * FROM duckdb_settings()",
+        "SELECT * FROM warehouse",
+        "SELECT getenv('HOME')",
+        "COPY (SELECT 1) TO '/tmp/x'",
+        "INSTALL httpfs",
+        "ATTACH '/tmp/x.db'",
+        "SELECT 1; SELECT 2",
+        "SET enable_external_access = true",
+    ],
+)
+def test_a_query_reaches_nothing_but_tables(warehouse: Warehouse, text: str) -> None:
+    with pytest.raises(sluice.InvalidRequest):
+        warehouse.rows(text)
+
+
+def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
+    for value in ("'; DROP TABLE sales.orders; --", "\\'", "$$", "a\x00b", "1 OR 1=1", "é\n"):
+        assert orders.rows("SELECT :x", {"x": value}) == [(value,)]
+        assert orders.rows("SELECT id FROM sales.orders WHERE cast(id AS STRING) = ?", [value]) == []
+        assert orders.rows("DELETE FROM sales.orders WHERE cast(id AS STRING) = :x", {"x": value}) == [(0,)]
+    assert orders.rows("SELECT count(*) FROM sales.orders") == [(3,)]
+    with pytest.raises(sluice.InvalidRequest, match="line 2, column 8: this parameter has no value"):
+        orders.rows("SELECT 1,\n       :y", {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT id FROM sales.order", "line 1, column 16: there is no table sales.order; did you mean sales.orders"),
+        ("SELECT amunt\nFROM sales.orders", "line 1, column 8: DuckDB says: .*amunt.* not found"),
+        ("SELECT id FROM sales.orders\nWHERE", "the query cannot be read"),
+        ("SELECT 'a", "does not end"),
+        ("SELECT cast('a' AS INT)", "DuckDB says: Conversion Error"),
+    ],
+)
+def test_errors_show_the_place(orders: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        orders.rows(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT frobnicate(id) FROM sales.orders", "EXPLAIN SELECT 1", "CACHE TABLE x", "SELECT * FROM sales.orders@20260101000000000"]
+)
+def test_what_needs_spark_says_so(orders: Warehouse, text: str) -> None:
+    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark") as refused:
+        orders.rows(text)
+    assert refused.value.features == ["Spark"]
+
+
+def test_a_query_of_much_data_is_left_to_spark(orders: Warehouse) -> None:
+    with pytest.raises(sluice.UnsupportedFeature, match="reads 0 MiB of data files"):
+        orders.rows("SELECT * FROM sales.orders", max_bytes=10)
+    assert orders.rows("SELECT id FROM sales.orders WHERE day = DATE'2030-01-01'", max_bytes=10) == []

@@ -1,0 +1,115 @@
+"""INSERT, UPDATE, DELETE, MERGE and statements about tables without Spark."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+import sluice
+
+from .conftest import Warehouse
+from .test_queries import ORDERS
+
+
+@pytest.fixture
+def orders(warehouse: Warehouse) -> Warehouse:
+    warehouse.sql(*ORDERS)
+    return warehouse
+
+
+def test_insert_in_all_forms(orders: Warehouse) -> None:
+    orders.sql(
+        "INSERT INTO sales.orders (amount, id) VALUES (1, 4)",
+        "INSERT INTO sales.orders BY NAME SELECT 2.5 AS amount, 5 AS id, DATE'2026-01-03' AS day",
+        "INSERT INTO sales.orders PARTITION (day = '2026-01-04') SELECT 6, 7",
+        "WITH q AS (SELECT 8L AS id) INSERT INTO sales.orders SELECT id, NULL, 0 FROM q",
+        "INSERT OVERWRITE sales.orders PARTITION (day = DATE'2026-01-01') SELECT id + 10, amount FROM sales.orders WHERE id = 2",
+        "INSERT INTO sales.orders REPLACE WHERE day = DATE'2026-01-02' VALUES (9, DATE'2026-01-02', 1)",
+        "INSERT WITH SCHEMA EVOLUTION INTO sales.orders BY NAME SELECT 20L AS id, DATE'2026-02-01' AS day, 'web' AS shop",
+    )
+    assert orders.rows("SELECT id, day, amount, shop FROM sales.orders") == [
+        (12, date(2026, 1, 1), 20.0, None),
+        (20, date(2026, 2, 1), None, "web"),
+        (4, None, 1.0, None),
+        (5, date(2026, 1, 3), 2.5, None),
+        (6, date(2026, 1, 4), 7.0, None),
+        (8, None, 0.0, None),
+        (9, date(2026, 1, 2), 1.0, None),
+    ]
+    assert len(orders.catalog.open("sales.orders").history()) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("INSERT INTO sales.orders VALUES (1)", r"line 1, column 26: these rows have 1 columns for 3 of the table \(id, day, amount\)"),
+        ("INSERT INTO sales.orders VALUES ('a', NULL, 1)", "column 'id' is bigint, and these values are string: CAST them"),
+        ("INSERT INTO sales.orders VALUES (99999999999999999999, NULL, 1)", "DuckDB says"),
+        ("INSERT INTO sales.orders (idd) VALUES (1)", "column 'idd' is not in the table"),
+        ("INSERT INTO sales.orders PARTITION (id = 1) VALUES (1)", "id is no partition column"),
+        ("INSERT INTO sales.orders VALUES (NULL, NULL, 1)", "id"),
+        ("INSERT INTO sales.order VALUES (1)", "did you mean sales.orders"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(orders: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.SluiceError, match=message):
+        orders.sql(text)
+    assert orders.catalog.open("sales.orders").version == 1
+
+
+def test_numbers_are_stored_as_spark_stores_them(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        "CREATE TABLE sales.n (i INT, d DECIMAL(6, 2), f FLOAT, s STRING, at TIMESTAMP_NTZ) USING sluice",
+        "INSERT INTO sales.n VALUES (-1.7, 2.345, 1, 12, DATE'2026-01-01'), (1.7, 3, 0.5, 13, NULL)",
+    )
+    found = warehouse.rows("SELECT i, d, f, s FROM sales.n")
+    assert found == [(-1, Decimal("2.35"), 1.0, "12"), (1, Decimal("3.00"), 0.5, "13")]
+
+
+def test_update_delete_and_merge(orders: Warehouse) -> None:
+    assert orders.rows("UPDATE sales.orders AS o SET amount = o.amount * :by WHERE o.id = 2", {"by": 2}) == [(1,)]
+    assert orders.rows("DELETE FROM sales.orders WHERE amount < 6") == [(1,)]
+    merge = """
+        MERGE INTO sales.orders t USING (SELECT 1L AS id, DATE'2026-01-01' AS day, 1.0D AS amount UNION ALL SELECT 7, NULL, 3) s
+        ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+    """
+    assert orders.rows(merge) == [(2, 1, 0, 1)]
+    assert orders.rows("SELECT id, amount FROM sales.orders") == [(1, 1.0), (2, 40.0), (7, 3.0)]
+    assert orders.rows("UPDATE sales.orders SET amount = 0") == [(3,)]
+    assert orders.rows("DELETE FROM sales.orders") == [(3,)]
+    assert orders.rows("DELETE FROM sales.orders") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("UPDATE sales.orders SET amount = 1 WHERE id IN (SELECT 1 FROM sales.orders)", "column 63: a subquery"),
+        ("UPDATE sales.orders SET amount = frobnicate(id)", "frobnicate"),
+        ("MERGE INTO sales.orders t USING sales.orders s ON t.id = s.id WHEN MATCHED THEN DELETE", "a MERGE other than"),
+        (
+            "MERGE INTO sales.orders t USING sales.orders s ON t.id > s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            "a MERGE whose condition is not",
+        ),
+    ],
+)
+def test_changes_that_need_spark_say_so(orders: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.UnsupportedFeature, match=f"{message}.*needs Spark") as refused:
+        orders.sql(text)
+    assert refused.value.features == ["Spark"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("UPDATE sales.orders SET amont = 1", "line 1, column 25: column 'amont' is not in the table"),
+        ("UPDATE sales.orders SET amount = 1, amount = 2", "assigned twice"),
+        ("DELETE FROM sales.orders WHERE amunt < 1", "line 1, column 32: .*'amunt' is unknown"),
+        ("UPDATE sales.orders SET amount 1", "line 1, column 32: expected ="),
+    ],
+)
+def test_wrong_changes_show_the_place(orders: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.InvalidRequest, match=message):
+        orders.sql(text)
+    assert orders.catalog.open("sales.orders").version == 1

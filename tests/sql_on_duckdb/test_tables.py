@@ -1,0 +1,73 @@
+"""Statements about tables without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+import sluice
+
+from .conftest import Warehouse
+
+
+def test_tables_are_made_and_described(warehouse: Warehouse) -> None:
+    made = r"""
+        CREATE TABLE sales.t (id BIGINT COMMENT 'it\'s', s STRUCT<`x-y`: INT NOT NULL COMMENT 'a, b', z: ARRAY<STRING>>, day DATE)
+        USING sluice PARTITIONED BY (day) COMMENT 'all' TBLPROPERTIES (owner = 'me')
+    """
+    warehouse.sql(made)
+    [(shown,)] = warehouse.rows("SHOW CREATE TABLE sales.t")
+    assert "`s` struct<`x-y`:int NOT NULL COMMENT 'a, b',z:array<string>>" in shown
+    warehouse.sql(shown.replace("sales.t", "sales.u"))
+    tables = [warehouse.catalog.open(name) for name in ("sales.t", "sales.u")]
+    assert tables[0].struct == tables[1].struct
+    assert tables[1].struct.named("id").metadata == {"comment": "it's"}
+    assert warehouse.rows("SHOW TABLES IN sales LIKE 't|x*'") == [("sales", "t", False)]
+    assert warehouse.rows("DESCRIBE sales.t id") == [("col_name", "id"), ("comment", "it's"), ("data_type", "bigint")]
+    assert warehouse.rows("SHOW TBLPROPERTIES sales.t (owner)") == [("owner", "me")]
+    assert {row[0] for row in warehouse.rows("DESCRIBE EXTENDED sales.t")} >= {"id", "Location", "# Partition Information"}
+    assert warehouse.rows("DESCRIBE HISTORY sales.t LIMIT 1")[0][4] == "CREATE TABLE"
+    assert warehouse.rows("DESCRIBE DETAIL sales.t")[0][:3:2] == ("delta", "sales.t")
+
+
+def test_partitions_are_shown_from_the_log(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse.sql(
+        "CREATE TABLE sales.t (id INT, a STRING, n INT) USING sluice PARTITIONED BY (a, n)",
+        "INSERT INTO sales.t VALUES (1, 'x', 1), (2, 'x', 1), (3, 'y', NULL)",
+    )
+    monkeypatch.setattr("sluice.storage.data.scan.TableScan.read", None)
+    assert warehouse.rows("SHOW PARTITIONS sales.t") == [("x", 1), ("y", None)]
+
+
+def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        "CREATE TABLE IF NOT EXISTS sales.t (id BIGINT) USING delta",
+        "INSERT INTO sales.t VALUES (1)",
+        "INSERT INTO sales.t VALUES (2)",
+        "OPTIMIZE sales.t",
+        "VACUUM sales.t RETAIN 200 HOURS",
+        "ALTER TABLE sales.t ADD CONSTRAINT small CHECK (id < 10)",
+        "RESTORE TABLE sales.t TO VERSION AS OF 1",
+        "ALTER TABLE sales.t RENAME TO u",
+        f"CREATE TABLE sales.c SHALLOW CLONE sales.u LOCATION '{warehouse.folder}/c'",
+        "DROP TABLE sales.u",
+        "DROP TABLE IF EXISTS sales.u",
+        "UNDROP TABLE sales.u AS sales.v",
+        "TRUNCATE TABLE sales.v",
+        "CREATE OR REPLACE TABLE sales.v USING sluice TBLPROPERTIES (owner = 'me') AS SELECT id AS n FROM sales.c",
+    )
+    assert warehouse.rows("SELECT n FROM sales.v") == [(1,)]
+    assert warehouse.catalog.open("sales.v").properties["owner"] == "me"
+    with pytest.raises(sluice.InvalidRequest, match="hours"):
+        warehouse.sql("VACUUM sales.v RETAIN 0 HOURS")
+    with pytest.raises(sluice.TableExists, match=r"line 1, column 14: there is a table sales\.v already"):
+        warehouse.sql("CREATE TABLE sales.v USING sluice AS SELECT 1 AS a")
+    with pytest.raises(sluice.UnsupportedFeature, match="a table of parquet; that needs Spark"):
+        warehouse.sql("CREATE TABLE p (a INT) USING parquet")
+    with pytest.raises(sluice.UnsupportedFeature, match="sluice keeps no length of a text"):
+        warehouse.sql("CREATE TABLE sales.p (a VARCHAR(10)) USING sluice")
+
+
+def test_a_table_its_name_and_its_rows_are_one_commit(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.n USING sluice PARTITIONED BY (odd) AS SELECT 1 AS id, true AS odd UNION ALL SELECT 2, false")
+    table = warehouse.catalog.open("sales.n")
+    assert (table.version, table.partition_columns, table.snapshot().to_arrow().num_rows) == (0, ("odd",), 2)

@@ -1,0 +1,97 @@
+"""COPY INTO, columns, namespaces and comments, as they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.statements.altering import Alter
+from sluice.statements.cursor import Name
+from sluice.statements.loading import Analyze, Attach, CopyInto, Detach, Reorganise, Repair
+from sluice.statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
+from sluice.statements.reading import Malformed, read
+from sluice.statements.tables import Like
+
+STATEMENTS = [
+    (
+        "COPY INTO t FROM 's3://b/p' FILEFORMAT = CSV PATTERN = '*.csv' FORMAT_OPTIONS ('header' = 'true') COPY_OPTIONS ('force' = 'true')",
+        CopyInto,
+        {"path": "s3://b/p", "format": "CSV", "pattern": "*.csv", "format_options": {"header": "true"}, "copy_options": {"force": "true"}},
+    ),
+    ("COPY INTO t FROM 'p' FILEFORMAT = parquet FILES = ('a', 'b')", CopyInto, {"format": "PARQUET", "files": ("a", "b")}),
+    ("REORG TABLE t WHERE d > 1 APPLY (PURGE)", Reorganise, {}),
+    ("FSCK REPAIR TABLE t DRY RUN", Repair, {"dry_run": True}),
+    ("ANALYZE TABLE t COMPUTE STATISTICS FOR ALL COLUMNS", Analyze, {}),
+    ("DETACH TABLE t", Detach, {}),
+    ("CREATE TABLE t LIKE u TBLPROPERTIES (a = 'b') LOCATION 'l'", Like, {"properties": {"a": "b"}, "location": "l", "how": "create"}),
+    ("COMMENT ON TABLE t IS 'it''s'", Comment, {"what": "table", "comment": "its"}),
+    ("ALTER TABLE t ADD FEATURE deletionVectors", Alter, {"action": "add feature", "names": ("deletionVectors",)}),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "said"), STATEMENTS, ids=[text for text, _, _ in STATEMENTS])
+def test_statements(text: str, kind: type, said: dict[str, object]) -> None:
+    found = read(text)
+    assert type(found) is kind
+    assert {name: getattr(found, name) for name in said} == said
+    assert getattr(found, "target").parts == ("t",)  # noqa: B009 - of any of the kinds
+
+
+def test_columns() -> None:
+    text = "ALTER TABLE t ADD COLUMNS (a INT COMMENT 'x' FIRST, s.`b c` STRUCT<x: INT, y: INT> AFTER z, d DATE)"
+    added = read(text)
+    assert isinstance(added, Alter)
+    assert [(each.path, each.column.name, each.first, each.after) for each in added.added] == [
+        ((), "a", True, None),
+        (("s",), "b c", False, "z"),
+        ((), "d", False, None),
+    ]
+    actions = "s.a COMMENT 'x', b SET NOT NULL, c AFTER d, e TYPE BIGINT, f SET DEFAULT (1, 2), g DROP NOT NULL"
+    changed = read(f"ALTER TABLE t ALTER COLUMN {actions}")
+    assert isinstance(changed, Alter)
+    assert [(each.path, each.comment, each.nullable, each.after, each.type is not None, each.other) for each in changed.changes] == [
+        (("s", "a"), "x", None, None, False, ""),
+        (("b",), None, False, None, False, ""),
+        (("c",), None, None, "d", False, ""),
+        (("e",), None, None, None, True, ""),
+        (("f",), None, None, None, False, "SET DEFAULT"),
+        (("g",), None, True, None, False, ""),
+    ]
+
+
+def test_namespaces() -> None:
+    assert read("CREATE SCHEMA IF NOT EXISTS n COMMENT 'c' LOCATION 'l' WITH DBPROPERTIES (a = 'b')") == CreateNamespace(
+        read_name("CREATE SCHEMA IF NOT EXISTS n"), True, None, "c", "l", {"a": "b"}
+    )
+    dropped = read("DROP DATABASE IF EXISTS n CASCADE")
+    assert isinstance(dropped, DropNamespace)
+    assert (dropped.if_exists, dropped.cascade) == (True, True)
+    assert read("SHOW DATABASES LIKE 'a*'") == ShowNamespaces("a*")
+    attached = read("ATTACH TABLE sluice.`/p` AS a.b")
+    assert isinstance(attached, Attach)
+    assert (attached.target.path, attached.name and attached.name.parts) == ("/p", ("a", "b"))
+
+
+def read_name(text: str) -> Name:
+    found = read(text)
+    assert isinstance(found, CreateNamespace)
+    return found.name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("COPY INTO t FROM (SELECT 1) FILEFORMAT = CSV", "takes the files as they are"),
+        ("COPY INTO t FROM 'p'", "expected FILEFORMAT"),
+        ("COPY INTO t FROM 'p' FILEFORMAT = CSV SPEED = 1", "expected FILES, PATTERN"),
+        ("REORG TABLE t APPLY (UPGRADE UNIFORM)", "expected PURGE"),
+        ("FSCK t", "expected REPAIR"),
+        ("CREATE TABLE t LIKE u COMMENT 'c'", "takes USING, TBLPROPERTIES and LOCATION only"),
+        ("ALTER TABLE t ALTER COLUMN a", "expected COMMENT"),
+        ("COMMENT ON VIEW v IS 'x'", "expected TABLE, COLUMN or NAMESPACE"),
+        ("CREATE SCHEMA n MANAGED", "expected USING"),
+    ],
+)
+def test_mistakes_have_a_place(text: str, message: str) -> None:
+    found = read(text)
+    assert isinstance(found, Malformed)
+    assert message in found.message
