@@ -213,6 +213,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "committed-once-by-id": "the log is not searched for a transaction that was filed again",
         "committed-once-in-a-batch": "two slots of one transaction in one batch both commit",
         "application-number-once": "an application's transaction commits as often as it is filed",
+        "repetition-has-every-number": "a commit with one of an application transaction's numbers passes for it, and its rows are dropped",
         "another-run-is-no-repetition": "a run from a copy of a checkpoint takes another run's batch for its own, and drops its rows",
         "repeated-before-refused": "an application's repeated transaction is refused for a conflict instead of found committed",
         "repeated-in-one-is-said": "an application number that one table has already commits in the others",

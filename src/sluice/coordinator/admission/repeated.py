@@ -13,12 +13,13 @@ __all__ = ["commit_by_application", "written_since"]
 
 
 def written_since(table: TableClient, change: Change, head: Head, ack: str) -> Commit | None:
-    """The commit that wrote the change's application transaction, with exactly its number, since the change was begun; None if none did."""
+    """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
     apps = applications_of(change.actions)
     if not apps or change.expected_version is not None:
         return None
     for version in range(head.version, change.began, -1):
         winner = table.log.winner(version)
+        # check: repetition-has-every-number (<= -> &)
         if apps.items() <= winner.app_versions.items():
             return commit_by_application(table, winner, winner.ordinal_of_app(next(iter(apps))), ack)
     return None

@@ -193,8 +193,10 @@ class _Resolution:
             # check: committed-once-by-id
             if ordinal is not None:
                 return version, ordinal
+            # check: repetition-has-every-number (<= -> &)
+            has_every_number = apps.items() <= winner.app_versions.items()
             # check: application-number-once
-            if apps and apps.items() <= winner.app_versions.items():
+            if apps and has_every_number:
                 return version, winner.ordinal_of_app(next(iter(apps)))
         return None
 
