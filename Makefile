@@ -1,7 +1,7 @@
 # make demo [STORE=s3]      five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3"]  the tests
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
-# make test-long test-delta            the tests' long versions: every operation of every cell, long random histories
+# make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
 # make test-delta           Delta Lake on Spark reads what sluice wrote, and takes over what it gave back (fetches its jars)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
@@ -68,7 +68,7 @@ test-fast: $(READY)
 	@$(PYTEST) -n 3 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
 test-long: java $(READY) spark-classes
-	@$(PYTEST) -n $(WORKERS) -m long $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --hypothesis-profile=long -m "long or hypothesis" $(ARGS)
 
 # Delta Lake's jars go with one PySpark, which need not be the one sluice is tested with: so it has an environment of its own.
 DELTA_READY = .venv-delta/.ready-$(firstword $(shell cksum < tests/delta_spark/requirements.txt))

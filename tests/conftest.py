@@ -21,8 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
 
 settings.register_profile("fast", max_examples=15)
+settings.register_profile("standard", max_examples=40)
+settings.register_profile("long", max_examples=200)
+settings.load_profile("standard")  # unless --hypothesis-profile names another one
 
-pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.s3"]
+pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.spark_jvm"]
 
 
 def _isolate(environment: dict[str, str] | os._Environ[str]) -> None:
@@ -54,7 +57,14 @@ _isolate(os.environ)
 sys.dont_write_bytecode = False  # each worker imports all tests, and to rewrite their assertions takes longer than all else of it
 
 
-STARTS = {"spark": "spark", "zookeeper_hosts": "zookeeper", "s3_server": "s3", "s3_server_ignoring": "s3", "s3_server_refusing": "s3"}
+STARTS = {
+    "spark": "spark",
+    "spark_jvm": "spark",
+    "zookeeper_hosts": "zookeeper",
+    "s3_server": "s3",
+    "s3_server_ignoring": "s3",
+    "s3_server_refusing": "s3",
+}
 """The fixtures that start a server, and the markers of the tests that ask for them."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sluice
+from tests.fixtures.spark_jvm import SparkJvm
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -40,16 +41,22 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run(page: str, code: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
+_STOP = "from pyspark import SparkContext; living = SparkContext._active_spark_context; living and living.stop()"
+
+
+def run(page: str, code: list[Block], folder: Path, jvm: SparkJvm | None = None) -> subprocess.CompletedProcess[str]:
     """Run a page's blocks one after the other in one fresh interpreter, as a reader would who types them in.
 
     A process per page: the coordinator a page starts ends with it, and nothing it configures reaches another test. Each
-    block is compiled with the page's name and lines, so that a traceback points into the page.
+    block is compiled with the page's name and lines, so that a traceback points into the page. `jvm` says where pages with
+    Spark make their contexts.
     """
-    script = ["import builtins", "space = {'__name__': '__main__'}"]
-    script += [f"exec(compile({chr(10) * (block.line - 1) + block.code!r}, {page!r}, 'exec'), space)" for block in code]
+    script = ["import builtins", "space = {'__name__': '__main__'}", "try:"]
+    script += [f"    exec(compile({chr(10) * (block.line - 1) + block.code!r}, {page!r}, 'exec'), space)" for block in code]
+    script += ["finally:", f"    {'pass' if jvm is None else _STOP}"]
     (folder / "page.py").write_text("\n".join(script))
-    environment = {**os.environ, "SLUICE_HOME": str(folder / "home")}
+    home = folder / "home"
+    environment = {**os.environ, "SLUICE_HOME": str(home), **({} if jvm is None else jvm.environment(home))}
     work = folder / "work"
     work.mkdir()
     return subprocess.run(
@@ -57,13 +64,26 @@ def run(page: str, code: list[Block], folder: Path) -> subprocess.CompletedProce
     )
 
 
+def python_of(page: Path) -> list[Block]:
+    return [block for block in blocks(page.read_text()) if block.info == "python"]
+
+
+def uses_spark(page: Path) -> bool:
+    return any("pyspark" in block.code for block in python_of(page))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page) and not uses_spark(page)], ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    python = [block for block in blocks(page.read_text()) if block.info == "python"]
-    if python:
-        result = run(name(page), python, tmp_path)
-        assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    result = run(name(page), python_of(page), tmp_path)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if uses_spark(page)], ids=name)
+def test_python_blocks_run_on_spark(page: Path, tmp_path: Path, spark_jvm: SparkJvm) -> None:
+    result = run(name(page), python_of(page), tmp_path, spark_jvm)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sluice
+from tests.fixtures.spark_jvm import SparkJvm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,19 +34,20 @@ def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: i
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_outbox_whose_driver_is_killed(tmp_path: Path) -> None:
-    done = example("outbox.py", tmp_path, "--batches", "8", "--kills", "1")
+    done = example("outbox.py", tmp_path, "--batches", "5", "--kills", "1")
     assert "each order is there once, in both tables at once" in done
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_queries_write_one_table(tmp_path: Path) -> None:
-    assert "each row once" in example("fan_in.py", tmp_path, "--queries", "4", "--batches", "2")
+def test_queries_write_one_table(tmp_path: Path, spark_jvm: SparkJvm) -> None:
+    assert "each row once" in example("fan_in.py", tmp_path, "--queries", "3", "--batches", "2", jvm=spark_jvm)
 
 
-def example(name: str, folder: Path, *arguments: str) -> str:
-    environment = {**os.environ, "SLUICE_HOME": str(folder / "home")}
+def example(name: str, folder: Path, *arguments: str, jvm: SparkJvm | None = None) -> str:
+    home = folder / "home"
+    environment = {**os.environ, "SLUICE_HOME": str(home), **({} if jvm is None else jvm.environment(home))}
     command = [sys.executable, str(ROOT / "examples" / name), "--folder", str(folder / "example"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

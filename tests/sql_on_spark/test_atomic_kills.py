@@ -15,6 +15,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.service.connect import release
+from tests.fixtures.spark_jvm import as_environment
 
 from ..spark_integration.conftest import ROOT
 from ..spark_integration.rows import faults
@@ -54,7 +55,7 @@ def test_a_block_is_all_or_nothing(warehouse: Warehouse, short: str, step: str) 
     ]
     places = {name: each.location for name, each in zip(("bookings", "seats"), tables, strict=True)}
     order = {"tables": places, "coordinator": short, "step": step}
-    environment = {**os.environ, **faults.as_environment(warehouse.spark.sparkContext._gateway)}
+    environment = {**os.environ, **as_environment(warehouse.spark.sparkContext._gateway)}
     command = [sys.executable, "-m", "tests.sql_on_spark.dying_block", json.dumps(order)]
     try:
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)

@@ -173,8 +173,7 @@ def test_an_application_transaction_twice_in_one_batch(world: World) -> None:
     assert world.transactions() == [first.transaction_id]
 
 
-@pytest.mark.notices("repetition-has-every-number")
-@pytest.mark.parametrize("filed", [True, False])
+@pytest.mark.parametrize("filed", [pytest.param(True, marks=pytest.mark.notices("repetition-has-every-number")), False])
 def test_the_same_number_with_another_one_beside_is_refused(world: World, filed: bool) -> None:
     """Two runs of one stream: the number beside the batch's tells their rows apart."""
     client = world.client()

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.coordinator.leases.overlap import overlap
@@ -18,14 +18,14 @@ from sluice.storage.schema.schema import PrimitiveType, StructField, StructType
 
 from ...storage import conditions
 from ...storage.conditions import SCHEMA, Condition, Row
-from ...storage.strategies import unhurried
+from ...storage.strategies import examples
 
 X = StructType([StructField("x", PrimitiveType("decimal(3,1)"))])
 HALVES: Sequence[Decimal | None] = (None, *(Decimal(n) / 2 for n in range(-2, 20)))
 
 
 @pytest.mark.slow
-@settings(unhurried, max_examples=200)
+@examples(200)
 @given(conditions.condition(), conditions.condition(), st.lists(conditions.row(), min_size=1, max_size=6))
 def test_conditions_that_hold_for_the_same_row_overlap(one: Condition, other: Condition, rows: list[Row]) -> None:
     meets = overlap(Predicate.parse(one.sql, SCHEMA).root, Predicate.parse(other.sql, SCHEMA).root, SCHEMA)

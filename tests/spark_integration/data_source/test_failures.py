@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame
 
 import sluice
 from sluice.spark_integration import original
+from tests.fixtures.spark_jvm import as_environment
 
 from ..conftest import ROOT, Place
-from ..rows import faults
 
 pytestmark = pytest.mark.spark
 
@@ -131,7 +131,7 @@ def test_the_commit_is_killed(place: Place, point: str, survives: bool, routed: 
     before = range(10) if survives else range(0)
     if before:
         place.write(place.spark.range(10))
-    given = faults.as_environment(place.spark.sparkContext._gateway) if routed else {}
+    given = as_environment(place.spark.sparkContext._gateway) if routed else {}
     process = driver(place, 100, 10, 1, SLUICE_FAILPOINT=point, ROUTED=str(routed).lower(), **given)
     out, err = process.communicate(timeout=200)
     assert "done" not in out, "the failure point was not passed"
@@ -163,10 +163,11 @@ def test_the_driver_is_killed_while_its_tasks_write(place: Place, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_two_applications_and_a_python_program_write_at_once(place: Place) -> None:
+@pytest.mark.parametrize("jvms", ["one JVM", pytest.param("two JVMs", marks=pytest.mark.long)])
+def test_two_applications_and_a_python_program_write_at_once(place: Place, jvms: str) -> None:
     place.create(pa.schema([("id", pa.int64())]))
-    given = faults.as_environment(place.spark.sparkContext._gateway)  # the second driver is one more of the tests' own application
-    drivers = [driver(place, 1000, 10, 4), driver(place, 2000, 10, 4, **given)]
+    given = as_environment(place.spark.sparkContext._gateway) if jvms == "one JVM" else {}
+    drivers = [driver(place, 1000, 10, 4, **given), driver(place, 2000, 10, 4, **given)]
     table = place.table()
     number = 0
     while any(process.poll() is None for process in drivers):

@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import sluice
 from sluice.spark_integration.files import writing
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
+from tests.storage.strategies import examples
 
 from ..conftest import Place, by_content
 
@@ -124,7 +125,7 @@ def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return {name: each for pair in pairs for name, each in pair.items()}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=tables())
 def test_both_ways_give_the_same_rows_and_statistics(drawn: tuple[pa.Table, list[str]], place: Place, tmp_path: Path) -> None:
     data, partitions = drawn

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,3 @@ def put_in(replaced: Sequence[tuple[Any, str, Any]]) -> None:
     """Replace for as long as the process lives."""
     for owner, name, value in replaced:
         setattr(owner, name, value)
-
-
-def as_environment(gateway: Any) -> Mapping[str, str]:
-    """How another Python process finds this one's JVM."""
-    parameters = gateway.gateway_parameters
-    return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": str(parameters.auth_token)}

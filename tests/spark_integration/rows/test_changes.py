@@ -26,13 +26,14 @@ from ..conftest import Place
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
-# Deletion vectors, change data files; on S3 Python tasks read the table.
 KINDS = [
     ("disk", "true", "false"),
-    ("disk", "true", "true"),
+    pytest.param("disk", "true", "true", marks=pytest.mark.long),
     ("disk", "false", "true"),
-    *(pytest.param("s3", *kind, marks=pytest.mark.s3) for kind in [("true", "true"), ("false", "false")]),
+    pytest.param("s3", "true", "true", marks=pytest.mark.s3),
+    pytest.param("s3", "false", "false", marks=[pytest.mark.s3, pytest.mark.long]),
 ]
+"""Where, with deletion vectors, with change data files; on S3 Python tasks read the table. What is not long has each of the six once."""
 of_every_kind = pytest.mark.parametrize(("place", "vectors", "changes"), KINDS, indirect=["place"])
 UPSERT = [Clause("matched", "update_all"), Clause("not_matched", "insert_all")]
 
@@ -113,8 +114,16 @@ def new_rows(spark: SparkSession, ids: Sequence[int | None]) -> DataFrame:
     return frame.selectExpr("id", "'new' AS p", "named_struct('b', 'n', 'a', 7) AS s")
 
 
-@pytest.mark.parametrize("small", [True, False])
-@of_every_kind
+SIZES = {("disk", "true", "false"): True, ("disk", "false", "true"): False, ("s3", "true", "true"): True}
+"""The kinds that are merged into in the standard suite, and whether their source is small."""
+OF_EVERY_SIZE = [
+    pytest.param(*kind, small, marks=[pytest.mark.s3] * ("s3" in kind) + [pytest.mark.long] * (SIZES.get(kind) is not small))
+    for kind in (*SIZES, ("disk", "true", "true"), ("s3", "false", "false"))
+    for small in (True, False)
+]
+
+
+@pytest.mark.parametrize(("place", "vectors", "changes", "small"), OF_EVERY_SIZE, indirect=["place"])
 def test_rows_are_merged(
     spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 import sluice
 from sluice.spark_integration.rows.clauses import Clause
+from tests.fixtures.spark_jvm import as_environment
 
 from .concurrent_merges import run
-from .faults import as_environment
 from .model import ALWAYS, Row, Ruled
 from .random_operations import TABLE, Operation, arrow
 from .serial_order import Judge, Judgement

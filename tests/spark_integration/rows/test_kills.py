@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 import sluice
 from sluice.coordinator.service.connect import release
 from sluice.delta import DeltaTable
+from tests.fixtures.spark_jvm import as_environment
 from tests.fixtures.zookeeper import Proxy
 
 from ..conftest import ROOT, Place
@@ -80,7 +81,7 @@ def counted(found: pa.Table) -> dict[int, int]:
 def dies(place: Place, step: str, *, victim: str = "driver", holds: str = "", own_jvm: bool = False) -> None:
     """Run a driver that is killed at a step, or whose JVM is."""
     gateway = place.spark.sparkContext._gateway
-    environment = {**os.environ, **({} if own_jvm else faults.as_environment(gateway))}
+    environment = {**os.environ, **({} if own_jvm else as_environment(gateway))}
     order = {"location": place.location, "coordinator": place.coordinator, "step": step, "victim": victim, "held": holds}
     command = [sys.executable, "-m", "tests.spark_integration.rows.dying_driver", json.dumps(order)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)

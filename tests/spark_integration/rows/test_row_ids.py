@@ -23,7 +23,8 @@ SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
 KINDS = [
     ("disk", "true", "false"),
     ("disk", "false", "true"),
-    *(pytest.param("s3", *kind, marks=pytest.mark.s3) for kind in [("true", "true"), ("false", "false")]),
+    pytest.param("s3", "true", "true", marks=pytest.mark.s3),
+    pytest.param("s3", "false", "false", marks=[pytest.mark.s3, pytest.mark.long]),
 ]
 of_every_kind = pytest.mark.parametrize(("place", "vectors", "changes"), KINDS, indirect=["place"])
 Ids = dict[int, tuple[int, int]]

@@ -36,6 +36,8 @@ STORES = [
     "s3-auto-ignored",
     "s3-auto-refused",
 ]
+ONE_DIFFERENCE = ["s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused"]
+"""They put, if absent, in ways of their own; in all else they are as "s3" is."""
 ATOMIC = ["local", "local-no-links", "memory", "memory-folder", "s3", "s3-auto"]
 MIB = 1 << 20
 
@@ -49,7 +51,15 @@ def marked(*kinds: str) -> list[Any]:
     return [pytest.param(each, marks=pytest.mark.s3) if each.startswith("s3") else each for each in kinds]
 
 
-@pytest.fixture(params=marked(*STORES))
+of_every_kind = pytest.mark.parametrize("kind", marked(*STORES))
+
+
+@pytest.fixture(
+    params=[
+        *marked(*(each for each in STORES if each not in ONE_DIFFERENCE)),
+        *(pytest.param(each, marks=[pytest.mark.s3, pytest.mark.long]) for each in ONE_DIFFERENCE),
+    ]
+)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -124,6 +134,7 @@ def test_what_is_not_there_is_not_found(store: ObjectStore, read: Callable[[Obje
         read(store)
 
 
+@of_every_kind
 def test_put_if_absent_sends_a_stream(store: ObjectStore) -> None:
     """Content too large to hold: a commit that removes very many files."""
     store.put("staged", os.urandom(20 * MIB))
@@ -134,6 +145,7 @@ def test_put_if_absent_sends_a_stream(store: ObjectStore) -> None:
     assert store.get("folder/object") == b"first line" + store.get("staged")
 
 
+@of_every_kind
 def test_a_stream_that_turns_out_wrong_becomes_no_object(store: ObjectStore) -> None:
     store.put("staged", os.urandom(10 * MIB))
     text = stored_text(store, "staged")
@@ -143,6 +155,7 @@ def test_a_stream_that_turns_out_wrong_becomes_no_object(store: ObjectStore) -> 
     assert keys(store, "folder/") == []
 
 
+@of_every_kind
 def test_put_if_absent_writes_once(store: ObjectStore, kind: str) -> None:
     assert store.put_if_absent("folder/object", b"first") is True
     assert store.put_if_absent("folder/object", b"second") is False
