@@ -71,3 +71,16 @@ def test_a_table_its_name_and_its_rows_are_one_commit(warehouse: Warehouse) -> N
     warehouse.sql("CREATE TABLE sales.n USING sluice PARTITIONED BY (odd) AS SELECT 1 AS id, true AS odd UNION ALL SELECT 2, false")
     table = warehouse.catalog.open("sales.n")
     assert (table.version, table.partition_columns, table.snapshot().to_arrow().num_rows) == (0, ("odd",), 2)
+
+
+def test_what_the_coordinator_knows_is_shown(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.t (id INT) USING sluice", "INSERT INTO sales.t VALUES (1)")
+    with warehouse.catalog.open("sales.t").lease():
+        [held] = warehouse.rows("SHOW LOCKS IN sales.t")
+        assert held[:1] + held[2:3] == ("sales.t", "held")
+    assert warehouse.rows("SHOW LOCKS") == warehouse.rows("SHOW QUEUE IN sales.t") == []
+    assert [row[3] for row in warehouse.rows("SHOW TRANSACTIONS IN sales.t LIMIT 1")] == ["WRITE"]
+    with pytest.raises(sluice.TableNotFound):
+        warehouse.rows("SHOW LOCKS IN sales.none")
+    with pytest.raises(sluice.UnsupportedFeature, match="needs Spark"):
+        warehouse.sql("LOCK TABLE sales.t")

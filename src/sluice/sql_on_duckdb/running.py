@@ -8,13 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..sql_plain import care, namespaces, showing, tables
+from ..sql_plain.coordination import show_state
 from ..sql_plain.dispatch import ON_PLACES
-from ..sql_plain.place import Place, known_place, not_found
+from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
 from ..statements.care import Convert
 from ..statements.cursor import Name, Span
 from ..statements.loading import Attach
+from ..statements.locks import ShowState
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from ..statements.reading import Malformed, Other, read
 from ..statements.rows import Delete, Insert, Merge, Update
@@ -80,6 +82,8 @@ def run(
             answer = _comment(asked, statement)
         case Like():
             answer = tables.create_like(asked, statement, require_place(asked, statement.source))
+        case ShowState():
+            answer = show_state(asked, statement, lambda name: opened(require_place(asked, name)))
         case Attach():
             answer = care.attach(asked, statement)
         case Drop() if statement.if_exists and not _is_there(asked, statement):

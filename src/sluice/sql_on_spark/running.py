@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,7 @@ from ..delta.metrics import frame
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain import care
 from ..sql_plain import tables as plain
+from ..sql_plain.coordination import show_state
 from ..sql_plain.dispatch import ON_PLACES
 from ..sql_plain.place import Place
 from ..statements.care import Convert, Optimize, Restore, Vacuum
@@ -29,10 +31,9 @@ from . import namespaces, rows, showing, tables
 from .asked import Asked
 from .atomic import atomic
 from .conflicts import explain_conflict
-from .coordination import show_state
 from .locking import lock, under_locks, unlock
 from .places import place_of
-from .queries import by_spark, found_in, require_known, run
+from .queries import by_spark, found_in, require_known, run, table_of
 
 __all__ = ["by_session", "sql"]
 
@@ -94,7 +95,8 @@ def _carried_out(asked: Asked, statement: Statement) -> DataFrame:
         case Unlock():
             return unlock(asked, statement)
         case ShowState():
-            return show_state(asked, statement)
+            table = partial(table_of, asked, takes_no="part in what sluice coordinates")
+            return frame(asked.spark, show_state(asked, statement, table))
         case Create():
             if not tables.is_created_here(asked, statement):
                 return _left_to_spark(asked, None, statement.relations)

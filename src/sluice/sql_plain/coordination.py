@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
-
 from ..coordinator.facade.administration import Place, TableTree, connect, list_leases
 from ..coordinator.facade.transactions import Queued, RefusedTransaction, list_queue, list_refused
-from ..sql_plain.place import catalog_of, title
-from ..sql_plain.reports import moment
+from ..statements.cursor import Name
 from ..statements.locks import ShowState
 from ..tables.read.history import HistoryEntry
 from ..tables.table import Table
-from .asked import Asked
-from .queries import table_of
+from .place import catalog_of, title
+from .reports import Answer, moment
+from .request import Request
 
 __all__ = ["show_state"]
 
@@ -36,24 +34,24 @@ _LATEST: Final = 20
 Row = tuple[Any, ...]
 
 
-def show_state(asked: Asked, statement: ShowState) -> DataFrame:
-    """One row for each lease, waiting transaction or transaction of a table, or of all tables that have names."""
+def show_state(asked: Request, statement: ShowState, opened: Callable[[Name], Table]) -> Answer:
+    """One row for each lease, waiting transaction or transaction of a table, or of all tables that have names; `opened` opens one."""
     shows, columns = _SHOWN[statement.what]
     limit = None if statement.limit is None else int(statement.limit)
-    rows = [row for name, table in _tables(asked, statement) for row in shows(asked, name, table, limit)]
-    return asked.spark.createDataFrame(rows, columns)
+    rows = [row for name, table in _tables(asked, statement, opened) for row in shows(asked, name, table, limit)]
+    return Answer(columns, tuple(rows))
 
 
-def _tables(asked: Asked, statement: ShowState) -> list[tuple[str, Table]]:
+def _tables(asked: Request, statement: ShowState, opened: Callable[[Name], Table]) -> list[tuple[str, Table]]:
     target = statement.target
     if target is not None:
-        return [(title(target), table_of(asked, target, "part in what sluice coordinates"))]
+        return [(title(target), opened(target))]
     catalog = catalog_of(asked)
     names = [each.full_name for namespace in catalog.namespaces() for each in catalog.tables(namespace.name)]
     return [(name, catalog.open(name)) for name in names]
 
 
-def _locks(asked: Asked, name: str, table: Table, limit: int | None) -> list[Row]:
+def _locks(asked: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     entries = list_leases(connect(asked.coordinator), Place.of_table(TableTree(table.location)))
     return [
         (
@@ -74,7 +72,7 @@ def _locks(asked: Asked, name: str, table: Table, limit: int | None) -> list[Row
     ]
 
 
-def _queue(_: Asked, name: str, table: Table, limit: int | None) -> list[Row]:
+def _queue(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     return [
         (
             name,
@@ -93,7 +91,7 @@ def _queue(_: Asked, name: str, table: Table, limit: int | None) -> list[Row]:
     ]
 
 
-def _transactions(_: Asked, name: str, table: Table, limit: int | None) -> list[Row]:
+def _transactions(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     """The waiting ones, then those that were decided, the newest first."""
     limit = _LATEST if limit is None else limit
     ours = table.access.ours
@@ -121,7 +119,7 @@ def _committed(name: str, each: HistoryEntry) -> Row:
     return (*told, moment(each.timestamp), each.waited_ms, None, None)
 
 
-_SHOWN: Final[Mapping[str, tuple[Callable[[Asked, str, Table, int | None], Sequence[Row]], str]]] = {
+_SHOWN: Final[Mapping[str, tuple[Callable[[Request, str, Table, int | None], Sequence[Row]], str]]] = {
     "locks": (_locks, _LOCKS),
     "queue": (_queue, _QUEUE),
     "transactions": (_transactions, _TRANSACTIONS),
