@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from .tables.consumer import Consumer
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
+    from .tables.manage.columns import ColumnChange, NewColumn
     from .tables.manage.doctor import Diagnosis, doctor
     from .tables.manage.dropping import DropReport, forget
     from .tables.manage.recovery import RecoveryReport, recover
@@ -100,6 +101,7 @@ __all__ = [
     "BadChecksum",
     "Catalog",
     "ChangeBatch",
+    "ColumnChange",
     "Commit",
     "CommitInfo",
     "ConcurrentAppendException",
@@ -140,6 +142,7 @@ __all__ = [
     "NamespaceExists",
     "NamespaceNotEmpty",
     "NamespaceNotFound",
+    "NewColumn",
     "NoSuchBucket",
     "NotATable",
     "NotCommitted",
@@ -206,6 +209,7 @@ _HOMES: Final = {
     "tables.outcome": ("outcome",),
     "tables.catalog.catalog": ("Catalog",),
     "tables.catalog.entries": ("DroppedTable", "NamedTable", "Namespace"),
+    "tables.manage.columns": ("ColumnChange", "NewColumn"),
     "tables.manage.doctor": ("Diagnosis", "doctor"),
     "tables.consumer": ("Consumer",),
     "tables.read.consumers": ("ConsumerState",),

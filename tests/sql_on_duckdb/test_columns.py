@@ -33,6 +33,17 @@ def test_columns_are_added_at_any_depth_and_place(warehouse: Warehouse, table: s
     assert warehouse.rows("SELECT id, name FROM sales.t VERSION AS OF 2 WHERE name IS NULL") == [(1, None)]
 
 
+def test_columns_come_from_arrow_too(table: sluice.Table) -> None:
+    table.add_columns(
+        [sluice.NewColumn(pa.field("at", pa.timestamp("us")), first=True), sluice.NewColumn(pa.field("w", pa.int8()), ("s",))]
+    )
+    assert str(table.struct.fields[0]) == "at: timestamp_ntz"
+    assert "timestampNtz" in table.detail().features
+    assert table.alter_columns([sluice.ColumnChange(("at",), after="id")]) is not None
+    assert table.alter_columns([sluice.ColumnChange(("at",), after="id", nullable=True)]) is None
+    assert table.struct.names[:2] == ("id", "at")
+
+
 def test_columns_are_changed(warehouse: Warehouse, table: sluice.Table) -> None:
     warehouse.sql(
         "ALTER TABLE sales.t ALTER COLUMN s.a COMMENT 'inner', id COMMENT 'the id'",

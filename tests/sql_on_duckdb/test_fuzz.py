@@ -56,7 +56,7 @@ def coordinator() -> Iterator[str]:
         release(address)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(text=texts, value=st.text(max_size=8))
 def test_no_text_is_too_much(coordinator: str, text: str, value: str) -> None:
     with suppress(sluice.SluiceError):

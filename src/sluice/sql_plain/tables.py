@@ -9,7 +9,6 @@ from ..statements.cursor import Name, Span
 from ..statements.tables import Create, Drop, Like, Undrop
 from ..storage.errors import InvalidRequest
 from ..storage.schema.datatypes import StructType
-from ..storage.schema.evolution import Place as ColumnPlace
 from ..storage.schema.evolution import field_at
 from ..storage.schema.sqltypes import parse_sql_type, type_sql
 from ..tables.manage.columns import ColumnChange, NewColumn
@@ -144,7 +143,7 @@ def _add_columns(asked: Request, statement: Alter, table: Table) -> None:
     for each in statement.added:
         if statement.if_not_exists and _is_there(table.struct, (*each.path, each.column.name)):
             continue
-        wanted.append(NewColumn(field_of(asked, each.column), each.path, _place(each.first, each.after)))
+        wanted.append(NewColumn(field_of(asked, each.column), each.path, each.first, each.after))
     if wanted:
         table.add_columns(wanted)
 
@@ -155,10 +154,6 @@ def _is_there(schema: StructType, path: tuple[str, ...]) -> bool:
     except InvalidRequest:
         return False
     return True
-
-
-def _place(first: bool, after: str | None) -> ColumnPlace | None:
-    return ColumnPlace(after) if first or after is not None else None
 
 
 def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
@@ -172,7 +167,7 @@ def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
             wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
             said = f"the column is {wider}, which sluice does not write yet"
             raise asked.unsupported(action.type, said, "typeWidening")
-    return ColumnChange(action.path, action.comment, action.nullable, _place(action.first, action.after))
+    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after)
 
 
 def create_like(asked: Request, statement: Like, source: Place) -> Answer:

@@ -18,7 +18,7 @@ from ...storage.errors import ConstraintViolated, InvalidRequest
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.evolution import Place, added, changed, field_at
-from ...storage.schema.schema import StructField, StructType, check_new_schema, parse_schema, schema_to_json
+from ...storage.schema.schema import StructField, StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..client.access import Access
 
 __all__ = ["ColumnChange", "NewColumn", "add_columns", "alter_columns"]
@@ -28,21 +28,31 @@ _COMMENT: Final = "comment"
 
 @dataclass(frozen=True, slots=True)
 class NewColumn:
-    """A column to add to the struct at `path` (() is the table itself): at the end, or at a place."""
+    """A column to add to the struct at `path` (() is the table itself): at the end, `first`, or `after` the one of that name.
 
-    field: StructField
+    Arrays and maps are passed by `element`, `key` and `value`.
+    """
+
+    field: StructField | pa.Field
     path: tuple[str, ...] = ()
-    place: Place | None = None
+    first: bool = False
+    after: str | None = None
+
+    @property
+    def stored(self) -> StructField:
+        """The field as Delta's type. Raises UnsupportedFeature for a type that Delta lacks."""
+        return self.field if isinstance(self.field, StructField) else from_arrow(pa.schema([self.field])).fields[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What changes of the column at `path`; None leaves as it is. An empty comment removes it."""
+    """What changes of the column at `path`; None leaves it as it is. An empty comment removes it; `first` and `after` move the column."""
 
     path: tuple[str, ...]
     comment: str | None = None
     nullable: bool | None = None
-    place: Place | None = None
+    first: bool = False
+    after: str | None = None
 
 
 def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
@@ -50,12 +60,13 @@ def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
     snapshot = _latest(access)
     schema = parse_schema(snapshot.metadata.schema_string)
     for each in columns:
-        name = ".".join((*each.path, each.field.name))
-        if not each.field.nullable:
+        field = each.stored
+        name = ".".join((*each.path, field.name))
+        if not field.nullable:
             remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
             raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
-        schema = added(schema, each.path, each.field, each.place)
-    parameters = {"columns": dumps([{"column": str(each.field)} for each in columns]).decode()}
+        schema = added(schema, each.path, field, _place(each))
+    parameters = {"columns": dumps([{"column": str(each.stored)} for each in columns]).decode()}
     return _change(access, snapshot, schema, "ADD COLUMNS", parameters)
 
 
@@ -70,10 +81,14 @@ def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | N
             if len(each.path) > 1:
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
             required.append(was.name)
-        schema = changed(schema, each.path, lambda field, asked=each: _changed(field, asked), each.place)  # type: ignore[misc]
+        schema = changed(schema, each.path, lambda field, asked=each: _changed(field, asked), _place(each))  # type: ignore[misc]
     _check_no_nulls(access, snapshot, old, required)
     parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
     return _change(access, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+
+
+def _place(asked: NewColumn | ColumnChange) -> Place | None:
+    return Place(asked.after) if asked.first or asked.after is not None else None
 
 
 def _changed(field: StructField, asked: ColumnChange) -> StructField:
