@@ -202,7 +202,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSessio
     assert "not deterministic" in refused(spark, table, frame, equal, Clause("matched", "delete", "rand() > 0.5"))
     assert "of one row" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "sum(s.id)"}))
     assert "cannot be stored" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"id": "s.p"}))
-    assert "is not in the table" in refused(spark, table, frame, equal, Clause("matched", "update", None, {"nope": "1"}))
+    misspelt = refused(spark, table, frame, equal, Clause("matched", "update", None, {"idd": "1"}))
+    assert "'idd' is not in the table, do you mean id? there are" in misspelt
     assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))
     with pytest.raises(sluice.InvalidRequest, match="no condition"), table.begin() as tx:
         merge_rows(tx, spark, frame, equal, [UPSERT[0], UPSERT[0]], target_alias="t", source_alias="s")

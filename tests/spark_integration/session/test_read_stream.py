@@ -20,6 +20,7 @@ ROWS = pa.table({"id": [1, 2], "k": ["a", "b"]})
 
 
 def test_tables_by_name_and_by_place(place: Place, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams of tables need PySpark 4.2")
     catalog = sluice.Catalog(place.coordinator, root=str(tmp_path / "root"))
     name = f"n{uuid.uuid4().hex[:8]}"
     catalog.create_namespace(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,8 +46,11 @@ def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | Non
         field = None if struct is None else struct.get(part)
         if field is None:
             known = schema.names if struct is None or struct is schema else struct.names
+            names = {name.lower(): name for name in known}
+            near = [names[each] for each in get_close_matches(part.lower(), names, n=2)]
+            meant = f", do you mean {' or '.join(near)}?" if near else ";"
             raise InvalidRequest(
-                f"column {text!r} is not in the table; there are {', '.join(known)}",
+                f"column {text!r} is not in the table{meant} there are {', '.join(known)}",
                 column=text,
                 condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
             )

@@ -58,7 +58,10 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
     tree = analysed(frame.where(as_column(condition))).condition()
     patterns = patterns_of(frame)
     if not subqueries and tree.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise InvalidRequest(f"the condition of {what} has a subquery: {tree.sql()}; join what it asks for into the source")
+        raise InvalidRequest(
+            f"the condition of {what} has a subquery: {tree.sql()}; DELETE and UPDATE in SQL (sluice.sql) take one, or join what it asks "
+            "for into the source of a merge"
+        )
     if not tree.deterministic():
         raise InvalidRequest(
             f"the condition of {what} is not deterministic: {tree.sql()}; whether a row satisfies it must depend on the row alone"
