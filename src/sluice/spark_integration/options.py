@@ -24,6 +24,8 @@ reading
 writing
 ``partitionBy``                 columns of a new table: `a,b`, or a JSON list; an existing table must have the same
 ``maxRecordsPerFile``           the maximum rows of one file; no limit by default
+``optimizeWrite``               "true" shuffles the rows by partition before they are written, into few files; by default as the
+                                session's `spark.databricks.delta.optimizeWrite.enabled` or the table's property says
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
@@ -102,6 +104,7 @@ WRITING: Final = (
     "allowNonEmpty",
     "mergeSchema",
     "maxRecordsPerFile",
+    "optimizeWrite",
     "overwriteSchema",
     "userMetadata",
     "replaceWhere",
@@ -214,6 +217,7 @@ class WriteOptions:
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_records_per_file: int | None = None
+    optimize_write: bool | None = None
     overwrite_schema: bool = False
     user_metadata: str | None = None
     only_new: bool = False
@@ -253,6 +257,7 @@ class WriteOptions:
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
             max_records_per_file=texts.number("maxRecordsPerFile") or None,
+            optimize_write=texts.choice("optimizeWrite", "false", "true") == "true" if "optimizeWrite" in texts else None,
             overwrite_schema=overwrite and texts.choice("overwriteSchema", "false", "true") == "true",
             user_metadata=texts.get("userMetadata"),
         )

@@ -171,6 +171,15 @@ def test_small_files_are_merged_beside_the_stream(place: Place, feed: Feed) -> N
     assert place.table().snapshot().raw.num_files < 5
 
 
+def test_a_batch_leaves_one_file_in_each_partition_where_writes_are_optimised(place: Place, feed: Feed) -> None:
+    feed.ids(*range(20))
+    writer = feed.frame().repartition(4).writeStream.format("sluice").partitionBy("k").trigger(availableNow=True)
+    told = {"coordinator": place.coordinator, "checkpointLocation": str(feed.checkpoint)}
+    writer.options(properties='{"delta.autoOptimize.optimizeWrite": "true"}', **told).start(place.location).awaitTermination()
+    assert ids(place) == list(range(20))
+    assert sorted(str(each.partition_values["k"]) for each in place.table().snapshot().raw.add_files()) == ["a", "b"]
+
+
 def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
     catalog = sluice.Catalog(place.coordinator, root=str(tmp_path / "root"))
     catalog.create_namespace("sales")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -10,6 +12,7 @@ from sluice.coordinator.facade.leasing import lease
 from sluice.storage.errors import StorageUnavailable
 from sluice.tables.maintain import auto_compaction
 from sluice.tables.maintain.auto_compaction import FILES_MIN, AutoCompaction, is_due
+from sluice.tables.maintain.compaction import compact
 from tests.tables.conftest import Place, flights, rows_of
 
 ON = {"delta.autoOptimize.autoCompact": "true"}
@@ -60,6 +63,26 @@ def test_one_process_compacts_at_a_time(place: Place, monkeypatch: pytest.Monkey
     compaction.committed()
     compaction.wait()
     assert "OPTIMIZE" in operations(place)
+
+
+def test_a_writer_waits_for_no_compaction(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    compaction = filled(place, FILES_MIN)
+    begun, go_on, honest = threading.Event(), threading.Event(), compact
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return honest(*arguments, **named)
+
+    monkeypatch.setattr(auto_compaction, "compact", slow)
+    compaction.committed()
+    assert begun.wait(30)
+    place.open().append(flights(("JFK", FILES_MIN, 1)))
+    compaction.committed()
+    assert operations(place)[0] == "WRITE", "the commit is there, and the compaction is not"
+    go_on.set()
+    compaction.wait()
+    assert operations(place)[:2] == ["OPTIMIZE", "WRITE"]
 
 
 def test_trouble_is_left_to_a_later_commit(place: Place) -> None:

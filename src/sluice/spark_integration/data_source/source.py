@@ -6,6 +6,7 @@ imports this module, even the process that only looks for data sources: so it im
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from ...storage.actions import Metadata
+    from ..options import WriteOptions
     from .changes import ChangesReader
     from .reader import SluiceReader
     from .stream_writer import SluiceStreamWriter
@@ -84,15 +86,28 @@ class SluiceDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""
-        from ..options import WriteOptions
         from .writer import SluiceWriter
 
-        return SluiceWriter(WriteOptions.parse(self.options, overwrite=overwrite), schema)
+        return SluiceWriter(_for_tasks(self.options, overwrite=overwrite), schema)
 
     def streamWriter(self, schema: SparkStruct, overwrite: bool) -> SluiceStreamWriter:  # noqa: N802 - PySpark's name
         """A writer of one micro-batch of a stream."""
-        from ..options import WriteOptions
         from .stream_writer import SluiceStreamWriter
 
         own = {name: value for name, value in self.options.items() if name.lower() != _CHECKPOINT}
-        return SluiceStreamWriter(WriteOptions.parse(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))
+        return SluiceStreamWriter(_for_tasks(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))
+
+
+def _for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+    """The options of a write whose rows arrive in tasks as they are. Raises InvalidRequest for what this cannot be."""
+    from ...storage.errors import InvalidRequest
+    from ..options import WriteOptions
+
+    parsed = WriteOptions.parse(options, overwrite=overwrite)
+    if parsed.optimize_write:
+        raise InvalidRequest(
+            "optimizeWrite=true shuffles rows before they are written, and a Python data source gets them afterwards: write in a session "
+            "of sluice.configure, or leave the option out and write df.repartition(...)",
+            option="optimizeWrite",
+        )
+    return parsed

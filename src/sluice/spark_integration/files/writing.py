@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from ...storage.data.row_ids import RowIdColumns
 from ...storage.schema.schema import conform, to_arrow
 from ...tables.write.data_writing import WritePlan
 from ..schemas import from_spark
+from .optimised import SETTING, gathered, is_wanted, why_not_gathered
 from .spark_writer import written_by_spark
 from .task_writer import written_in_tasks
 
@@ -23,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 def written_by_executors(
-    rows: Any, ids: RowIdColumns | None = None
+    rows: Any, ids: RowIdColumns | None = None, *, optimise: bool | None = None
 ) -> tuple[pa.Schema, Callable[[WritePlan, str], Sequence[AddFile]]] | None:
     """The schema of a DataFrame, and a function that writes its rows by a plan; None for anything else. Raises SchemaMismatch.
 
     Spark's own Parquet writer writes the files where it can; otherwise Python tasks do. `ids` are columns in which the rows bring their
-    ids along.
+    ids along. `optimise`: whether the rows are shuffled first, into few files; None: as the session or the table says.
     """
     if not isinstance(rows, DataFrame):
         return None
@@ -37,10 +39,20 @@ def written_by_executors(
     def write(plan: WritePlan, label: str) -> Sequence[AddFile]:
         conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
         plan.require_partitions(schema)
-        files = written_by_spark(rows, plan, label) if ids is None else "they bring their ids along"
-        if isinstance(files, str):
-            _log.info("rows for %s are written by Python tasks: %s", plan.address.location, files)
-            return written_in_tasks(rows, plan, label, ids)
-        return files
+        with gathered(rows, plan) if _is_gathered(rows, plan, optimise) else nullcontext(rows) as frame:
+            files = written_by_spark(frame, plan, label) if ids is None else "they bring their ids along"
+            if isinstance(files, str):
+                _log.info("rows for %s are written by Python tasks: %s", plan.address.location, files)
+                return written_in_tasks(frame, plan, label, ids)
+            return files
 
     return schema, write
+
+
+def _is_gathered(rows: DataFrame, plan: WritePlan, told: bool | None) -> bool:
+    if not is_wanted(told, rows.sparkSession.conf.get(SETTING, "") or "", plan.metadata.configuration):
+        return False
+    reason = why_not_gathered(rows)
+    if reason is not None:
+        _log.info("rows for %s are not shuffled before they are written: %s", plan.address.location, reason)
+    return reason is None

@@ -155,7 +155,7 @@ def _save(frame: DataFrame, options: WriteOptions) -> None:
     if repeated:
         abandon_plan(plan)
         return
-    rows = written_by_executors(frame)
+    rows = written_by_executors(frame, optimise=options.optimize_write)
     assert rows is not None
     _, write_rows = rows
     try:

@@ -46,6 +46,7 @@ __all__ = [
     "CHECKPOINT_INTERVAL",
     "CONSTRAINT_PREFIX",
     "HANDED_ON",
+    "OPTIMIZE_WRITE",
     "PRIMARY_KEY",
     "PROPERTIES",
     "Property",
@@ -62,6 +63,7 @@ __all__ = [
 
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
+OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
 _TARGET_FILE_SIZE_KEY = "delta.targetFileSize"
 _INDEXED_COLUMNS_KEY = "delta.dataSkippingNumIndexedCols"
 _MIB = 1024 * 1024
@@ -198,6 +200,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _switch,
     ),
     Property(
+        OPTIMIZE_WRITE,
+        _YES_OR_NO,
+        "`false`",
+        "`true`: Spark shuffles rows [by partition](streaming.md#small-files) before it writes them, into few files",
+        _switch,
+    ),
+    Property(
         "delta.dataSkippingNumIndexedCols",
         "a number, -1 for all",
         "32",
@@ -227,7 +236,6 @@ PROPERTIES: Final[tuple[Property, ...]] = (
 """Every property that has an effect, or at least is checked."""
 
 HANDED_ON: Final = (
-    "delta.autoOptimize.optimizeWrite",
     "delta.checkpoint.writeStatsAsJson",
     "delta.checkpoint.writeStatsAsStruct",
     "delta.checkpointRetentionDuration",

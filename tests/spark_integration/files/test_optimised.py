@@ -1,0 +1,102 @@
+"""Optimised writes: rows meet by partition before they are written, so that a job leaves few files; who says whether they do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+import sluice
+from sluice.spark_integration.data_source.source import SluiceDataSource
+from sluice.spark_integration.files.optimised import SETTING, is_wanted
+from sluice.tables.client.property_rules import OPTIMIZE_WRITE
+
+from ..conftest import Place
+
+TASKS, PARTITIONS, ROWS = 4, 3, 24
+
+
+@pytest.mark.parametrize(
+    ("told", "setting", "has", "wanted"),
+    [
+        (None, "", "false", False),
+        (None, "", "true", True),
+        (None, "false", "true", False),
+        (None, "TRUE", "false", True),
+        (False, "true", "true", False),
+        (True, "false", "false", True),
+    ],
+)
+def test_the_option_counts_before_the_setting_and_that_before_the_table(told: bool | None, setting: str, has: str, wanted: bool) -> None:
+    assert is_wanted(told, setting, {OPTIMIZE_WRITE: has}) is wanted
+
+
+def test_a_setting_without_meaning_is_refused() -> None:
+    with pytest.raises(sluice.InvalidRequest, match=r"optimizeWrite\.enabled is 'perhaps'"):
+        is_wanted(None, "perhaps", {})
+
+
+def rows(place: Place) -> DataFrame:
+    """Rows of every partition in each of some tasks."""
+    return place.spark.range(ROWS, numPartitions=TASKS).selectExpr("id", f"CAST(id % {PARTITIONS} AS INT) AS p")
+
+
+def save(place: Place, frame: DataFrame, location: str, *by: str, properties: dict[str, str] | None = None, **options: Any) -> list[str]:
+    """Write the rows; the files of the table, which has them all."""
+    named = {"coordinator": place.coordinator, "properties": json.dumps(properties or {}), **options}
+    frame.write.format("sluice").partitionBy(*by).options(**named).save(location)
+    snapshot = sluice.Table.open(location, coordinator=place.coordinator).snapshot()
+    assert sorted(snapshot.to_arrow()["id"].to_pylist()) == list(range(ROWS))
+    return [each.path for each in snapshot.raw.add_files()]
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+def test_a_job_leaves_one_file_in_each_partition(place: Place) -> None:
+    frame, spark = rows(place), place.spark
+    assert len(save(place, frame, f"{place.location}-as-they-come", "p")) == TASKS * PARTITIONS
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as in a stream's batch
+    try:
+        assert len(save(place, frame, f"{place.location}-option", "p", optimizeWrite=True)) == PARTITIONS
+        assert len(save(place, frame, f"{place.location}-property", properties={OPTIMIZE_WRITE: "true"})) == 1
+        # by Python tasks: footers do not tell whether rows satisfy the constraint
+        checked = {"delta.constraints.positive": "id >= 0"}
+        assert len(save(place, frame, f"{place.location}-checked", properties=checked, optimizeWrite=True)) == 1
+        assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+def test_the_session_says_it_for_transactions_too(place: Place) -> None:
+    place.spark.conf.set(SETTING, "true")
+    try:
+        assert len(save(place, rows(place), place.location, "p")) == PARTITIONS
+        with sluice.transaction(place.spark, coordinator=place.coordinator) as t:
+            t[place.table()].append(rows(place))
+        assert place.table().snapshot().raw.num_files == 2 * PARTITIONS
+    finally:
+        place.spark.conf.unset(SETTING)
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+def test_rows_whose_metrics_are_observed_are_written_as_they_come(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    seen = Observation("seen")
+    with caplog.at_level(logging.INFO, logger="sluice"):
+        save(place, rows(place).observe(seen, F.count(F.lit(1)).alias("rows")), place.location, optimizeWrite=True)
+    assert seen.get == {"rows": ROWS}
+    assert "not shuffled before they are written: their metrics are observed" in caplog.text
+
+
+def test_the_data_source_refuses_what_it_cannot_do() -> None:
+    source = SluiceDataSource({"path": "memory://nowhere", "optimizeWrite": "true"})
+    for writer in (source.writer, source.streamWriter):
+        with pytest.raises(sluice.InvalidRequest, match="a Python data source gets them afterwards"):
+            writer(StructType(), False)
