@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .storage.actions import AddFile
+    from .tables.consumer import Consumer
     from .tables.write.data_writing import WritePlan
 
 __all__ = ["transact", "transaction"]
@@ -38,6 +39,7 @@ def transaction(
     ack: str = "published",
     user_metadata: str | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    consumer: Consumer | None = None,
 ) -> JointTransaction:
     """Begin a transaction over several tables; use it in a `with` block, or call its `commit`.
 
@@ -51,12 +53,30 @@ def transaction(
     `Commit.repeated`; a `key`, any text that identifies it, such as "nightly-2026-01-01", does the same. `commit` raises
     HalfCommitted if the transaction was lost in some of the tables with the coordinator's data. The histories show the text
     `user_metadata` with the commits, by default the one in the session's settings.
+
+    With a `consumer` of a table it is `consumer.transaction()`, which consumes the batch in hand, with the rows and operations of Spark:
+    the consumer says which tables take part, and what makes it happen once. Raises InvalidRequest if something else says so, too.
     """
     spark = first if first is not None and not isinstance(first, str) else None
     if isinstance(first, str):
         if coordinator is not None:
             raise InvalidRequest(f"the coordinator was given twice, as {first!r} and {coordinator!r}; give it once")
         coordinator = first
+    text = _text(spark) if user_metadata is None else user_metadata
+    beside = None if spark is None else _by_spark(spark)
+    if consumer is not None:
+        given = {
+            "coordinator": coordinator,
+            "tables": (*named, *tables),
+            "transaction": transaction,
+            "key": key,
+            "storage_options": storage_options,
+            "ack": ack if ack != "published" else None,
+        }
+        for name, value in given.items():
+            if value:
+                raise InvalidRequest(f"consumer and {name} were given: the consumer was opened with its tables, leave {name} out")
+        return consumer.transaction(isolation=isolation, user_metadata=text, timeout_s=timeout_s, elsewhere=_dataframes, beside=beside)
     return JointTransaction(
         coordinator,
         tables=(*named, *tables),
@@ -67,8 +87,8 @@ def transaction(
         ack=ack,
         timeout_s=timeout_s,
         elsewhere=_dataframes,
-        user_metadata=_text(spark) if user_metadata is None else user_metadata,
-        beside=None if spark is None else _by_spark(spark),
+        user_metadata=text,
+        beside=beside,
     )
 
 

@@ -203,7 +203,6 @@ def test_what_a_stream_does_by_default() -> None:
 @pytest.mark.parametrize(
     ("told", "names"),
     [
-        ({"schemaTrackingLocation": "/x"}, "keeps no log of schemas"),
         ({"readChangeFeed": "true", "ignoreDeletes": "true"}, "readChangeFeed and ignoreDeletes"),
         ({"readChangeFeed": "true", "where": "a = 1"}, "readChangeFeed and where"),
         ({"ignoreChanges": "true", "skipChangeCommits": "true"}, "give one"),

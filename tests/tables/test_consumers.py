@@ -65,6 +65,14 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return Shop(lambda name: str(tmp_path / name), address)
 
 
+def one_version(shop: Shop, *numbers: int) -> int:
+    """A version with a file for each number."""
+    with shop.source.begin() as tx:
+        for number in numbers:
+            tx.append(rows(number))
+    return shop.source.version
+
+
 def consumed(consumer: Consumer, batches: int = 100) -> list[int]:
     """Copy up to so many batches; returns their versions."""
     versions: list[int] = []
@@ -93,7 +101,7 @@ def test_results_of_several_outputs_come_together_and_each_records_the_position(
     with shop.consumer(into=[shop.out, shop.audit.location], max_versions=10) as consumer:
         assert consumed(consumer) == [5]
         [(number, application)] = {(each.version, name) for name, each in shop.audit.refresh().access.current().app_transactions.items()}
-        assert number == 5
+        assert number == 6 << 31, "all versions before 6, and no file of it"
         assert application.endswith(":0:copy")
     assert in_it(shop.out) == in_it(shop.audit) == [1, 2, 3, 4, 5]
 
@@ -108,6 +116,35 @@ def test_a_batch_comes_again_until_it_is_committed(shop: Shop) -> None:
         assert next(consumer).version == 2
     with shop.consumer(into=[]) as consumer:
         assert next(consumer).version == 2
+
+
+def test_a_large_version_is_consumed_file_by_file(either: Shop) -> None:
+    version = one_version(either, *range(10, 16))
+    with either.consumer(after=5, max_bytes=1) as consumer:
+        assert consumed(consumer, 2) == [version] * 2
+        assert (consumer.position, consumer.place.files) == (version - 1, 2)
+        assert in_it(either.out) == [10, 11]
+    [state] = either.source.consumers()
+    assert (state.position, state.files, state.behind) == (version - 1, 2, 1)
+    with either.consumer(max_bytes=1) as consumer:
+        first = next(consumer)
+        assert not first.complete
+        assert next(consumer) is first
+        assert consumed(consumer, 1) == [version]
+    with either.consumer(where="n <> 14") as consumer:  # the rest at once; files are counted whatever rows are wanted of them
+        assert consumed(consumer) == [version]
+        assert (consumer.position, consumer.place.files) == (version, 0)
+    assert in_it(either.out) == [10, 11, 12, 13, 15]
+
+
+def test_a_reset_forgets_the_place_within_a_version(shop: Shop) -> None:
+    version = one_version(shop, 10, 11)
+    with shop.consumer(after=5, max_bytes=1) as consumer:
+        consumed(consumer, 1)
+    shop.source.reset_consumer("copy", 5)
+    with shop.consumer() as consumer:
+        assert consumed(consumer) == [version]
+    assert in_it(shop.out) == [10, 10, 11]
 
 
 def test_a_block_that_raises_consumes_nothing(shop: Shop) -> None:
@@ -160,6 +197,7 @@ def test_a_new_consumer_begins_where_it_says(shop: Shop) -> None:
         ("a\nb", {}, "printable"),
         ("c", {"into": "o"}, "give a list"),
         ("c", {"max_versions": 0}, "1 or more"),
+        ("c", {"max_bytes": 0}, "1 or more"),
         ("c", {"after": 99}, "the latest version is 5"),
     ],
 )
@@ -279,22 +317,30 @@ def test_a_transaction_of_a_consumer_that_was_closed_is_refused(shop: Shop) -> N
 
 @pytest.mark.notices("outputs-say-how-far")
 @pytest.mark.parametrize("max_versions", [1, 3])
-def test_a_position_that_was_not_recorded_is_found_in_the_outputs(shop: Shop, monkeypatch: pytest.MonkeyPatch, max_versions: int) -> None:
+@pytest.mark.parametrize("within", [False, True])
+def test_a_position_that_was_not_recorded_is_found_in_the_outputs(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, max_versions: int, within: bool
+) -> None:
     class Died(BaseException):
         """The process ends here."""
 
     def die(*_: object) -> None:
         raise Died
 
-    consumer = shop.consumer(max_versions=2)
+    if within:
+        shop.source.overwrite(rows())
+        one_version(shop, 1, 2, 3, 4, 5)
+        consumer = shop.consumer(after=6, max_bytes=1)
+    else:
+        consumer = shop.consumer(max_versions=2)
     with monkeypatch.context() as patch:
         patch.setattr(Hold, "move", die)
         with pytest.raises(Died):
             consumed(consumer)
     consumer.close()
-    assert [state.position for state in shop.source.consumers()] == [-1]
+    assert [(state.position, state.files) for state in shop.source.consumers()] == [(6 if within else -1, 0)]
     with shop.consumer(max_versions=max_versions) as following:
-        assert following.position == 1
+        assert (following.position, following.place.files) == ((6, 1) if within else (1, 0))
         consumed(following)
     assert in_it(shop.out) == [1, 2, 3, 4, 5]
 
@@ -336,8 +382,8 @@ def test_a_position_that_somebody_else_moved_is_noticed_before_anything_is_writt
     with shop.consumer(max_versions=5) as consumer:
         batch = next(consumer)
         application, _ = consumer.application_for(batch)
-        shop.out.append(rows(1, 2), transaction=(application, 2))
-        with pytest.raises(sluice.ConcurrentTransactionException, match=r"records version 2 .* this instance left None"):
+        shop.out.append(rows(1, 2), transaction=(application, 3 << 31))
+        with pytest.raises(sluice.ConcurrentTransactionException, match=r"records version 2 .* this instance left none there"):
             consumer.transaction()
     with shop.consumer(max_versions=5) as consumer:
         assert consumed(consumer) == [5]

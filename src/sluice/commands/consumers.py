@@ -59,6 +59,7 @@ def list_them(at: At, as_json: bool) -> None:
         [
             {
                 **asdict(each),
+                "position": f"{each.position} and {each.files} files" if each.files else each.position,
                 "bytes": told if each.bytes_behind is None else each.bytes_behind,
                 "moved": time_text(each.moved_ms),
                 "holder": each.holder or "nobody",

@@ -96,6 +96,7 @@ STREAMING: Final = (
     "withEventTimeOrder",
     "eventTimeColumn",
     "pollInterval",
+    "schemaTrackingLocation",
 )
 """Options of `readStream` alone; `stream_options` has the others."""
 WRITING: Final = (
@@ -261,6 +262,18 @@ class WriteOptions:
             overwrite_schema=overwrite and texts.choice("overwriteSchema", "false", "true") == "true",
             user_metadata=texts.get("userMetadata"),
         )
+
+    @staticmethod
+    def for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+        """For a data source, whose tasks get the rows as they come. Raises InvalidRequest for a write that cannot be so."""
+        parsed = WriteOptions.parse(options, overwrite=overwrite)
+        if parsed.optimize_write:
+            raise InvalidRequest(
+                "optimizeWrite=true shuffles rows before they are written, and a Python data source gets them afterwards: write in a "
+                "session of sluice.configure, or leave the option out and write df.repartition(...)",
+                option="optimizeWrite",
+            )
+        return parsed
 
 
 def _leases(text: str | None) -> tuple[str, ...]:

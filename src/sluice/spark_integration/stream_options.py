@@ -18,6 +18,8 @@
 ``withEventTimeOrder``          "true" reads the first snapshot in the order of `eventTimeColumn`, so that a watermark drops none of it
 ``eventTimeColumn``             that column, a timestamp or date: PySpark does not tell a source which column has the watermark
 ``where``                       a condition in SQL: files that cannot have such rows are skipped
+``schemaTrackingLocation``      a folder of this stream's own: the stream shows each version with the schema that it had, and stops once
+                                where the schema changes
 ``consistency``                 "latest" (default): new versions are noticed by a watch in the coordinator; "published": any Delta
                                 table, without the coordinator, by looking at the store
 ``pollInterval``                with "published": the maximum seconds between two looks, 5 by default
@@ -41,7 +43,6 @@ __all__ = ["StreamReadOptions", "asked_of"]
 _FILES: Final = 1000
 _POLL_S: Final = 5.0
 _OF_ROWS: Final = ("ignoreDeletes", "ignoreChanges", "skipChangeCommits", "excludeRegex", "where", "withEventTimeOrder")
-_TRACKING: Final = "schematrackinglocation"
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -57,16 +58,11 @@ class StreamReadOptions:
     consistency: str
     where: str | None
     poll_s: float
+    tracking: str | None = None
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> StreamReadOptions:
         """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values."""
-        if any(name.lower() == _TRACKING for name in options):
-            raise InvalidRequest(
-                "schemaTrackingLocation was given, and sluice keeps no log of schemas beside a stream: leave it out. A stream stops before "
-                "a version with another schema; made again with the same checkpoint, it goes on with the new columns",
-                option="schemaTrackingLocation",
-            )
         own = tuple(dict.fromkeys((*STREAMING, "consistency", "where", "readChangeFeed", "startingVersion", "startingTimestamp")))
         texts = Texts(options, own, "streams", (*READING, *WRITING))
 
@@ -103,7 +99,14 @@ class StreamReadOptions:
             event_time=texts.get("eventTimeColumn"),
         )
         return StreamReadOptions(
-            texts.address(), _start(texts), rules, _limits(texts), consistency, texts.get("where"), texts.seconds("pollInterval", _POLL_S)
+            texts.address(),
+            _start(texts),
+            rules,
+            _limits(texts),
+            consistency,
+            texts.get("where"),
+            texts.seconds("pollInterval", _POLL_S),
+            texts.get("schemaTrackingLocation"),
         )
 
 
@@ -119,7 +122,7 @@ def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
         try:
             return StreamReadOptions.parse(options)
         except InvalidRequest:
-            if any(name.lower() in only or name.lower() == _TRACKING for name in options):
+            if any(name.lower() in only for name in options):
                 raise
             raise refused from None
 

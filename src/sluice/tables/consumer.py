@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -30,8 +30,9 @@ from ..coordinator.facade.values import Change, Deadline, Pin, SystemClock, Time
 from ..storage.errors import InvalidRequest, Unavailable, VersionNotFound
 from ..storage.log.snapshot import Snapshot
 from .client.access import Access
-from .joint_transaction import CommitInfo, JointTransaction
-from .read.following import ChangeBatch, ChangeReader, Selection, latest_of, waiting_for
+from .joint_transaction import CommitInfo, Elsewhere, JointTransaction, Named
+from .read.following import ChangeBatch, ChangePlace, ChangeReader, Selection, latest_of
+from .read.published_versions import published_versions
 from .table import Table
 from .write.repeated_writes import done_in_all
 
@@ -40,6 +41,7 @@ __all__ = ["Consumer", "ConsumerTransaction", "outputs_of"]
 _log = logging.getLogger(__name__)
 
 _APPLICATION: Final = "sluice.consumer"
+_FILES_BITS: Final = 31
 _WAIT_S: Final = 10.0
 """How long an instance that lost its lease waits for it before it looks whether it was closed."""
 _PIN_MOVES_S: Final = 60.0
@@ -51,14 +53,30 @@ def _application(table_id: str, name: str, run: int) -> str:
     return f"{_APPLICATION}:{table_id}:{run}:{name}"
 
 
-def _positions_in(snapshot: Snapshot, table_id: str, name: str) -> dict[int, int]:
-    """The positions of a consumer that an output recorded, by run."""
-    found: dict[int, int] = {}
+def _number(place: ChangePlace) -> int:
+    """The number by which an output records a place: numbers grow with places."""
+    return (place.version + 1) << _FILES_BITS | place.files
+
+
+def _place(number: int) -> ChangePlace:
+    return ChangePlace((number >> _FILES_BITS) - 1, number & ((1 << _FILES_BITS) - 1))
+
+
+def _places_in(snapshot: Snapshot, table_id: str, name: str) -> dict[int, ChangePlace]:
+    """The places of a consumer that an output recorded, by run."""
+    found: dict[int, ChangePlace] = {}
     for application, written in snapshot.app_transactions.items():
         parts = application.split(":", 3)
         if len(parts) == 4 and parts[:2] == [_APPLICATION, table_id] and parts[3] == name:
-            found[int(parts[2])] = written.version
+            found[int(parts[2])] = _place(written.version)
     return found
+
+
+def _told(place: ChangePlace | None) -> str:
+    """A place in words."""
+    if place is None:
+        return "none"
+    return f"version {place.version}" if place.files == 0 else f"version {place.version} and {place.files} files of the next one"
 
 
 class Consumer:
@@ -87,22 +105,28 @@ class Consumer:
             raise InvalidRequest(f"into names {access.address.location} itself: the consumer would consume what it writes")
         require_one_coordinator([access.ours, *(table.access.ours for table in self._into.values())])
         self._table_id = access.current().metadata.id
-        self._waiting = waiting_for(access, _WAIT_S)
+        self._waiting = published_versions(access, _WAIT_S)
         self._in_hand: ChangeBatch | None = None
         self._latest = -1
         self._pin: Pin | None = None
         self._pinned_s = 0.0
-        self._written: dict[str, int | None] = {}
-        """The position that each output recorded last, as this instance left it; None for none."""
+        self._written: dict[str, ChangePlace | None] = {}
+        """The place that each output recorded last, as this instance left it; None for none."""
         self._take(wait_s)
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
-        """The last version that was consumed; -1 for none."""
-        assert self._hold.record is not None
-        return self._hold.record.version
+        """The last version that was consumed as a whole; -1 for none."""
+        return self.place.version
+
+    @property
+    def place(self) -> ChangePlace:
+        """How far it consumed, also within a version."""
+        record = self._hold.record
+        assert record is not None
+        return ChangePlace(record.version, record.files)
 
     @property
     def lease(self) -> Lease:
@@ -132,18 +156,26 @@ class Consumer:
         raise StopIteration
 
     def transaction(
-        self, *, isolation: str | None = None, user_metadata: str | None = None, timeout_s: Timeout | None = None
+        self,
+        *,
+        isolation: str | None = None,
+        user_metadata: str | None = None,
+        timeout_s: Timeout | None = None,
+        elsewhere: Elsewhere | None = None,
+        beside: Callable[[JointTransaction, Named], Any] | None = None,
     ) -> JointTransaction:
         """Begin the transaction that consumes the batch in hand: its commit writes the results and the position, once, or nothing.
 
-        Use it in a `with` block, like `sluice.transaction`. Each output gets a version, also one that nothing was written to. Raises
+        Use it in a `with` block, like `sluice.transaction`, whose argument `consumer` has it take the rows and operations of Spark, too
+        (by `elsewhere` and `beside`). Each output gets a version, also one that nothing was written to. Raises
         InvalidRequest without outputs or batch; ConcurrentTransactionException if an output does not say what this instance left there.
         Its commit raises LeaseLost if another instance took over, and what every commit raises; then the batch comes again.
         """
         if not self._into:
             raise InvalidRequest(f"the consumer {self.name!r} has no outputs: open it with into=[table, ...], or call commit()")
         batch = self._batch("transaction()")
-        return ConsumerTransaction(self, batch, isolation=isolation, user_metadata=user_metadata, timeout_s=timeout_s)
+        options = {"isolation": isolation, "user_metadata": user_metadata, "timeout_s": timeout_s, "elsewhere": elsewhere, "beside": beside}
+        return ConsumerTransaction(self, batch, **options)
 
     def commit(self) -> None:
         """Record that the batch in hand was consumed: for results that go elsewhere, at least once.
@@ -151,7 +183,7 @@ class Consumer:
         Raises LeaseLost if another instance may have taken over, CoordinatorUnavailable.
         """
         batch = self._batch("commit()")
-        self._hold.move(batch.version)
+        self._hold.move(batch.end.version, batch.end.files)
         self._consumed(batch)
 
     def close(self) -> None:
@@ -192,16 +224,16 @@ class Consumer:
         """Become the consumer, at the position of whoever was it before."""
         self._hold: Hold = hold(self._access.ours, self.name, wait_s)
         try:
-            run, position = self._resume()
+            run, place = self._resume()
             record = self._hold.record
             into = tuple(sorted(self._into))
-            if record is None or (record.run, record.version, record.into) != (run, position, into):
-                self._hold.place(position, run, into)
-            self._reader = ChangeReader(self._access, position, self._selection)
+            if record is None or (record.run, self.place, record.into) != (run, place, into):
+                self._hold.place(place.version, run, into, place.files)
+            self._reader = ChangeReader(self._access, place.version, self._selection, place.files)
         except BaseException:
             self._hold.release()
             raise
-        self._in_hand, self._latest = None, position
+        self._in_hand, self._latest = None, place.version
         self._move_pin()
 
     def _take_again(self) -> None:
@@ -214,28 +246,28 @@ class Consumer:
         with suppress(LeaseHeld, CoordinatorUnavailable):  # whoever called looks whether it was closed, and calls again
             self._take(Deadline.after(_WAIT_S))
 
-    def _resume(self) -> tuple[int, int]:
-        """The run and the position: the highest that the coordinator or an output recorded, or where a new consumer begins.
+    def _resume(self) -> tuple[int, ChangePlace]:
+        """The run and the place: the highest that the coordinator or an output recorded, or where a new consumer begins.
 
         Raises HalfCommitted if an output lost its part of the last commit with the coordinator's data.
         """
         record = self._hold.record
         shown = {location: table.access.read(None, "latest") for location, table in self._into.items()}
-        recorded = {location: _positions_in(snapshot, self._table_id, self.name) for location, snapshot in shown.items()}
-        known = [] if record is None else [(record.run, record.version)]
-        # check: outputs-say-how-far (max(each.items()) -> (0, -1))
+        recorded = {location: _places_in(snapshot, self._table_id, self.name) for location, snapshot in shown.items()}
+        known = [] if record is None else [(record.run, self.place)]
+        # check: outputs-say-how-far (max(each.items()) -> (0, ChangePlace(-1)))
         known += [max(each.items()) for each in recorded.values() if each]
         if not known:
-            return 0, latest_of(self._access) if self._after is None else self._after
-        run, position = max(known)
+            return 0, ChangePlace(latest_of(self._access) if self._after is None else self._after)
+        run, place = max(known)
         self._written = {location: each.get(run) for location, each in recorded.items()}
-        found = {number for number in self._written.values() if number is not None}
+        found = {each for each in self._written.values() if each is not None}
         if found and len({*self._written.values()}) > 1:
             accesses = {location: table.access for location, table in self._into.items()}
-            application = _application(self._table_id, self.name, run), max(found)
+            application = _application(self._table_id, self.name, run), _number(max(found))
             # check: half-consumed-is-not-consumed
             done_in_all(accesses, application, "published", {location: snapshot.version for location, snapshot in shown.items()})
-        return run, position
+        return run, place
 
     def _consumed(self, batch: ChangeBatch) -> None:
         if batch is self._in_hand:
@@ -259,7 +291,7 @@ class Consumer:
     def application_for(self, batch: ChangeBatch) -> tuple[str, int]:
         """The application transaction that records a batch in the outputs."""
         assert self._hold.record is not None
-        return _application(self._table_id, self.name, self._hold.record.run), batch.version
+        return _application(self._table_id, self.name, self._hold.record.run), _number(batch.end)
 
     def outputs(self) -> list[Table]:
         """The tables that record the position."""
@@ -269,21 +301,21 @@ class Consumer:
         """Raise ConcurrentTransactionException unless outputs record what this instance left, or the whole batch and more."""
         for location in shown.keys() & self._into.keys():
             written = shown[location].app_transactions.get(application[0])
-            number, left = None if written is None else written.version, self._written.get(location)
+            place, left = None if written is None else _place(written.version), self._written.get(location)
             # check: outputs-are-as-they-were-left
-            if number != left and (number is None or number < application[1]):
+            if place != left and (place is None or place < _place(application[1])):
                 raise ConcurrentTransactionException(
-                    f"{location} records version {number} as the position of the consumer {self.name!r}, and this instance left {left} "
-                    "there: somebody else moved it; nothing was written. Open the consumer again",
+                    f"{location} records {_told(place)} as the position of the consumer {self.name!r}, and this instance left "
+                    f"{_told(left)} there: somebody else moved it; nothing was written. Open the consumer again",
                     rule="application-transaction",
                     facts={"table": location, "consumer": self.name},
                 )
 
     def committed(self, batch: ChangeBatch, outputs: Sequence[str]) -> None:
         """Take note that the outputs record a batch. Raises LeaseLost if another instance took over."""
-        self._written.update({location: batch.version for location in outputs if location in self._into})
+        self._written.update({location: batch.end for location in outputs if location in self._into})
         try:
-            self._hold.move(batch.version)
+            self._hold.move(batch.end.version, batch.end.files)
         except Unavailable as away:  # the outputs say it; the next move tells the coordinator
             _log.warning("the position of the consumer %s is recorded later: %s", self.name, away.message)
             assert self._hold.record is not None

@@ -391,6 +391,7 @@ class Table(TableManagement):
         where: str | None = None,
         max_versions: int = 1,
         max_rows: int = 65_536,
+        max_bytes: int | None = None,
         timeout_s: Timeout | None = None,
         poll_s: float = 1.0,
     ) -> Follower:
@@ -399,13 +400,14 @@ class Table(TableManagement):
         Gives a `ChangeBatch` for each version, or for up to `max_versions` of one schema, with record batches of up to `max_rows` rows.
         `rows` = "changes" gives inserted and deleted rows like `changes`; "inserted" gives inserted rows, and updated ones as they became,
         with the table's columns only. `columns` and `where` choose columns and rows, as for `changes`. Versions without such rows, such
-        as compactions, are passed over.
+        as compactions, are passed over. After files of `max_bytes` a batch takes no further file, so a large version becomes several.
 
         Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. While it waits it asks the object store nothing; only
         a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
         """
-        return follow(self._access, after, Selection(rows, columns, where, max_versions, max_rows), timeout_s=timeout_s, poll_s=poll_s)
+        selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
+        return follow(self._access, after, selection, timeout_s=timeout_s, poll_s=poll_s)
 
     def consumer(
         self,
@@ -418,6 +420,7 @@ class Table(TableManagement):
         where: str | None = None,
         max_versions: int = 1,
         max_rows: int = 65_536,
+        max_bytes: int | None = None,
         wait_s: Timeout | None = None,
         timeout_s: Timeout | None = None,
     ) -> Consumer:
@@ -432,7 +435,7 @@ class Table(TableManagement):
         """
         from .consumer import Consumer, outputs_of  # it needs transactions over several tables, and these this module
 
-        selection = Selection(rows, columns, where, max_versions, max_rows)
+        selection = Selection(rows, columns, where, max_versions, max_rows, max_bytes)
         outputs = outputs_of(self._access, into)
         return Consumer(self._access, name, after=after, into=outputs, selection=selection, wait_s=wait_s, timeout_s=timeout_s)
 

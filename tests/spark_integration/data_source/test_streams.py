@@ -64,9 +64,7 @@ def test_a_first_snapshot_then_what_is_new_from_one_checkpoint(stream: Stream) -
     assert [row[0] for row in stream.rows] == [6, 7, 8]
     [source] = query.recentProgress[0]["sources"]
     assert source["numInputRows"] == 3
-    latest = source["latestOffset"]
-    latest = json.loads(latest) if isinstance(latest, str) else latest
-    assert (latest["version"], latest["versionsBehind"], latest["bytesBehind"]) == (table.snapshot().version, 0, 0)
+    assert latest_of(source) == {"version": table.snapshot().version, "versionsBehind": 0, "bytesBehind": 0}
 
 
 def test_limits_cut_what_is_there_and_a_restart_goes_on(stream: Stream) -> None:
@@ -91,6 +89,26 @@ def test_limits_cut_what_is_there_and_a_restart_goes_on(stream: Stream) -> None:
     assert stream.batches[2] == again[2], "the batch that failed is repeated as it was"
     assert [len(some) for some in ids(stream)] == [3, 3, 3, 2]
     assert sorted(row[0] for row in stream.rows) == list(range(11))
+    for number in range(11, 15):
+        table.append(rows(number))
+    reports = [progress["sources"][0] for progress in stream.run().recentProgress]
+    assert [(each["numInputRows"], latest_of(each)) for each in reports if each["numInputRows"]] == [
+        (3, {"version": 10, "versionsBehind": 1, "bytesBehind": sum(added(stream.place, 10))}),
+        (1, {"version": 10, "versionsBehind": 0, "bytesBehind": 0}),
+    ]
+
+
+def added(place: Place, version: int) -> list[int]:
+    """The sizes of the files that a version added, in the order of its commit."""
+    lines = (Path(place.location) / "_delta_log" / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+    return [action["add"]["size"] for action in map(json.loads, lines) if "add" in action]
+
+
+def latest_of(source: Any) -> dict[str, int]:
+    """What a progress report says of the latest version."""
+    told = source["latestOffset"]
+    found: dict[str, int] = json.loads(told) if isinstance(told, str) else dict(told)
+    return found
 
 
 def test_changes_with_a_first_snapshot(stream: Stream) -> None:

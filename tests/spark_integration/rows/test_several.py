@@ -74,3 +74,33 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
         _ = sluice.transaction(tables=[orders])[orders]
     with pytest.raises(sluice.InvalidRequest, match="session or the coordinator"):
         sluice.transaction(7, orders)
+
+
+def test_a_consumers_transaction_takes_the_rows_and_operations_of_spark(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    orders = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    totals, log = (sluice.Table.create(tmp_path / name, SCHEMA, coordinator=place.coordinator) for name in ("totals", "log"))
+    orders.append(pa.table({"day": ["mon", "mon", "tue"], "n": pa.array([1, 2, 3], pa.int64())}))
+    orders.append(pa.table({"day": ["mon"], "n": pa.array([10], pa.int64())}))
+
+    def consume(*, dies_at: int = -1) -> None:
+        with orders.consumer("totals", into=[totals, log], rows="inserted", timeout_s=0) as consumer:
+            for batch in consumer:
+                frame = spark.createDataFrame(batch.to_arrow())
+                with sluice.transaction(spark, consumer=consumer) as tx:
+                    tx.append(log, frame)
+                    per_day = frame.groupBy("day").sum("n").toDF("day", "n").alias("s")
+                    merge = tx[totals].alias("t").merge(per_day, "t.day = s.day").whenMatchedUpdate(set={"n": "t.n + s.n"})
+                    merge.whenNotMatchedInsertAll().execute()
+                    assert batch.version != dies_at
+
+    with pytest.raises(AssertionError):
+        consume(dies_at=2)
+    assert log.refresh().snapshot().to_arrow().num_rows == 3
+    consume()
+    found = {row["day"]: row["n"] for row in totals.refresh().snapshot().to_arrow().to_pylist()}
+    assert found == {"mon": 13, "tue": 3}
+    assert log.refresh().snapshot().to_arrow().num_rows == 4
+    with orders.consumer("totals", into=[totals, log], timeout_s=0) as consumer:
+        assert consumer.position == 2
+        with pytest.raises(sluice.InvalidRequest, match="consumer and tables were given"):
+            sluice.transaction(spark, totals, consumer=consumer)

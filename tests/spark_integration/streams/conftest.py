@@ -44,13 +44,20 @@ class Feed:
         return copied
 
     def write(
-        self, place: Place, *, schema: str = SCHEMA, checkpoint: Path | None = None, mode: str = "append", **options: Any
+        self,
+        place: Place,
+        *,
+        schema: str = SCHEMA,
+        checkpoint: Path | None = None,
+        mode: str = "append",
+        trigger: dict[str, Any] | None = None,
+        **options: Any,
     ) -> StreamingQuery:
-        """Start a query that ends when it has read everything."""
+        """Start a query that ends when it has read everything, unless another trigger is given."""
         frame = self.frame(schema)
         if mode == "complete":
             frame = frame.groupBy("k").count()
-        writer = frame.writeStream.format("sluice").outputMode(mode).trigger(availableNow=True)
+        writer = frame.writeStream.format("sluice").outputMode(mode).trigger(**(trigger or {"availableNow": True}))
         told = {"checkpointLocation": str(checkpoint or self.checkpoint), "coordinator": place.coordinator}
         return writer.options(**told, **options).start(place.location)
 

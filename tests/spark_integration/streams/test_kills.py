@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.slow]
 IN_DRIVER = ("copies-staged", "before-ratify", "after-ratify", "before-publish", "after-publish", "before-ack", "batch-written")
 
 
+RECOVERY_S = 60.0
+"""It takes a second: nothing is waited for, neither the end of a dead session nor the time a call may take at most, two minutes."""
+
+
 def check(place: Place, feed: Feed) -> None:
     """Go on from the checkpoint: what must hold then."""
     common.forget(place.location)
+    begun_s = time.monotonic()
     feed.drain(place)
+    assert time.monotonic() - begun_s < RECOVERY_S
     assert ids(place) == [1, 2, 3]
     feed.ids(4)
     feed.drain(place)

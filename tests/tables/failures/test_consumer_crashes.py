@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,24 @@ def in_it(table: sluice.Table) -> list[int]:
 
 
 class Shop:
-    """A table of `versions` appends, and two outputs."""
+    """A table of `count` appends, in as many versions or in one of so many files, and two outputs."""
 
-    def __init__(self, folder: Path, coordinator: str, versions: int) -> None:
+    def __init__(self, folder: Path, coordinator: str, count: int, *, one_version: bool = False) -> None:
         self.source, self.one, self.other = (sluice.Table.create(folder / each, NUMBERS, coordinator=coordinator) for each in "soa")
-        self.versions = versions
+        self.count = count
         self.coordinator = coordinator
-        for number in range(1, versions + 1):
-            self.source.append(pa.table({"n": pa.array([number, number], pa.int64())}))
+        self.limits = {"max_bytes": 1} if one_version else {}
+        appends = [pa.table({"n": pa.array([number, number], pa.int64())}) for number in range(1, count + 1)]
+        with self.source.begin() if one_version else nullcontext(self.source) as each:
+            for some in appends:
+                each.append(some)
+        self.version = self.source.refresh().version
 
     def order(self, **more: Any) -> list[str]:
         # what is left of a killed instance ends with its session
         address = f"{self.coordinator}?session_timeout_s=4"
         outputs = [self.one.location, self.other.location]
-        order = {"source": self.source.location, "outputs": outputs, "coordinator": address, **more}
+        order = {"source": self.source.location, "outputs": outputs, "coordinator": address, **self.limits, **more}
         return [sys.executable, "-m", "tests.tables.consumer_program", json.dumps(order)]
 
     def run(self, **more: Any) -> tuple[int, list[dict[str, Any]]]:
@@ -56,19 +60,29 @@ class Shop:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def require_all_once(self) -> None:
-        every = sorted([*range(1, self.versions + 1)] * 2)
+        every = sorted([*range(1, self.count + 1)] * 2)
         assert in_it(self.one) == in_it(self.other) == every
         [state] = self.source.consumers()
-        assert (state.position, state.behind) == (self.versions, 0)
+        assert (state.position, state.behind) == (self.version, 0)
 
 
 @pytest.mark.shows("consumer-killed")
-@pytest.mark.parametrize("steps", [STEPS[1::2], pytest.param(STEPS[::2], marks=pytest.mark.long)])
-def test_a_consumer_killed_at_any_step_and_started_again(tmp_path: Path, zookeeper_address: str, steps: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("steps", "one_version"),
+    [
+        (STEPS[1::2], True),
+        pytest.param(STEPS[::2], True, marks=pytest.mark.long),
+        pytest.param(STEPS[1::2], False, marks=pytest.mark.long),
+        pytest.param(STEPS[::2], False, marks=pytest.mark.long),
+    ],
+)
+def test_a_consumer_killed_at_any_step_and_started_again(
+    tmp_path: Path, zookeeper_address: str, steps: tuple[str, ...], one_version: bool
+) -> None:
     """One after the other: each instance dies at another step of another batch, and the last one lives."""
-    shop = Shop(tmp_path, zookeeper_address, len(steps) + 1)
-    for version, step in enumerate(steps, start=1):
-        status, said = shop.run(dies=step, at=version)
+    shop = Shop(tmp_path, zookeeper_address, len(steps) + 1, one_version=one_version)
+    for number, step in enumerate(steps, start=1):
+        status, said = shop.run(dies=step, at=number)
         assert status == -signal.SIGKILL, said
         assert said[-1] == {"doomed": step}
         assert in_it(shop.one) == in_it(shop.other)

@@ -167,6 +167,33 @@ def test_rows_come_in_pieces_and_can_be_read_again(place: Place) -> None:
     assert batch.reader().read_all().equals(batch.to_arrow())
 
 
+@pytest.mark.parametrize("properties", [{}, VECTORS, {"delta.enableChangeDataFeed": "true"}])
+def test_a_large_version_comes_file_by_file(place: Place, properties: dict[str, str]) -> None:
+    table = place.create(partition_by=["origin"], properties=properties)
+    table.append(flights(*((origin, 1, number) for origin in ("EWR", "JFK", "LGA") for number in range(3))))
+    table.update({"delay": "delay + 10"}, "delay = 1")
+    table.delete("delay = 2 OR origin = 'JFK'")
+    table.compact()
+    table.overwrite(flights(("SFO", 1, 7)))
+    batches = list(table.follow(-1, max_bytes=1, timeout_s=0))
+    whole = {batch.version: batch.to_arrow() for batch in table.follow(-1, timeout_s=0)}
+    for version, expected in whole.items():
+        pieces = [batch for batch in batches if batch.version == version]
+        assert not any(batch.complete for batch in pieces[:-1])
+        assert rows_of(pa.concat_tables([batch.to_arrow() for batch in pieces])) == rows_of(expected)
+    assert [batch.version for batch in batches].count(1) == 3
+    assert [batch.version for batch in batches] == sorted(batch.version for batch in batches)
+
+
+def test_bytes_limit_batches_of_several_versions(place: Place) -> None:
+    table = place.create(partition_by=["origin"])
+    for number in range(4):
+        table.append(flights(("JFK", 1, number), ("LGA", 1, number)))
+    sizes = table.snapshot().files()["size"].to_pylist()
+    follower = table.follow(0, rows="inserted", max_versions=10, max_bytes=max(sizes) * 2 + 1, timeout_s=0)
+    assert [(batch.after, batch.version, batch.complete) for batch in follower] == [(0, 2, False), (1, 3, True), (3, 4, True)]
+
+
 def test_a_change_of_the_schema_is_told_and_begins_a_batch(place: Place) -> None:
     table = place.create(partition_by=[])
     table.append(flights(("JFK", 1, 1)))
@@ -194,6 +221,7 @@ def test_a_column_that_is_gone_is_named(place: Place) -> None:
         ({"rows": "all"}, "use one of changes, inserted"),
         ({"max_versions": 0}, "1 or more"),
         ({"max_rows": True}, "1 or more"),
+        ({"max_bytes": 0}, "1 or more"),
         ({"after": -2}, "not a version"),
         ({"after": 7}, "the latest version is 0"),
         ({"poll_s": 0}, "more than 0"),
@@ -247,10 +275,8 @@ def test_what_a_lagging_server_does_not_show_yet_arrives_before_the_time_is_over
     place.open().append(flights(("JFK", 1, 1)))
     behind, honest = table.access.ours.context, Arrivals._look
 
-    def lagging(self: Arrivals) -> Any:
-        found = honest(self)
-        assert found is not None
-        published, head = found
+    def lagging(self: Arrivals, timeout_s: float) -> Any:
+        published, head = honest(self, timeout_s)
         return (type(published)(), type(head)()) if self._context is behind else (published, head)
 
     monkeypatch.setattr(Arrivals, "_look", lagging)

@@ -1,7 +1,7 @@
-"""Waiting for published versions, by watches on two nodes: whoever waits asks nobody while nothing happens.
+"""The last published version, by watches on two nodes: whoever waits, or asks again and again, sends nothing while nothing happens.
 
 `published` says which versions every engine reads, `head` that more are decided. Their writers publish them; if one does not
-within a patience, whoever waits does, so that a dead writer's last version arrives, too.
+within a patience, whoever waits or asks does, so that a dead writer's last version arrives, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final
 
 from ...storage.errors import Unavailable
 from ..errors import CoordinatorUnavailable
+from ..limits import DEFAULT_TIMEOUT_S
 from ..nodes.context import TableContext
 from ..nodes.records import Head, Published
-from ..service.clock import Deadline, bounding
+from ..service.clock import Deadline, Timeout, bounding
 from .patience import Patience
 
 __all__ = ["Arrivals"]
@@ -28,13 +29,19 @@ _PAUSE_S: Final = 0.5
 
 
 class Arrivals:
-    """Waits until versions of one table are published. One thread waits at a time; any may `close`."""
+    """The published versions of one table, as they come. One thread asks at a time; any may `close`."""
 
     def __init__(self, context: TableContext, publish: Callable[[], int]) -> None:
         """`publish` publishes what is ratified, including everything acknowledged before the call, and returns the last version."""
         self._context = context
         self._publish = publish
         self._wake = context.clock.event()
+        self._patience = Patience(context.limits, context.clock)
+        self._changed = True
+        """Whether a watch has rung since the last look."""
+        self._published = -1
+        self._more = False
+        """Whether more is decided than published."""
         self._closed = False
 
     @property
@@ -47,6 +54,26 @@ class Arrivals:
         self._closed = True
         self._wake.set()
 
+    def latest(self, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> int:
+        """The last published version as far as is known now; asks nobody unless a watch has rung.
+
+        Raises CoordinatorUnavailable if the coordinator does not answer in time, TableDropped, TreeReplaced, ProtocolMismatch.
+        """
+        if self._changed:
+            self._changed = False  # before looking: what changes meanwhile sets it again
+            try:
+                published, head = self._look(timeout_s)
+            except BaseException:
+                self._changed = True
+                raise
+            self._patience.see(published)
+            self._patience.see(head)
+            self._published, self._more = published.version, head.version > published.version
+        if self._more and self._patience.left_s == 0.0:
+            self._published = max(self._published, self._help())
+            self._patience.used()
+        return self._published
+
     def wait(self, after: int, deadline: Deadline | None = None) -> int:
         """The last published version as soon as it is higher than `after`; `after` when closed, or when the deadline passes first.
 
@@ -54,25 +81,21 @@ class Arrivals:
         its return. Raises TableDropped, TreeReplaced, ProtocolMismatch; CoordinatorUnavailable when the deadline passes while the
         coordinator is away, or has lost the table's nodes.
         """
-        patience = Patience(self._context.limits, self._context.clock)
+        self._changed = True  # it looks once, whatever the watches say
         while True:
             self._wake.clear()
             # check: closing-ends-the-waiting
             if self._closed:
                 return after
-            state = self._look()
             wait_s: float | None = _PAUSE_S
-            if state is not None:
-                published, head = state
-                if published.version > after:
-                    return published.version
-                patience.see(published)
-                patience.see(head)
-                wait_s = patience.left_s if head.version > published.version else None
-                if wait_s == 0.0:
-                    self._help()
-                    patience.used()
-                    continue
+            try:
+                latest = self.latest(_LOOK_S)
+            except CoordinatorUnavailable as away:
+                _log.warning("waiting for versions of %s: %s", self._context.tree.location, away.message)
+            else:
+                if latest > after:
+                    return latest
+                wait_s = self._patience.left_s if self._more else None
             if deadline is not None:
                 if deadline.over:
                     with bounding(_LOOK_S, self._context.clock):
@@ -81,23 +104,24 @@ class Arrivals:
                 wait_s = deadline.left_s if wait_s is None else min(wait_s, deadline.left_s)
             self._wake.wait(wait_s)
 
-    def _look(self) -> tuple[Published, Head] | None:
-        """What is published and what is decided, with watches on both; None while the coordinator is away."""
+    def _look(self, timeout_s: Timeout) -> tuple[Published, Head]:
+        """What is published and what is decided, with watches on both."""
         context = self._context
-        try:
-            with bounding(_LOOK_S, context.clock):
-                published, head = context.read_published(self._wake.set), context.read_head(self._wake.set)
-        except CoordinatorUnavailable as away:
-            _log.warning("waiting for versions of %s: %s", context.tree.location, away.message)
-            return None
+        with bounding(timeout_s, context.clock):
+            published, head = context.read_published(self._ring), context.read_head(self._ring)
         if published is None or head is None:
             raise context.vanished()
         return published[0], head[0]
 
-    def _help(self) -> None:
-        """Publish what its writer did not."""
+    def _help(self) -> int:
+        """Publish what its writer did not; returns the last version that is published then, -1 if that failed."""
         try:
-            # check: who-waits-publishes-for-the-dead
-            self._publish()
+            # check: who-waits-publishes-for-the-dead (self._publish() -> -1)
+            return self._publish()
         except Unavailable as trouble:
             _log.warning("a version of %s is published later: %s", self._context.tree.location, trouble.message)
+            return -1
+
+    def _ring(self) -> None:
+        self._changed = True
+        self._wake.set()

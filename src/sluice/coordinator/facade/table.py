@@ -224,17 +224,6 @@ class CoordinatedTable(TableClient):
         state = self.context.read_published()
         return -1 if state is None else state[0].version
 
-    def watched(self, changed: Callable[[], None]) -> tuple[int, int]:
-        """The last published and the last ratified version; -1 before the first.
-
-        `changed` is called once, by another thread, when one of them may be another: after a commit, or when the connection was
-        lost. It only sets a flag. Passing the same callable again registers nothing twice. Raises TableDropped.
-        """
-        published, head = self.context.read_published(changed), self.context.read_head(changed)
-        if published is None or head is None:
-            raise self.context.vanished()
-        return published[0].version, head[0].version
-
     def publish(self, *, up_to_date: bool = False) -> int:
         """Publish what is ratified; returns the last version in the log.
 
@@ -244,7 +233,7 @@ class CoordinatedTable(TableClient):
         return (self.context.up_to_date(publish) if up_to_date else publish()).version
 
     def arrivals(self) -> Arrivals:
-        """What waits until versions are published; it asks nobody while nothing happens."""
+        """What tells the last published version, and waits for more; it asks nobody while nothing happens."""
         return Arrivals(self.context, partial(self.publish, up_to_date=True))
 
     def help_to_publish(self, head: Head) -> None:

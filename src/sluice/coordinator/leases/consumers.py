@@ -31,10 +31,10 @@ class Hold:
         self._context = context
         self._path = context.tree.consumer(name)
 
-    def place(self, version: int, run: int, into: tuple[str, ...]) -> None:
+    def place(self, version: int, run: int, into: tuple[str, ...], files: int = 0) -> None:
         """Record a position, the first one or another. Raises LeaseLost, CoordinatorUnavailable, TreeReplaced, TableDropped."""
         context = self._context
-        record = ConsumerRecord(self.name, version, run, into, context.clock.now_ms(), context.client)
+        record = ConsumerRecord(self.name, version, files, run, into, context.clock.now_ms(), context.client)
         if self.record is None:
             self._make_parent()
             self._apply(Create(self._path, record.encode()))
@@ -42,10 +42,10 @@ class Hold:
             self._apply(Write(self._path, record.encode(), ANY_VERSION))
         self.record = record
 
-    def move(self, version: int) -> None:
+    def move(self, version: int, files: int = 0) -> None:
         """Record a later position. Raises the same errors."""
         assert self.record is not None
-        self.place(version, self.record.run, self.record.into)
+        self.place(version, self.record.run, self.record.into, files)
 
     def remove(self) -> None:
         """Remove the position. Raises the same errors."""

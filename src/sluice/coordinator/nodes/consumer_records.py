@@ -23,6 +23,7 @@ __all__ = ["ConsumerRecord", "place_of_consumer"]
 class ConsumerRecord(Record):
     """A consumer's position: `version` is the last version of the table that it consumed, -1 for none.
 
+    Of the version after it, it consumed the first `files` of the files in which that version's changes lie.
     `run` is raised by each reset, so that positions that outputs recorded before do not count any more. `into` are the locations
     of its outputs, which record the position, too. `client` moved it last, at `moved_ms` by its clock (both are only shown).
     """
@@ -33,6 +34,7 @@ class ConsumerRecord(Record):
 
     name: str
     version: int
+    files: int = 0
     run: int = 0
     into: tuple[str, ...] = ()
     moved_ms: int = 0

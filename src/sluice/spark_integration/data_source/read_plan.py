@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ...coordinator.limits import DEFAULT_TIMEOUT_S
+from ...storage.actions import Metadata
+from ...storage.errors import VersionNotFound
 from ...storage.log.timetravel import version_at
+from ...storage.schema.schema import StructType, parse_schema
 from ...tables.client.access import Access
+from ...tables.read.streams.offsets import another_table
+from ...tables.read.streams.schema_tracking import SchemaTracking
 from ...tables.read.table_snapshot import TableSnapshot
 from ..options import ReadOptions
 from ..stream_options import StreamReadOptions
 
-__all__ = ["access_for", "latest_for", "snapshot_for"]
+__all__ = ["access_for", "columns_of", "shown_for", "snapshot_for", "tracking_of"]
 
 
 def access_for(options: ReadOptions | StreamReadOptions) -> Access:
@@ -24,7 +31,37 @@ def snapshot_for(options: ReadOptions) -> TableSnapshot:
     return TableSnapshot(access.store, access.read(version, timeout_s=DEFAULT_TIMEOUT_S))
 
 
-def latest_for(options: StreamReadOptions) -> TableSnapshot:
-    """The latest version, from which a stream has its columns. Raises TableNotFound and the like."""
+def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
+    """The version, and its metadata, from which a stream has its columns: the latest one, unless it tracks schemas.
+
+    Raises TableNotFound and the like; InvalidRequest for a stream that tracks the schemas of another table.
+    """
     access = access_for(options)
-    return TableSnapshot(access.store, access.read(timeout_s=DEFAULT_TIMEOUT_S))
+    latest = access.read(timeout_s=DEFAULT_TIMEOUT_S)
+    shown, begins = latest.version, options.start.version
+    tracking = tracking_of(options)
+    if tracking is not None:
+        known = tracking.shown()
+        if known is not None:
+            if known[1].id != latest.metadata.id:
+                raise another_table(options.address.location, known[1].id, latest.metadata.id)
+            return known
+        if begins is not None and begins < shown:
+            with suppress(VersionNotFound):  # where failOnDataLoss=false, the stream begins later
+                return begins, access.at(begins).metadata
+    return shown, latest.metadata
+
+
+def columns_of(options: StreamReadOptions, metadata: Metadata) -> StructType:
+    """The columns of a stream that shows this schema. Raises InvalidRequest if one of them is named like a column of changes."""
+    struct = parse_schema(metadata.schema_string)
+    if not options.rules.changes:
+        return struct
+    from .changes import with_changes
+
+    return with_changes(struct)
+
+
+def tracking_of(options: StreamReadOptions) -> SchemaTracking | None:
+    """Where the stream notes which schema it shows; None if it does not."""
+    return None if options.tracking is None else SchemaTracking(options.tracking, options.address.storage_options)

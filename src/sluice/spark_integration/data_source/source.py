@@ -6,7 +6,6 @@ imports this module, even the process that only looks for data sources: so it im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
     from ...storage.actions import Metadata
-    from ..options import WriteOptions
     from .changes import ChangesReader
     from .reader import SluiceReader
     from .stream_writer import SluiceStreamWriter
@@ -43,17 +41,12 @@ class SluiceDataSource(DataSource):
         from ..options import ReadOptions
         from ..schemas import to_spark
         from ..stream_options import asked_of
-        from .read_plan import latest_for, snapshot_for
+        from .read_plan import columns_of, shown_for, snapshot_for
 
         options = asked_of(self.options)
         if not isinstance(options, ReadOptions):
-            latest = latest_for(options)
-            self._base = latest.version, latest.raw.metadata
-            if not options.rules.changes:
-                return to_spark(latest.struct)
-            from .changes import with_changes
-
-            return to_spark(with_changes(latest.struct))
+            self._base = shown_for(options)
+            return to_spark(columns_of(options, self._base[1]))
         if options.changes is None:
             snapshot = snapshot_for(options)
             self._base = snapshot.version, snapshot.raw.metadata
@@ -86,28 +79,15 @@ class SluiceDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> SluiceWriter:
         """A writer with its plan: everything that can be refused without the rows is refused here."""
+        from ..options import WriteOptions
         from .writer import SluiceWriter
 
-        return SluiceWriter(_for_tasks(self.options, overwrite=overwrite), schema)
+        return SluiceWriter(WriteOptions.for_tasks(self.options, overwrite=overwrite), schema)
 
     def streamWriter(self, schema: SparkStruct, overwrite: bool) -> SluiceStreamWriter:  # noqa: N802 - PySpark's name
         """A writer of one micro-batch of a stream."""
+        from ..options import WriteOptions
         from .stream_writer import SluiceStreamWriter
 
         own = {name: value for name, value in self.options.items() if name.lower() != _CHECKPOINT}
-        return SluiceStreamWriter(_for_tasks(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))
-
-
-def _for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
-    """The options of a write whose rows arrive in tasks as they are. Raises InvalidRequest for what this cannot be."""
-    from ...storage.errors import InvalidRequest
-    from ..options import WriteOptions
-
-    parsed = WriteOptions.parse(options, overwrite=overwrite)
-    if parsed.optimize_write:
-        raise InvalidRequest(
-            "optimizeWrite=true shuffles rows before they are written, and a Python data source gets them afterwards: write in a session "
-            "of sluice.configure, or leave the option out and write df.repartition(...)",
-            option="optimizeWrite",
-        )
-    return parsed
+        return SluiceStreamWriter(WriteOptions.for_tasks(own, overwrite=overwrite), schema, self.options.get(_CHECKPOINT))

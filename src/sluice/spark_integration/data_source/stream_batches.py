@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import Metadata
+from ...storage.errors import SchemaMismatch
 from ...tables.client.access import Access
 from ...tables.read.published_versions import published_versions
 from ...tables.read.streams.offsets import StreamOffset
@@ -19,6 +20,7 @@ from ...tables.read.streams.rules import Limits
 from ...tables.read.streams.table_stream import StreamRead, TableStream
 from ..schemas import requested
 from ..stream_options import StreamReadOptions
+from .read_plan import columns_of, shown_for, tracking_of
 from .shares import balanced
 from .stream_reader import ChangedPartition, RowsPartition
 
@@ -31,14 +33,14 @@ class StreamPlan:
     def __init__(self, options: StreamReadOptions, schema: SparkStruct, base: tuple[int, Metadata] | None) -> None:
         """Raises the errors of opening a table, SchemaMismatch for a column that it lacks."""
         self._options = options
-        access = Access.opened(options.address, consistency=options.consistency)
+        self._tracking = tracking_of(options)
+        if self._tracking is not None:
+            base = base or shown_for(options)
+            if self._tracking.shown() is None:
+                self._tracking.show(*base)
+        self._access = access = Access.opened(options.address, consistency=options.consistency)
         self._stream = TableStream(access, published_versions(access, options.poll_s), options.rules, base, options.where)
-        struct = self._stream.shown.struct
-        if options.rules.changes:
-            from .changes import with_changes
-
-            struct = with_changes(struct)
-        requested(schema, struct)
+        requested(schema, columns_of(options, self._stream.shown.metadata))
         self._initial: dict[str, Any] | None = None
         self._place: StreamOffset | None = None
 
@@ -50,7 +52,13 @@ class StreamPlan:
 
     def latest_offset(self, start: dict[str, Any], files: int | None, size: int | None) -> dict[str, Any]:
         """Where a batch ends that takes so many files and bytes; `start` if there is nothing new."""
-        self._place = self._stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
+        try:
+            self._place = self._stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
+        except SchemaMismatch as changed:  # everything before that version is read, and written by the sink
+            if self._tracking is not None:
+                version = int(changed.details["version"])
+                self._tracking.show(version, self._access.at(version).metadata)
+            raise
         return self._place.to_json()
 
     def stay_until_here(self) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.data.scan import TableScan
-from ...storage.errors import UnsupportedFeature
+from ...storage.errors import Corrupt, SchemaMismatch, UnsupportedFeature
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema
 from ..schemas import from_spark
@@ -135,8 +135,18 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             batches = partition.part.batches(self._schema.names)
         else:
             batches = self._rows(cast("RowsPartition", partition))
-        for batch in batches:
-            yield from adapt(batch, self._schema).to_batches()
+        try:
+            for batch in batches:
+                yield from adapt(batch, self._schema).to_batches()
+        except Corrupt as unfit:
+            if not isinstance(unfit.__cause__, SchemaMismatch):
+                raise
+            raise SchemaMismatch(
+                f"the stream has yet to read rows from before the type of a column changed, and shows a later schema: "
+                f"{unfit.__cause__.message}. A stream with schemaTrackingLocation shows them with the schema that they had: start the "
+                "query with that option, a new checkpoint and startingVersion",
+                **unfit.details,
+            ) from unfit
 
     def _rows(self, partition: RowsPartition) -> Iterator[pa.RecordBatch]:
         struct, beside = parse_schema(partition.schema), partition.beside

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ...coordinator.errors import ConcurrentTransactionException
 from ...storage.errors import SluiceError
 from ..errors import original
 from ..spark_errors import failed_query
 from .batches import Batch, Run
 
 __all__ = ["Query", "started"]
+
+_SAME_CHECKPOINT: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
+"""Spark's errors for the second of two queries that write the same file of a checkpoint."""
 
 
 def started(writer: DataStreamWriter, run: Run, write: Callable[[DataFrame, Batch], None]) -> Query:
@@ -62,4 +67,11 @@ class Query(StreamingQuery):
 
     def _found(self, failed: StreamingQueryException) -> SluiceError | None:
         mine = self._run.failure
-        return mine if isinstance(mine, SluiceError) else original(failed)
+        found = mine if isinstance(mine, SluiceError) else original(failed)
+        if found is None and any(each in str(failed) for each in _SAME_CHECKPOINT):
+            return ConcurrentTransactionException(
+                "another query that runs with the same checkpoint wrote down its next batch first: stop that one, or give this query an "
+                "empty checkpoint",
+                rule="one-query-per-checkpoint",
+            )
+        return found

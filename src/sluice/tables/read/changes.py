@@ -19,8 +19,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.rules.operation_kinds import Kind
-from ...coordinator.rules.winner import winner_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, RemoveFile, actions_of
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
@@ -36,6 +34,7 @@ from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
 from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
+from .changed_files import ChangedFiles
 from .net_changes import without_copies
 from .version_range import VersionRange, range_by_time, range_by_version
 
@@ -66,8 +65,6 @@ _NAMES: Final = frozenset(each.name for each in CHANGE_COLUMNS)
 _COMMITS: Final = 64
 _FILES: Final = 256
 _THREADS: Final = 8
-# The names that Delta's engines give to operations that change rows.
-_ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
 def changes(
@@ -163,48 +160,25 @@ class _Piece:
     """Whether the version's deleted and inserted rows may include rows that were only copied."""
 
 
-def _pieces(store: ObjectStore, version: int, time_ms: int, actions: Iterable[Action]) -> Iterator[_Piece]:
-    """A version's changes, deleted rows first. Files that were only added, or only removed, are not kept: there may be millions."""
-    added = removed = recorded = 0
-    for each in actions:
-        if isinstance(each, AddCDCFile):
-            recorded += 1
-            yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
-        added += isinstance(each, AddFile) and each.data_change
-        removed += isinstance(each, RemoveFile) and each.data_change
-    if recorded:
-        return
-    both = _paths_of_both(actions, fewer=AddFile if added <= removed else RemoveFile) if added and removed else frozenset[str]()
-    copies = len(both) < min(added, removed) and _changes_rows(version, actions)
-    after = {each.path: each for each in actions if isinstance(each, AddFile) and each.path in both} if both else {}
-    before = {each.path: each for each in actions if isinstance(each, RemoveFile) and each.path in both} if both else {}
-    for gone in actions if removed else ():
-        if not isinstance(gone, RemoveFile) or not gone.data_change:
-            continue
-        if gone.path not in both:
-            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, copies=copies)
-        elif deleted := _listed(store, after[gone.path]) - _listed(store, gone):
-            yield _Piece(version, time_ms, _as_added(gone, version), DELETE, deleted, copies)
-    for new in actions if added else ():
-        if not isinstance(new, AddFile) or not new.data_change:
-            continue
-        if new.path not in both:
-            yield _Piece(version, time_ms, new, INSERT, copies=copies)
-        elif back := _listed(store, before[new.path]) - _listed(store, new):
-            yield _Piece(version, time_ms, new, INSERT, back, copies)
-
-
-def _paths_of_both(actions: Iterable[Action], *, fewer: type[AddFile | RemoveFile]) -> frozenset[str]:
-    """The files that were removed and added again, found by keeping only the kind of which there are `fewer`."""
-    paths = {each.path for each in actions if isinstance(each, fewer) and each.data_change}
-    other = RemoveFile if fewer is AddFile else AddFile
-    return frozenset(each.path for each in actions if isinstance(each, other) and each.data_change and each.path in paths)
-
-
-def _changes_rows(version: int, actions: Iterable[Action]) -> bool:
-    """Whether the version deleted or updated rows without replacing them: then it may have copied rows to new files."""
-    commit = winner_of(version, actions)
-    return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE
+def _pieces(store: ObjectStore, time_ms: int, changed: ChangedFiles) -> Iterator[_Piece]:
+    """A version's changes, deleted rows first."""
+    version, both = changed.version, changed.both
+    after = {each.path: each for each in changed.actions if isinstance(each, AddFile) and each.path in both} if both else {}
+    before = {each.path: each for each in changed.actions if isinstance(each, RemoveFile) and each.path in both} if both else {}
+    for each in changed:
+        match each:
+            case AddCDCFile():
+                yield _Piece(version, time_ms, AddFile(each.path, each.partition_values, each.size, 0, data_change=True), None)
+            case RemoveFile() if each.path not in both:
+                yield _Piece(version, time_ms, _as_added(each, version), DELETE, copies=changed.copies)
+            case RemoveFile():
+                if deleted := _listed(store, after[each.path]) - _listed(store, each):
+                    yield _Piece(version, time_ms, _as_added(each, version), DELETE, deleted, changed.copies)
+            case AddFile() if each.path not in both:
+                yield _Piece(version, time_ms, each, INSERT, copies=changed.copies)
+            case AddFile():
+                if back := _listed(store, before[each.path]) - _listed(store, each):
+                    yield _Piece(version, time_ms, each, INSERT, back, changed.copies)
 
 
 def _listed(store: ObjectStore, file: AddFile | RemoveFile) -> Rows:
@@ -271,12 +245,12 @@ class ChangesQuery:
 
     def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
         """The rows, file by file, of all versions or of these. Missing commits are reported by the call, missing files while reading."""
-        return self.tables_of(self._commits(self.span.versions if versions is None else versions))
+        commits = self._commits(self.span.versions if versions is None else versions)
+        return self.tables_of(ChangedFiles(version, actions) for version, actions in commits)
 
-    def tables_of(self, commits: Iterable[tuple[int, Iterable[Action]]]) -> Iterator[pa.Table]:
+    def tables_of(self, changed: Iterable[ChangedFiles]) -> Iterator[pa.Table]:
         """The rows, file by file, of versions that were read already."""
-        pieces = (piece for version, actions in commits for piece in self._pieces(version, actions))
-        return self._read(pieces)
+        return self._read(piece for each in changed for piece in self._pieces(each))
 
     def _commits(self, versions: range) -> Iterator[tuple[int, Iterable[Action]]]:
         """The versions with their actions, fetched some at a time; the first ones now, since a cleanup removes the oldest first."""
@@ -287,13 +261,13 @@ class ChangesQuery:
     def _fetch(self, versions: range) -> list[tuple[int, Iterable[Action]]]:
         return read_commits(self.access, versions, published=self.span.published)
 
-    def _pieces(self, version: int, actions: Iterable[Action]) -> Iterator[_Piece]:
-        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+    def _pieces(self, changed: ChangedFiles) -> Iterator[_Piece]:
+        info = next((each for each in changed.actions if isinstance(each, CommitInfo)), None)
         own = None if info is None else info.in_commit_timestamp
         try:
-            yield from _pieces(self.access.store, version, self.span.time_of_file(version) if own is None else own, actions)
+            yield from _pieces(self.access.store, self.span.time_of_file(changed.version) if own is None else own, changed)
         except MissingObject as gone:  # a deletion vector
-            raise self._cleaned_up(version, gone) from gone
+            raise self._cleaned_up(changed.version, gone) from gone
 
     def _read(self, pieces: Iterator[_Piece]) -> Iterator[pa.Table]:
         for version, some in groupby(pieces, key=lambda piece: piece.version if piece.copies else None):
@@ -375,7 +349,7 @@ class ChangesQuery:
         store = self.access.store
         try:
             [(_, actions)] = self._fetch(range(version, version + 1))
-            keys = [key for piece in _pieces(store, version, 0, actions) for key in _keys(piece.file, store.location)]
+            keys = [key for piece in _pieces(store, 0, ChangedFiles(version, actions)) for key in _keys(piece.file, store.location)]
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-changes") as pool:
                 list(pool.map(store.head, keys))
         except (MissingObject, ObjectNotFound):

@@ -22,9 +22,10 @@ _WAIT_S: Final = 2.0
 class ConsumerState:
     """A named consumer: `position` is the last version it consumed (-1: none), recorded at `moved_ms` (since the epoch).
 
-    It lags `behind` versions, which added `bytes_behind` bytes of data files (None if commits among them were cleaned up). `holder`
-    is the application of the instance that is the consumer now, on `host` as process `pid` since `since_ms`; "" and None if there is
-    none. `into` are the locations of its outputs, `run` the number of its resets.
+    Of the next version it consumed the first `files` of the files with that version's changes. It lags `behind` versions, which added
+    `bytes_behind` bytes of data files (None if commits among them were cleaned up). `holder` is the application of the instance that is
+    the consumer now, on `host` as process `pid` since `since_ms`; "" and None if there is none. `into` are the locations of its outputs,
+    `run` the number of its resets.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ConsumerState:
     since_ms: int | None
     into: tuple[str, ...]
     run: int
+    files: int
 
 
 def consumers(access: Access) -> list[ConsumerState]:
@@ -58,6 +60,7 @@ def consumers(access: Access) -> list[ConsumerState]:
                 since_ms=None if lease is None else lease.since_ms,
                 into=record.into,
                 run=record.run,
+                files=record.files,
             )
         )
     return states

@@ -1,18 +1,17 @@
 """Following a table: its versions' changes one after the other, as they come.
 
 A *follower* has a position, the last version whose changes it gave. It waits for published versions, reads their commits
-forwards, and gives the changes of each version, or of several at once. Versions without rows for it (reorganisations,
-settings, rows that `where` leaves out) only move the position. A version with another schema begins a batch of its own.
+forwards, and gives the changes of each version, of several at once, or of some files of a large one. Versions without rows for it
+(reorganisations, settings, rows that `where` leaves out) only move the position. A version with another schema begins a batch of its own.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,15 +19,26 @@ from ...coordinator.facade.values import Deadline, SystemClock, Timeout
 from ...storage.actions import Action, CommitInfo, Metadata
 from ...storage.dataclass import dataclass
 from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
-from ...storage.log.segment import latest_version
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import parse_schema
 from ..client.access import Access
 from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
+from .changed_files import ALL, ChangedFiles
 from .changes import CHANGE_COLUMNS, ChangesQuery, changes_schema, read_commits
+from .published_versions import PublishedVersions, published_versions
 from .version_range import VersionRange
 
-__all__ = ["CHANGES", "INSERTED", "ChangeBatch", "ChangeReader", "Follower", "Selection", "Waiting", "follow", "latest_of", "waiting_for"]
+__all__ = [
+    "CHANGES",
+    "INSERTED",
+    "ChangeBatch",
+    "ChangePlace",
+    "ChangeReader",
+    "Follower",
+    "Selection",
+    "follow",
+    "latest_of",
+]
 
 CHANGES: Final = "changes"
 INSERTED: Final = "inserted"
@@ -44,7 +54,7 @@ class Selection:
 
     `rows` is "changes": inserted and deleted rows, followed by the columns of `CHANGE_COLUMNS`; or "inserted": the rows that were
     inserted, and updated ones as they became, with the table's columns only. A batch has the changes of `max_versions` versions
-    at most, in record batches of `max_rows` rows at most.
+    at most, in record batches of `max_rows` rows at most; after files of `max_bytes` (None: any number) it takes no further file.
     """
 
     rows: str = CHANGES
@@ -52,13 +62,15 @@ class Selection:
     where: str | None = None
     max_versions: int = 1
     max_rows: int = _ROWS_MAX
+    max_bytes: int | None = None
 
     def check(self) -> None:
         """Raise InvalidRequest for values that have no meaning."""
         if self.rows not in _ROWS:
             raise InvalidRequest(f"rows is {self.rows!r}; use one of {', '.join(_ROWS)}", rows=self.rows)
-        for name, value in (("max_versions", self.max_versions), ("max_rows", self.max_rows)):
-            if type(value) is not int or value < 1:
+        limits = {"max_versions": self.max_versions, "max_rows": self.max_rows, "max_bytes": self.max_bytes}
+        for name, value in limits.items():
+            if (value is not None or name != "max_bytes") and (type(value) is not int or value < 1):
                 raise InvalidRequest(f"{name} is {value!r}; give a whole number, 1 or more")
 
     def query(self, span: VersionRange) -> ChangesQuery:
@@ -78,29 +90,45 @@ class Selection:
         return pa.schema([field for field in query.output if field.name not in beside])
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ChangePlace:
+    """A place in a table's changes: after those of `version`, and of the first `files` of the files in which those of the next one lie."""
+
+    version: int
+    files: int = 0
+
+
 class ChangeBatch:
     """The changes of a version, or of several that follow one another, of a table that is followed. Iterating gives record batches.
 
     The versions are those after `after`, up to and including `version`, which was committed at `timestamp` (ms since the epoch).
+    With `max_bytes` a batch may begin or end within a version: unless it is `complete`, more of that version's changes may follow.
     `schema_changed` says that these rows have another schema than the batch before. The rows are read when they are asked for,
     in bounded memory, and may be asked for again.
     """
 
-    def __init__(self, query: ChangesQuery, commits: Sequence[tuple[int, Iterable[Action]]], selection: Selection) -> None:
+    def __init__(self, query: ChangesQuery, changed: Sequence[ChangedFiles], end: ChangePlace, selection: Selection) -> None:
         self.after: int = query.span.after
         self.version: int = query.span.up_to
+        self.end: ChangePlace = end
+        """Where the next batch begins."""
         self.schema: pa.Schema = selection.schema(query)
         self.schema_changed = False
-        self._query, self._commits, self._selection = query, commits, selection
+        self._query, self._changed, self._selection = query, changed, selection
         self._begun: Iterator[pa.RecordBatch] | None = None
 
     @property
     def timestamp(self) -> int:
         """When the last version was committed, in milliseconds since the epoch."""
-        version, actions = self._commits[-1]
-        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
+        last = self._changed[-1]
+        info = next((each for each in last.actions if isinstance(each, CommitInfo)), None)
         own = None if info is None else info.in_commit_timestamp
-        return self._query.span.time_of_file(version) if own is None else own
+        return self._query.span.time_of_file(last.version) if own is None else own
+
+    @property
+    def complete(self) -> bool:
+        """Whether no further batch has changes of `version`; if not, one may."""
+        return self.end.files == 0
 
     @property
     def has_rows(self) -> bool:
@@ -131,7 +159,7 @@ class ChangeBatch:
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
-            for table in self._query.tables_of(self._commits):
+            for table in self._query.tables_of(self._changed):
                 for batch in table.select(self.schema.names).to_batches(max_chunksize=self._selection.max_rows):
                     if batch.num_rows:
                         yield batch
@@ -139,7 +167,7 @@ class ChangeBatch:
             raise history_gone(self._query.access, self.after, gone.message) from gone
 
     def __repr__(self) -> str:
-        return f"ChangeBatch(after={self.after}, version={self.version})"
+        return f"ChangeBatch(after={self.after}, version={self.version}{'' if self.complete else ', complete=False'})"
 
 
 def history_gone(access: Access, after: int, why: str) -> HistoryGone:
@@ -157,23 +185,28 @@ def history_gone(access: Access, after: int, why: str) -> HistoryGone:
 class ChangeReader:
     """Reads a table's changes forwards from a position, batch by batch. Not thread-safe."""
 
-    def __init__(self, access: Access, after: int, selection: Selection) -> None:
-        """Begin after a version (-1: before the first). Raises InvalidRequest, HistoryGone."""
+    def __init__(self, access: Access, after: int, selection: Selection, files: int = 0) -> None:
+        """Begin after a version (-1: before the first) and some files of the next one. Raises InvalidRequest, HistoryGone."""
         selection.check()
         self.access = access
         self.selection = selection
-        self.position = after
+        self.place = ChangePlace(after, files)
         self._metadata = self._metadata_at(after)
         self._ahead: deque[tuple[int, Iterable[Action]]] = deque()
         known = self._metadata
         self._given = None if known is None else selection.schema(selection.query(self._span(after, after, known)))
         """The schema of the batch before, or of the table where the reader begins."""
 
+    @property
+    def position(self) -> int:
+        """The last version all of whose changes were given."""
+        return self.place.version
+
     def next(self, latest: int) -> ChangeBatch | None:
-        """The next batch with rows up to a published version; None if there is none. Moves the position behind it."""
+        """The next batch with rows up to a published version; None if there is none. Moves the place behind it."""
         while self.position < latest:
             batch = self._next(latest)
-            self.position = batch.version
+            self.place = batch.end
             if batch.has_rows:
                 batch.schema_changed = self._given is not None and not batch.schema.equals(self._given)
                 self._given = batch.schema
@@ -181,20 +214,28 @@ class ChangeReader:
         return None
 
     def _next(self, latest: int) -> ChangeBatch:
-        """The following versions, as many as belong together."""
-        taken: list[tuple[int, Iterable[Action]]] = []
-        metadata = self._metadata
-        while len(taken) < self.selection.max_versions and self.position + len(taken) < latest:
-            version, actions = self._peek(self.position + len(taken) + 1, latest)
+        """The following versions, as many as belong together, or as many of their files as fit."""
+        taken: list[ChangedFiles] = []
+        metadata, place, room = self._metadata, self.place, self.selection.max_bytes
+        while len(taken) < self.selection.max_versions and place.version < latest and (room is None or room > 0):
+            version, actions = self._peek(place.version + 1, latest)
             changed = next((each for each in actions if isinstance(each, Metadata)), None)
             if changed is not None and metadata is not None and taken and changed.schema_string != metadata.schema_string:
                 break
             metadata = changed or metadata
-            taken.append((version, actions))
+            files = ChangedFiles(version, actions, range(place.files, ALL.stop))
+            if room is not None:
+                files, size = files.within(room)
+                room -= size
+            taken.append(files)
+            if not files.reaches_end:
+                place = ChangePlace(place.version, files.part.stop)
+                break
+            place = ChangePlace(version)
             self._ahead.popleft()
         assert metadata is not None
         self._metadata = metadata
-        return ChangeBatch(self.selection.query(self._span(self.position, taken[-1][0], metadata)), taken, self.selection)
+        return ChangeBatch(self.selection.query(self._span(self.position, taken[-1].version, metadata)), taken, place, self.selection)
 
     def _peek(self, version: int, latest: int) -> tuple[int, Iterable[Action]]:
         """A version's commit; some are fetched ahead."""
@@ -237,58 +278,6 @@ class ChangeReader:
         return VersionRange(self.access, after, up_to, metadata, self.access.reads_only)
 
 
-class Waiting(Protocol):
-    """Waits for published versions: `coordinator.facade.values.Arrivals`, or the log asked again and again."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        ...
-
-    def close(self) -> None:
-        """End the waiting for good."""
-        ...
-
-    def wait(self, after: int, deadline: Deadline | None = None) -> int:
-        """The last published version once it is higher than `after`; `after` when closed, or when the deadline passes."""
-        ...
-
-
-class PolledLog:
-    """Waits for versions of a table without a coordinator: asks the store for the next one's file every `poll_s` seconds."""
-
-    def __init__(self, access: Access, poll_s: float) -> None:
-        self._access, self._poll_s = access, poll_s
-        self._end = threading.Event()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._end.is_set()
-
-    def close(self) -> None:
-        """End the waiting for good."""
-        self._end.set()
-
-    def wait(self, after: int, deadline: Deadline | None = None) -> int:
-        """The last version of the log once it is higher than `after`; `after` when closed, or when the deadline passes."""
-        while not self.closed:
-            latest = latest_version(self._access.store)
-            if latest is not None and latest > after:
-                return latest
-            if deadline is not None and deadline.over:
-                break
-            self._end.wait(self._poll_s if deadline is None else min(self._poll_s, deadline.left_s))
-        return after
-
-
-def waiting_for(access: Access, poll_s: float) -> Waiting:
-    """What waits for versions of a table. Raises InvalidRequest for an invalid interval."""
-    if type(poll_s) not in (int, float) or not poll_s > 0:
-        raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
-    return PolledLog(access, poll_s) if access.reads_only else access.ours.arrivals()
-
-
 class Follower:
     """A table's changes, as they come; made by `Table.follow`. An iterator of `ChangeBatch`, and a context manager.
 
@@ -296,7 +285,7 @@ class Follower:
     called, from whichever thread. One thread iterates.
     """
 
-    def __init__(self, reader: ChangeReader, waiting: Waiting, timeout_s: Timeout | None) -> None:
+    def __init__(self, reader: ChangeReader, waiting: PublishedVersions, timeout_s: Timeout | None) -> None:
         self._reader, self._waiting, self._timeout_s = reader, waiting, timeout_s
         self._latest = reader.position
 
@@ -333,9 +322,11 @@ class Follower:
 
 
 def follow(access: Access, after: int | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
-    """Follow a table from after a version (None: the latest one) on."""
+    """Follow a table from after a version (None: the latest one) on. Raises InvalidRequest for an invalid interval, and the like."""
+    if type(poll_s) not in (int, float) or not poll_s > 0:
+        raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
     start = latest_of(access) if after is None else after
-    return Follower(ChangeReader(access, start, selection), waiting_for(access, poll_s), timeout_s)
+    return Follower(ChangeReader(access, start, selection), published_versions(access, poll_s), timeout_s)
 
 
 def latest_of(access: Access) -> int:

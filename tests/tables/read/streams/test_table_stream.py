@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator.commit.patience import Patience
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.data.scan import TableScan
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, VersionNotFound
@@ -260,9 +261,10 @@ def test_an_idle_stream_asks_neither_the_store_nor_the_coordinator(place: Place,
 def test_a_stream_publishes_what_a_dead_writer_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else would, and the rows were acknowledged."""
     place.create(partition_by=[]).append(flights(("JFK", 1, 0)))
-    clock: Any = Clock()
+    left_s = [1.0]
+    monkeypatch.setattr(Patience, "left_s", property(lambda _: left_s[0]))
     access = Access.opened(TableAddress.of(place.location, place.coordinator))
-    published = published_versions(access, 0.0, clock)
+    published = published_versions(access, 0.0)
     assert published.latest() == 1
     writer = Writer(place)
 
@@ -275,7 +277,7 @@ def test_a_stream_publishes_what_a_dead_writer_left(place: Place, monkeypatch: p
     writer.dies()
     for _ in range(3):
         assert published.latest() == 1, "its writer may be about to publish it"
-        clock.now_s += 0.4
+    left_s[0] = 0.0
     assert published.latest() == 2
 
 

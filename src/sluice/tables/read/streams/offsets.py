@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest
 
-__all__ = ["StreamOffset"]
+__all__ = ["StreamOffset", "another_table"]
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
@@ -71,3 +71,14 @@ class StreamOffset:
             )
         table, version, index, first, *origin = found
         return StreamOffset(table, version, index, first, (origin[0], origin[1]))  # type: ignore[arg-type]
+
+
+def another_table(location: str, expected: str, found: str) -> InvalidRequest:
+    """The error for a stream whose table was replaced by another one at the same location."""
+    return InvalidRequest(
+        f"the stream read the table with the id {expected} at {location}, and the one that is there now has the id {found}: another table "
+        "took its place; start the query with a new checkpoint to read that one",
+        location=location,
+        expected=expected,
+        found=found,
+    )

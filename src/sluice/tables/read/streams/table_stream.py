@@ -23,10 +23,10 @@ from ...client.access import Access
 from ..published_versions import PublishedVersions
 from ..version_range import range_by_time
 from .first_snapshot import FirstSnapshot
-from .offsets import StreamOffset
+from .offsets import StreamOffset, another_table
 from .planning import Portion, end_of_batch, portions
 from .rules import Limits, Start, StreamRules
-from .version_files import StreamedTable, StreamFiles, another_table
+from .version_files import StreamedTable, StreamFiles
 
 __all__ = ["StreamRead", "TableStream"]
 

@@ -10,16 +10,18 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from ....storage.actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from ....storage.actions.features import check_readable
 from ....storage.actions.filetable import FILES_SCHEMA, add_rows
 from ....storage.actions.metadata_change import describe
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest, SchemaMismatch, SluiceError, UnsupportedFeature
 from ....storage.schema.schema import StructType, parse_schema
+from ..changed_files import ChangedFiles
+from .offsets import another_table
 from .rules import StreamRules
 
-__all__ = ["StreamFiles", "StreamedTable", "another_table"]
+__all__ = ["StreamFiles", "StreamedTable"]
 
 _COLUMNS: Final = ("path", "partition_values", "size", "stats", "deletion_vector")
 _AT_ONCE: Final = 4096
@@ -34,8 +36,8 @@ class StreamFiles:
     """The files of one version, in the order in which a stream reads them.
 
     ``files``      rows of a file table; those that the stream leaves out are among them, so that options do not move offsets
-    ``count``      how many files they are; for changes, which are read version by version, also those that were removed
-    ``whole``      whether they are read in one batch
+    ``count``      how many files they are; for changes, those in which they lie, also removed ones
+    ``whole``      whether they are read in one batch: changes, so that a row's old and new values come together
     ``size``       their bytes, if they are read in one batch
     ``stop``       the error that ends the stream before this version
     ``following``  the version that comes next, if it is not the next number: those between are gone
@@ -64,17 +66,6 @@ class StreamFiles:
         return (size for batch in self.files["size"].slice(index).chunks for size in batch.to_pylist())
 
 
-def another_table(location: str, expected: str, found: str) -> InvalidRequest:
-    """The error for a stream whose table was replaced by another one at the same location."""
-    return InvalidRequest(
-        f"the stream read the table with the id {expected} at {location}, and the one that is there now has the id {found}: another table "
-        "took its place; start the query with a new checkpoint to read that one",
-        location=location,
-        expected=expected,
-        found=found,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class StreamedTable:
     """The table as a stream shows it: with the schema of the version that was current when the query was made."""
@@ -98,7 +89,8 @@ class StreamedTable:
         if stop is not None:
             return StreamFiles(stop=stop)
         if self.rules.changes:
-            return StreamFiles(count=seen.changed_files, whole=True, size=seen.changed_bytes)
+            changed = [each.size or 0 for each in ChangedFiles(version, actions)]
+            return StreamFiles(count=len(changed), whole=True, size=sum(changed))
         if seen.removed:
             rules = self.rules
             if rules.skip_change_commits:
@@ -152,8 +144,7 @@ class _Seen:
     """What the actions of a version are, counted."""
 
     def __init__(self) -> None:
-        self.added = self.removed = self.recorded = 0
-        self.bytes = self.recorded_bytes = 0
+        self.added = self.removed = 0
         self.info: CommitInfo | None = None
         self.metadata: Metadata | None = None
         self.protocol: Protocol | None = None
@@ -162,13 +153,8 @@ class _Seen:
         match action:
             case AddFile() if action.data_change:
                 self.added += 1
-                self.bytes += action.size
             case RemoveFile() if action.data_change:
                 self.removed += 1
-                self.bytes += action.size or 0
-            case AddCDCFile():
-                self.recorded += 1
-                self.recorded_bytes += action.size
             case CommitInfo():
                 self.info = action
             case Metadata():
@@ -177,15 +163,6 @@ class _Seen:
                 self.protocol = action
             case _:
                 pass
-
-    @property
-    def changed_files(self) -> int:
-        """The files that are read for the version's changes."""
-        return self.recorded or self.added + self.removed
-
-    @property
-    def changed_bytes(self) -> int:
-        return self.recorded_bytes if self.recorded else self.bytes
 
     def deletes_by_vectors(self, actions: Iterable[Action]) -> bool:
         """Whether the version added nothing but files that it removed, with more of their rows deleted."""

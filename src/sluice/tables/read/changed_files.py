@@ -1,0 +1,104 @@
+"""The files in which one version's changes lie, in the order in which they are read, or some of them. Pure.
+
+The order is that of the version's commit, whose text never changes: a number of files says how far somebody has read, whichever rows and
+columns are read, by which release, and in pieces of which size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Final, TypeAlias
+
+from ...coordinator.rules.operation_kinds import Kind
+from ...coordinator.rules.winner import winner_of
+from ...storage.actions import Action, AddCDCFile, AddFile, RemoveFile
+from ...storage.dataclass import dataclass
+
+__all__ = ["ALL", "ChangedFile", "ChangedFiles"]
+
+ALL: Final = range(1 << 62)
+"""All files of a version, however many they are."""
+# The names that Delta's engines give to operations that change rows.
+_ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+
+ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
+
+
+@dataclass(frozen=True)
+class ChangedFiles:
+    """A version's change data files, or else the files it removed and then those it added; iterating gives those numbered in `part`.
+
+    The actions are iterated over again and again: files are not kept, for there may be millions.
+    """
+
+    version: int
+    actions: Iterable[Action]
+    part: range = ALL
+
+    @cached_property
+    def counts(self) -> tuple[int, int, int]:
+        """How many change data files, removed files and added files the version has."""
+        recorded = removed = added = 0
+        for each in self.actions:
+            recorded += isinstance(each, AddCDCFile)
+            removed += isinstance(each, RemoveFile) and each.data_change
+            added += isinstance(each, AddFile) and each.data_change
+        return recorded, removed, added
+
+    @cached_property
+    def both(self) -> frozenset[str]:
+        """The files that were removed and added again, found by keeping only the kind of which there are `fewer`."""
+        recorded, removed, added = self.counts
+        if recorded or not added or not removed:
+            return frozenset()
+        fewer, other = (AddFile, RemoveFile) if added <= removed else (RemoveFile, AddFile)
+        paths = {each.path for each in self.actions if isinstance(each, fewer) and each.data_change}
+        return frozenset(each.path for each in self.actions if isinstance(each, other) and each.data_change and each.path in paths)
+
+    @cached_property
+    def copies(self) -> bool:
+        """Whether rows that were only copied may be among the deleted and inserted ones: then all files are read together."""
+        recorded, removed, added = self.counts
+        return not recorded and len(self.both) < min(added, removed) and self._changes_rows()
+
+    def __iter__(self) -> Iterator[ChangedFile]:
+        return islice(self._all(), self.part.start, self.part.stop)
+
+    @property
+    def reaches_end(self) -> bool:
+        """Whether the version has no file after this part."""
+        recorded, removed, added = self.counts
+        return self.part.stop >= (recorded or removed + added)
+
+    def within(self, size: int) -> tuple[ChangedFiles, int]:
+        """The first files of this part, and their bytes: at least one, and no further one after so many bytes.
+
+        All, if `copies`, and of change data files, in which a row's new values may come before its old ones.
+        """
+        if self.copies or self.counts[0]:
+            return self, sum(each.size or 0 for each in self)
+        stop, taken = self.part.start, 0
+        for each in self:
+            if taken >= size and stop > self.part.start:
+                break
+            taken += each.size or 0
+            stop += 1
+        return replace(self, part=range(self.part.start, stop)), taken
+
+    def _all(self) -> Iterator[ChangedFile]:
+        recorded, removed, added = self.counts
+        if recorded:
+            yield from (each for each in self.actions if isinstance(each, AddCDCFile))
+            return
+        if removed:
+            yield from (each for each in self.actions if isinstance(each, RemoveFile) and each.data_change)
+        if added:
+            yield from (each for each in self.actions if isinstance(each, AddFile) and each.data_change)
+
+    def _changes_rows(self) -> bool:
+        """Whether the version deleted or updated rows without replacing them: then it may have copied rows to new files."""
+        commit = winner_of(self.version, self.actions)
+        return commit.operation in _ROW_CHANGES if commit.kind is None else commit.kind is Kind.CHANGE

@@ -1,0 +1,40 @@
+"""Streams of changes: each version whole, whatever the limits are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import sluice
+from sluice.storage.stores.memory import MemoryStore
+
+from .without_spark import Query
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+@pytest.fixture(params=[{}, VECTORS, {**VECTORS, "delta.enableChangeDataFeed": "true"}])
+def table(request: pytest.FixtureRequest) -> Iterator[sluice.Table]:
+    """A version of six files, one that changed rows in each of them, one that deleted files, and small ones."""
+    name, schema = f"changes-{uuid.uuid4().hex}", pa.schema([("id", pa.int64()), ("p", pa.int64())])
+    made = sluice.Table.create(f"memory://{name}", schema, coordinator=f"memory://{name}", partition_by=["p"], properties=request.param)
+    made.append(pa.table({"id": list(range(24)), "p": [n % 6 for n in range(24)]}))
+    made.update({"id": "id + 100"}, "id < 6")
+    made.delete("p < 2")
+    for number in range(3):
+        made.append(pa.table({"id": [200 + number], "p": [2]}))
+    yield made
+    MemoryStore.open(name).forget()
+
+
+@pytest.mark.parametrize("files", [1, 4, 1000])
+def test_changes_come_once_whatever_a_batch_takes(table: sluice.Table, files: int) -> None:
+    options = {"path": table.location, "coordinator": str(table.access.address.coordinator), "readChangeFeed": "true"}
+    query = Query({**options, "startingVersion": "0", "maxFilesPerTrigger": str(files)})
+    query.run()
+    assert query.error is None
+    assert query.rows == sorted(table.changes(-1).to_pylist(), key=repr)
+    assert query.batches == {1: 6, 1000: 1}.get(files, query.batches)
