@@ -31,6 +31,8 @@ from sluice.storage.errors import InvalidRequest
 from sluice.tables.read.history import HistoryEntry
 from sluice.tables.table import Table
 
+pytestmark = pytest.mark.slow
+
 ROWS = 2_000
 LIMIT_S = 240
 

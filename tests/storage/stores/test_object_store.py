@@ -7,7 +7,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -36,8 +36,13 @@ STORES = [
     "s3-auto-ignored",
     "s3-auto-refused",
 ]
-ONE_DIFFERENCE = ["s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused"]
-"""They put, if absent, in ways of their own; in all else they are as "s3" is."""
+ONE_DIFFERENCE = {
+    "local-no-links": pytest.mark.slow,
+    "memory-plain": pytest.mark.slow,
+    "memory-folder": pytest.mark.slow,
+    **dict.fromkeys(("s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused"), pytest.mark.long),
+}
+"""They put, if absent, or list in ways of their own; in all else they are as the plain ones are."""
 ATOMIC = ["local", "local-no-links", "memory", "memory-folder", "s3", "s3-auto"]
 MIB = 1 << 20
 
@@ -46,20 +51,16 @@ def _no_link(source: object, target: object) -> None:
     raise OSError(95, "Operation not supported")
 
 
-def marked(*kinds: str) -> list[Any]:
-    """Kinds of stores as parameters, those marked that need a server."""
-    return [pytest.param(each, marks=pytest.mark.s3) if each.startswith("s3") else each for each in kinds]
+def marked(*kinds: str, rarely: Mapping[str, pytest.MarkDecorator] | None = None) -> list[Any]:
+    """Kinds of stores as parameters, those marked that need a server, and by `rarely` those that are not tried each time."""
+    marks = {each: [pytest.mark.s3] * each.startswith("s3") for each in kinds}
+    return [pytest.param(each, marks=[*marks[each], *([rarely[each]] if rarely and each in rarely else [])]) for each in kinds]
 
 
 of_every_kind = pytest.mark.parametrize("kind", marked(*STORES))
 
 
-@pytest.fixture(
-    params=[
-        *marked(*(each for each in STORES if each not in ONE_DIFFERENCE)),
-        *(pytest.param(each, marks=[pytest.mark.s3, pytest.mark.long]) for each in ONE_DIFFERENCE),
-    ]
-)
+@pytest.fixture(params=marked(*STORES, rarely=ONE_DIFFERENCE))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

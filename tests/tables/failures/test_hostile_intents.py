@@ -35,6 +35,8 @@ from sluice.storage.actions import (
 from sluice.storage.data.vectors import Rows, plan_vector
 from tests.coordinator.world import add, append_intent, intent_of, remove
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("p", pa.string()), ("i", pa.int64())])
 ROWS = pa.table({"p": ["a", "b"], "i": [1, 2]})
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2)

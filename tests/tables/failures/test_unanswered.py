@@ -21,6 +21,8 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.service.store import Write
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.2, fast_path=False)
 NAMES = ("orders", "stock")
