@@ -25,7 +25,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready-$(firstword $(shell cksum < pyproject.toml))
 
 STORE = local
-WORKERS = 4
+WORKERS = 6
 WRITERS = 8
 SECONDS = 10
 LATENCY_MS = 30
@@ -65,7 +65,7 @@ test: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-fast: $(READY)
-	@$(PYTEST) -n 3 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
+	@$(PYTEST) -n 4 --hypothesis-profile=fast -m "not (spark or zookeeper or s3 or slow or long or delta_spark)" $(ARGS)
 
 test-long: java $(READY) spark-classes
 	@$(PYTEST) -n $(WORKERS) --hypothesis-profile=long -m "long or hypothesis" $(ARGS)
