@@ -139,3 +139,16 @@ def test_values_are_written_for_programs() -> None:
     assert lines[1] == '"{""a"":[1],""m"":{""1"":2.5}}",00FF,12345678901234567890.1,1970-01-01 00:00:00+00:00'
     assert list(as_csv(pa.table({}))) == []
     assert io.StringIO("\n".join(lines)).read().count("\n") == 2
+
+
+def test_rows_wider_than_the_console_are_lists(run: Run) -> None:
+    run("-e", "CREATE TABLE sales.t (id INT) USING sluice")
+    history = run("-e", "DESCRIBE HISTORY sales.t").stdout
+    assert history.startswith("row 1")
+    assert [line for line in history.splitlines() if "operation " in line and "CREATE TABLE" in line]
+    assert run("-e", "SELECT 1 AS a").stdout.startswith("┏")
+
+
+def test_an_empty_result_has_a_header(run: Run) -> None:
+    run("-e", "CREATE TABLE sales.t (id INT) USING sluice")
+    assert "id" in run("-e", "SELECT id FROM sales.t").stdout

@@ -122,6 +122,8 @@ def test_values_of_parameters_stay_values(orders: Warehouse) -> None:
         ("SELECT amunt\nFROM sales.orders", "line 1, column 8: DuckDB says: .*amunt.* not found"),
         ("SELECT id FROM sales.orders\nWHERE", "the query cannot be read"),
         ("SELECT 'a", "does not end"),
+        (" selec 1", "line 1, column 2: no statement begins with this word; did you mean SELECT"),
+        ("'a'", "no statement begins with this word"),
         ("SELECT cast('a' AS INT)", "DuckDB says: Conversion Error"),
     ],
 )

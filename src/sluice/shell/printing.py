@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -18,21 +18,49 @@ from rich.text import Text
 __all__ = ["as_csv", "as_json", "draw"]
 
 _LEFT: Final = "…"
+_ANY_WIDTH: Final = 1_000_000
 
 
 def draw(console: Console, rows: pa.Table, most: int) -> None:
-    """Draw the first `most` rows; says how many there are more. Nothing for rows without columns."""
+    """Draw the first `most` rows; says how many there are more. Nothing for rows without columns.
+
+    Rows are lines of one table if the table is not wider than the console. Otherwise each row is a list of its columns.
+    """
     if rows.num_columns == 0:
         return
-    grid = Grid(show_edge=True, header_style="bold")
-    for field in rows.schema:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
-    for row in _rows(rows.slice(0, most)):
-        grid.add_row(*(Text("null", style="dim") if value is None else Text(_shown(value)) for value in row))
-    console.print(grid)
+    shown = [[_cell(value) for value in row] for row in _rows(rows.slice(0, most))]
+    grid = _grid(rows.schema, shown)
+    if not shown or console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width:
+        console.print(grid)
+    else:
+        for number, row in enumerate(shown, 1):
+            console.print(_listed(rows.column_names, number, row))
     if rows.num_rows > most:
         console.print(Text(f"{_LEFT} and {rows.num_rows - most} rows more (--max-rows)", style="dim"))
+
+
+def _cell(value: Any) -> Text:
+    return Text("null", style="dim") if value is None else Text(_shown(value))
+
+
+def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:
+    grid = Grid(header_style="bold")
+    for field in schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _listed(names: Sequence[str], number: int, row: Sequence[Text]) -> Grid:
+    """One row: a line for each column."""
+    grid = Grid(title=f"row {number}", title_justify="left", show_header=False)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, cell in zip(names, row, strict=True):
+        grid.add_row(Text(name), cell)
+    return grid
 
 
 def as_json(rows: pa.Table) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from ..statements.cursor import Name, Span
 from ..statements.loading import Attach
 from ..statements.locks import ShowState
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..statements.reading import Malformed, Other, read
+from ..statements.reading import FIRST_WORDS, Malformed, Other, read
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Drop, Like, ShowTables, Undrop
 from ..statements.tokens import tokens_of
@@ -121,10 +122,14 @@ def _query(asked: Plain, statement: Other) -> pa.Table:
     if not statement.words:
         raise asked.refused(whole, "a string, a quoted name or a comment in this does not end, or it is empty")
     first = statement.words[0]
+    begin = next(each.start for each in tokens_of(asked.text) or ())
+    if first not in FIRST_WORDS:
+        near = get_close_matches(first, sorted(FIRST_WORDS), 3, 0.6)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise asked.refused(Span(begin, begin + len(first)), f"no statement begins with this word{hint}")
     if first not in _QUERIES:
         raise asked.needs_spark(whole, f"{first} is no statement that sluice carries out itself")
-    start = next(each.start for each in tokens_of(asked.text) or ())
-    edits = [Edit(start, start + len("TABLE"), "SELECT * FROM")] if first == "TABLE" else []
+    edits = [Edit(begin, begin + len("TABLE"), "SELECT * FROM")] if first == "TABLE" else []
     return query(asked, (whole,), statement.relations, edits)
 
 

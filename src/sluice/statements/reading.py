@@ -14,7 +14,18 @@ from .cursor import Cursor, Name, Span, Unreadable, words_in
 from .relations import Relation, definitions_before, relations_in
 from .tokens import Token, tokens_of
 
-__all__ = ["COORDINATED_ONLY", "ENGINE_ONLY", "Malformed", "Other", "Parameter", "Statement", "parameters_in", "pointed", "read"]
+__all__ = [
+    "COORDINATED_ONLY",
+    "ENGINE_ONLY",
+    "FIRST_WORDS",
+    "Malformed",
+    "Other",
+    "Parameter",
+    "Statement",
+    "parameters_in",
+    "pointed",
+    "read",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,11 @@ _READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] 
 }
 ENGINE_ONLY: Final = frozenset({"OPTIMIZE", "VACUUM", "RESTORE", "CONVERT", "UNDROP", "COPY", "REORG", "FSCK", "ATTACH", "DETACH"})
 """First words of statements that Spark itself does not have."""
+FIRST_WORDS: Final = words_in(
+    """( ADD ALTER ANALYZE CACHE CALL CLEAR DECLARE DESC DESCRIBE EXECUTE EXPLAIN EXPORT FROM GET GRANT IMPORT LIST LOAD MAP MSCK REDUCE
+    REFRESH REMOVE REPAIR RESET REVOKE SELECT SET SHOW TABLE UNCACHE UNSET USE VALUES WITH"""
+) | {words[0] for words in (*_READERS, *compound.READERS)}
+"""The words that statements begin with, Spark's and sluice's."""
 COORDINATED_ONLY: Final = frozenset({*compound.READERS, *locks.READERS})
 """First two words of statements that nobody else has."""
 # Words before the name of a table that a statement is about.
