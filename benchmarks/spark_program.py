@@ -17,6 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from .spark_session import session
+
 __all__ = ["LAYOUTS", "SYSTEMS", "data"]
 
 SYSTEMS = ("sluice", "delta", "parquet")
@@ -46,35 +48,8 @@ def data(spark: SparkSession, first: int, rows: int, of: int, layout: str) -> Da
     )
 
 
-def _session(system: str, folder: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("benchmark")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "4g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    if system == "delta":
-        from delta import configure_spark_with_delta_pip  # type: ignore[import-not-found,unused-ignore]
-
-        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        builder = builder.config("spark.databricks.delta.properties.defaults.enableDeletionVectors", "true")
-        builder = configure_spark_with_delta_pip(builder)
-    if system == "sluice":
-        import sluice
-
-        builder = sluice.configure(builder)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+_SETTINGS = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8", "spark.sql.session.timeZone": "UTC"}
+_OF_DELTA = {"spark.databricks.delta.properties.defaults.enableDeletionVectors": "true"}
 
 
 class _Run:
@@ -178,7 +153,7 @@ def _peak_mib(spark: SparkSession) -> dict[str, int]:
 def main() -> None:
     """Run it."""
     system, layout, rows, place, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5]
-    spark = _session(system, folder)
+    spark = session(system, folder, _SETTINGS, _OF_DELTA)
     warm = data(spark, 0, _WARM_ROWS, _WARM_ROWS, layout)
     _Run(spark, system, layout, f"{folder}/warm", _WARM_ROWS).all(warm, small_merges=2)
     run = _Run(spark, system, layout, f"{folder}/table", rows)

@@ -1,7 +1,7 @@
 """One system's part of `benchmarks.streams`: a Spark program that streams, checks its tables, and prints one JSON object.
 
 ``python -m benchmarks.streams_program SYSTEM FOLDER latency COMMITS`` or ``... rate QUERIES SECONDS`` with SYSTEM sluice or delta. It
-imports nothing but PySpark and its system, so it also runs where Delta Lake is and sluice is not.
+imports nothing but PySpark and its system (by `spark_session`), so it also runs where Delta Lake is and sluice is not.
 """
 
 from __future__ import annotations
@@ -16,41 +16,16 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from .spark_session import session
+
 __all__ = ["main"]
 
 _WARM = 5
 _ROWS = 10
 _LIMIT_S = 120.0
-
-
-def _session(system: str, folder: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("benchmark")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "2g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    if system == "delta":
-        from delta import configure_spark_with_delta_pip  # type: ignore[import-not-found,unused-ignore]
-
-        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")  # the tables are small; the default is 50
-        builder = configure_spark_with_delta_pip(builder)
-    else:
-        import sluice
-
-        builder = sluice.configure(builder)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+_SETTINGS = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+_OF_DELTA = {"spark.databricks.delta.snapshotPartitions": "2"}
+"""The tables are small; the default is 50 partitions."""
 
 
 def _percentile(values: list[float], share: float) -> float:
@@ -146,7 +121,7 @@ def _rate(spark: SparkSession, system: str, folder: str, queries: int, seconds: 
 def main() -> None:
     """Run what the arguments say."""
     system, folder, what, *numbers = sys.argv[1:]
-    spark = _session(system, folder)
+    spark = session(system, folder, _SETTINGS, _OF_DELTA)
     measure = _latency if what == "latency" else _rate
     found = measure(spark, system, folder, *map(int, numbers))
     spark.stop()

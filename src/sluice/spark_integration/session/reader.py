@@ -12,12 +12,12 @@ from ..options import ReadOptions
 from ..scan.read import read
 from ..spark_errors import as_spark_users_know
 from .known_tables import location_of, means_sluice
-from .told import Options, default_format, is_sluice
+from .told import RemembersFormat
 
 __all__ = ["Reader"]
 
 
-class Reader(DataFrameReader):
+class Reader(RemembersFormat, DataFrameReader):
     """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself.
 
     With a schema, or for a table's changes, `format("sluice")` is read by the data source.
@@ -25,30 +25,12 @@ class Reader(DataFrameReader):
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
-        self._format: str | None = None
-        self._told = Options()
         self._has_schema = False
-
-    def format(self, source: str) -> DataFrameReader:
-        """Like PySpark's."""
-        self._format = source
-        return super().format(source)
 
     def schema(self, schema: StructType | str) -> DataFrameReader:
         """Like PySpark's: the columns to read."""
         self._has_schema = True
         return super().schema(schema)
-
-    def option(self, key: str, value: Any) -> DataFrameReader:
-        """Like PySpark's."""
-        self._told.tell(key, value)
-        return super().option(key, value)
-
-    def options(self, **options: Any) -> DataFrameReader:
-        """Like PySpark's."""
-        for key, value in options.items():
-            self.option(key, value)
-        return self
 
     def load(
         self,
@@ -63,7 +45,7 @@ class Reader(DataFrameReader):
         if schema is not None:
             self.schema(schema)
         self.options(**options)
-        if not is_sluice(self._format or default_format(self._spark)):
+        if not self._is_sluice():
             return super().load(path)
         if isinstance(path, list) and len(path) == 1:
             [path] = path

@@ -4,41 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from ..spark_errors import as_spark_users_know
 from ..stream_options import StreamReadOptions
 from .known_tables import location_of, means_sluice
-from .told import Options, default_format, is_sluice
+from .told import RemembersFormat
 
 __all__ = ["StreamReader"]
 
 
-class StreamReader(DataStreamReader):
+class StreamReader(RemembersFormat, DataStreamReader):
     """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        super().__init__(spark)
-        self._format: str | None = None
-        self._told = Options()
-
-    def format(self, source: str) -> DataStreamReader:
-        """Like PySpark's."""
-        self._format = source
-        return super().format(source)
-
-    def option(self, key: str, value: Any) -> DataStreamReader:
-        """Like PySpark's."""
-        self._told.tell(key, value)
-        return super().option(key, value)
-
-    def options(self, **options: Any) -> DataStreamReader:
-        """Like PySpark's."""
-        for key, value in options.items():
-            self.option(key, value)
-        return self
 
     def load(
         self,
@@ -53,7 +32,7 @@ class StreamReader(DataStreamReader):
         if schema is not None:
             self.schema(schema)
         self.options(**options)
-        if not is_sluice(self._format or default_format(self._spark)):
+        if not self._is_sluice():
             return super().load(path)
         place = path if path is not None else self._told.get("path")
         return super().load(path) if place is None else self._read(place)

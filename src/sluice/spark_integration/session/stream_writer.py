@@ -17,7 +17,7 @@ from ..streams.queries import started
 from ..streams.update_mode import checkpoint_of, no_update_mode
 from .known_tables import catalog_for, is_known, location_of, means_sluice
 from .saving import Write, save
-from .told import Options, default_format, is_sluice
+from .told import Options, RemembersFormat
 
 __all__ = ["StreamWriter"]
 
@@ -25,14 +25,12 @@ _CHECKPOINT: Final = "checkpointLocation"
 _NUMBERING: Final = ("idempotencyKey", "txnAppId", "txnVersion", "readVersion", "readWhere")
 
 
-class StreamWriter(DataStreamWriter):
+class StreamWriter(RemembersFormat, DataStreamWriter):
     """PySpark's writer, which also remembers the format and the options, and runs `format("sluice")` itself."""
 
     def __init__(self, df: DataFrame) -> None:
         super().__init__(df)
-        self._format: str | None = None
         self._output = "append"
-        self._told = Options()
         self._partition_by: tuple[str, ...] | None = None
         self._is_clustered = False
 
@@ -40,25 +38,6 @@ class StreamWriter(DataStreamWriter):
         """Like PySpark's."""
         super().outputMode(outputMode)
         self._output = outputMode.lower()
-        return self
-
-    def format(self, source: str) -> DataStreamWriter:
-        """Like PySpark's."""
-        super().format(source)
-        self._format = source
-        return self
-
-    def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Like PySpark's."""
-        super().option(key, value)
-        self._told.tell(key, value)
-        return self
-
-    def options(self, **options: Any) -> DataStreamWriter:
-        """Like PySpark's."""
-        for key, value in options.items():
-            if value is not None:
-                self.option(key, value)
         return self
 
     def partitionBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
@@ -98,7 +77,7 @@ class StreamWriter(DataStreamWriter):
         Raises sluice's errors, which are also AnalysisException; the query's own methods raise those of its batches.
         """
         self._tell(format, outputMode, partitionBy, queryName, options)
-        if not is_sluice(self._format or default_format(self._spark)):
+        if not self._is_sluice():
             self._partition_as_pyspark()
             return super().start(path)
         with as_spark_users_know():

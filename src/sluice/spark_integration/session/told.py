@@ -1,4 +1,4 @@
-"""What a reader or a writer was told: options whose names ignore case, and formats."""
+"""Format and options of a reader or a writer: what is remembered of them, and whether the format is sluice's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import to_str
 
-__all__ = ["Options", "default_format", "is_sluice"]
+__all__ = ["Options", "RemembersFormat", "RemembersOptions", "default_format", "is_sluice"]
 
 _NAME: Final = "sluice"
 
@@ -39,6 +39,44 @@ class Options:
         """The options of other names than these."""
         left_out = [each.lower() for each in names]
         return {name: value for key, (name, value) in self._told.items() if key not in left_out}
+
+
+class RemembersOptions:
+    """In front of one of PySpark's readers or writers: it also remembers the format and the options, which PySpark sends to the JVM."""
+
+    _spark: SparkSession
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._format: str | None = None
+        self._told = Options()
+
+    def option(self, key: str, value: Any) -> Any:
+        """Like PySpark's."""
+        super().option(key, value)  # type: ignore[misc]
+        self._told.tell(key, value)
+        return self
+
+    def options(self, **options: Any) -> Any:
+        """Like PySpark's."""
+        super().options(**options)  # type: ignore[misc]
+        for key, value in options.items():
+            self._told.tell(key, value)
+        return self
+
+    def _is_sluice(self) -> bool:
+        """Whether the format, or the session's for those without one, is sluice's."""
+        return is_sluice(self._format or default_format(self._spark))
+
+
+class RemembersFormat(RemembersOptions):
+    """The same for those whose method `format` names the format."""
+
+    def format(self, source: str) -> Any:
+        """Like PySpark's."""
+        super().format(source)  # type: ignore[misc]
+        self._format = source
+        return self
 
 
 def is_sluice(source: str | None) -> bool:

@@ -11,19 +11,17 @@ from ...storage.errors import InvalidRequest
 from ..spark_errors import as_spark_users_know
 from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
 from .saving import Write, insert, save
-from .told import Options, default_format, is_sluice
+from .told import RemembersFormat
 
 __all__ = ["Writer"]
 
 
-class Writer(DataFrameWriter):
+class Writer(RemembersFormat, DataFrameWriter):
     """PySpark's writer, which also remembers the format and the options, and saves `format("sluice")` itself."""
 
     def __init__(self, df: DataFrame) -> None:
         super().__init__(df)
-        self._format: str | None = None
         self._mode: str | None = None
-        self._told = Options()
         self._partition_by: tuple[str, ...] | None = None
         self._unfit: list[str] = []
 
@@ -32,25 +30,6 @@ class Writer(DataFrameWriter):
         super().mode(saveMode)
         if saveMode:
             self._mode = saveMode
-        return self
-
-    def format(self, source: str) -> DataFrameWriter:
-        """Like PySpark's."""
-        super().format(source)
-        self._format = source
-        return self
-
-    def option(self, key: str, value: Any) -> DataFrameWriter:
-        """Like PySpark's."""
-        super().option(key, value)
-        self._told.tell(key, value)
-        return self
-
-    def options(self, **options: Any) -> DataFrameWriter:
-        """Like PySpark's."""
-        for key, value in options.items():
-            if value is not None:
-                self.option(key, value)
         return self
 
     def partitionBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
@@ -142,9 +121,6 @@ class Writer(DataFrameWriter):
             self.partitionBy(partition_by)
         if form is not None:
             self.format(form)
-
-    def _is_sluice(self) -> bool:
-        return is_sluice(self._format or default_format(self._spark))
 
     def _write(self) -> Write:
         if self._unfit:

@@ -15,12 +15,12 @@ from ..rows.conditions import predicate_text
 from ..spark_errors import as_spark_users_know
 from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
 from .saving import Write, open_at, save
-from .told import Options, default_format, is_sluice
+from .told import Options, RemembersOptions
 
 __all__ = ["WriterV2"]
 
 
-class WriterV2(DataFrameWriterV2):
+class WriterV2(RemembersOptions, DataFrameWriterV2):
     """PySpark's writer, which also remembers the format and the options, and writes tables of sluice itself.
 
     `using("sluice")` says that the table is one. `append`, `overwrite` and `overwritePartitions` also find it by its name alone, if
@@ -30,8 +30,6 @@ class WriterV2(DataFrameWriterV2):
     def __init__(self, df: DataFrame, table: str) -> None:
         super().__init__(df, table)
         self._name = table
-        self._format: str | None = None
-        self._told = Options()
         self._properties: dict[str, str] = {}
         self._partition_by: tuple[Any, ...] | None = None
         self._is_clustered = False
@@ -40,19 +38,6 @@ class WriterV2(DataFrameWriterV2):
         """Like PySpark's."""
         super().using(provider)
         self._format = provider
-        return self
-
-    def option(self, key: str, value: Any) -> DataFrameWriterV2:
-        """Like PySpark's."""
-        super().option(key, value)
-        self._told.tell(key, value)
-        return self
-
-    def options(self, **options: Any) -> DataFrameWriterV2:
-        """Like PySpark's."""
-        super().options(**options)
-        for key, value in options.items():
-            self._told.tell(key, value)
         return self
 
     def tableProperty(self, property: str, value: str) -> DataFrameWriterV2:  # noqa: A002, N802 - PySpark's names
@@ -75,7 +60,7 @@ class WriterV2(DataFrameWriterV2):
 
     def create(self) -> None:
         """Like PySpark's. Raises TableExists, which is an AnalysisException, if the name is taken."""
-        if not self._is_made_by_sluice():
+        if not self._is_sluice():
             super().create()
             return
         with as_spark_users_know():
@@ -85,7 +70,7 @@ class WriterV2(DataFrameWriterV2):
 
     def replace(self) -> None:
         """Like PySpark's: schema, partitioning, properties and rows in one commit. Raises TableNotFound."""
-        if not self._is_made_by_sluice():
+        if not self._is_sluice():
             super().replace()
             return
         with as_spark_users_know():
@@ -93,7 +78,7 @@ class WriterV2(DataFrameWriterV2):
 
     def createOrReplace(self) -> None:  # noqa: N802 - PySpark's name
         """Like PySpark's."""
-        if not self._is_made_by_sluice():
+        if not self._is_sluice():
             super().createOrReplace()
             return
         with as_spark_users_know():
@@ -126,9 +111,6 @@ class WriterV2(DataFrameWriterV2):
             return
         with as_spark_users_know():
             self._add("overwrite", partitionOverwriteMode="dynamic")
-
-    def _is_made_by_sluice(self) -> bool:
-        return is_sluice(self._format or default_format(self._spark))
 
     def _is_of_sluice(self) -> bool:
         return means_sluice(self._spark, self._format, self._name, self._told)
