@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from ..delta.metrics import frame
-from ..spark_integration.session.told import default_format, is_sluice
+from ..spark_integration.session.format_and_options import default_format, is_sluice
 from ..sql_plain import namespaces as plain
 from ..sql_plain.place import title
 from ..statements.cursor import Name

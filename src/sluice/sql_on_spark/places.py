@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from ..spark_integration.session.told import default_format, is_sluice
+from ..spark_integration.session.format_and_options import default_format, is_sluice
 from ..sql_plain.place import Place, known_place
 from ..statements.cursor import Name
 from .asked import Asked

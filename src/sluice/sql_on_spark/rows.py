@@ -18,8 +18,8 @@ from ..spark_integration.rows.clauses import Clause, RowCounts, check_clauses
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.schemas import to_spark
+from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
-from ..spark_integration.session.told import Options
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, opened, title
@@ -94,17 +94,17 @@ def insertion(asked: Asked, statement: Insert, schema: StructType, partition_col
 def _how(asked: Asked, statement: Insert, schema: StructType, fixed: Mapping[str, Any]) -> tuple[Options, str]:
     """The options of the writer, and its mode."""
     told = Options()
-    told.tell("coordinator", asked.coordinator)
+    told.set("coordinator", asked.coordinator)
     for name, value in asked.options.items():
-        told.tell(f"s3.{name}", value)
+        told.set(f"s3.{name}", value)
     if statement.evolves:
-        told.tell("mergeSchema", "true")
+        told.set("mergeSchema", "true")
     if statement.where is not None:
-        told.tell("replaceWhere", predicate_text(asked.spark, schema, asked.expression(statement.where), "REPLACE WHERE"))
+        told.set("replaceWhere", predicate_text(asked.spark, schema, asked.expression(statement.where), "REPLACE WHERE"))
         return told, "overwrite"
     is_dynamic = str(asked.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
     if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
-        told.tell("replaceWhere", equals(fixed, schema))
+        told.set("replaceWhere", equals(fixed, schema))
     return told, "overwrite" if statement.overwrite else "append"
 
 

@@ -7,9 +7,9 @@ import json
 from pyspark.sql import DataFrame
 
 from ..delta.metrics import empty, frame
+from ..spark_integration.session.format_and_options import Options, default_format, is_sluice
 from ..spark_integration.session.known_tables import already_there
 from ..spark_integration.session.saving import Write, save
-from ..spark_integration.session.told import Options, default_format, is_sluice
 from ..sql_plain import tables as plain
 from ..sql_plain.creating import Definition
 from ..sql_plain.naming import at_one_moment
@@ -52,11 +52,11 @@ def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> D
     assert statement.query is not None
     properties, partition_by = wanted.properties, wanted.partition_by if statement.is_partitioned else None
     told = Options()
-    told.tell("coordinator", asked.coordinator)
+    told.set("coordinator", asked.coordinator)
     for option, value in asked.options.items():
-        told.tell(f"s3.{option}", value)
+        told.set(f"s3.{option}", value)
     if properties:
-        told.tell("properties", json.dumps(properties))
+        told.set("properties", json.dumps(properties))
     catalog = catalog_of(asked)
     there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog.exists(name.quoted)
     if there and how == "createIfNotExists":

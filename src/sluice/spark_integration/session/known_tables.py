@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from ...storage.errors import InvalidRequest, TableExists
 from ...tables.catalog.catalog import Catalog
-from .told import Options, default_format, is_sluice
+from .format_and_options import Options, default_format, is_sluice
 
 __all__ = ["already_there", "catalog_for", "is_known", "location_of", "means_sluice"]
 

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 from ..options import ReadOptions
 from ..scan.read import read
 from ..spark_errors import as_spark_users_know
+from .format_and_options import RemembersFormat
 from .known_tables import location_of, means_sluice
-from .told import RemembersFormat
 
 __all__ = ["Reader"]
 
@@ -49,7 +49,7 @@ class Reader(RemembersFormat, DataFrameReader):
             return super().load(path)
         if isinstance(path, list) and len(path) == 1:
             [path] = path
-        place = path if path is not None else self._told.get("path")
+        place = path if path is not None else self._options.get("path")
         # data sources refuse several paths, and no path, and say why
         if self._has_schema or not isinstance(place, str):
             return super().load(path)
@@ -61,13 +61,13 @@ class Reader(RemembersFormat, DataFrameReader):
         `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
         """
         with as_spark_users_know():
-            if means_sluice(self._spark, self._format, tableName, self._told):
-                return self._read(location_of(self._told, tableName))
+            if means_sluice(self._spark, self._format, tableName, self._options):
+                return self._read(location_of(self._options, tableName))
         return super().table(tableName)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
-            options = ReadOptions.parse({**self._told.besides("path"), "path": location})
+            options = ReadOptions.parse({**self._options.besides("path"), "path": location})
             if options.changes is None:
                 address = options.address
                 return read(

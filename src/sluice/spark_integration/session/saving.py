@@ -21,7 +21,7 @@ from ..data_source.write_plan import is_repeated, plan_for
 from ..files.writing import written_by_executors
 from ..options import WriteOptions
 from ..rows.storing import as_the_table_stores
-from .told import Options
+from .format_and_options import Options
 
 __all__ = ["Write", "insert", "open_at", "save"]
 
@@ -40,7 +40,7 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a writer was told: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any.
+    """A write as asked for: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any.
 
     `replaces`: an existing table gets the schema, partitioning and properties of this write, and loses those it had.
     """
@@ -51,7 +51,7 @@ class Write:
     replaces: bool = False
 
     @staticmethod
-    def told(mode: str | None, options: Options, partition_by: tuple[str, ...] | None) -> Write:
+    def of(mode: str | None, options: Options, partition_by: tuple[str, ...] | None) -> Write:
         """From Spark's words. Raises InvalidRequest for a mode that Spark lacks, too."""
         known = _MODES.get((mode or "error").lower())
         if known is None:
@@ -62,9 +62,9 @@ class Write:
         """The options of the data source for this write, with what the session's own settings add. Raises InvalidRequest."""
         options = {**self.options.besides("path"), "path": location}
         if self.partition_by is not None:
-            told = self.options.get("partitionBy")
-            if told is not None:
-                raise InvalidRequest(f"partitionBy was called, and is also an option, {told!r}: give one of them", option="partitionBy")
+            option = self.options.get("partitionBy")
+            if option is not None:
+                raise InvalidRequest(f"partitionBy was called, and is also an option, {option!r}: give one of them", option="partitionBy")
             options["partitionBy"] = json.dumps(self.partition_by)
         parsed = WriteOptions.parse(options, overwrite=self.mode == "overwrite")
         if parsed.max_records_per_file is None:
@@ -137,9 +137,9 @@ def insert(frame: DataFrame, location: str, write: Write) -> None:
     save(frame.toDF(*names), location, write)
 
 
-def open_at(location: str, told: Options) -> Table:
+def open_at(location: str, options: Options) -> Table:
     """The table at a location, opened as the options say. Raises TableNotFound and the like."""
-    return open_table(WriteOptions.parse({**told.besides("path"), "path": location}, overwrite=True))
+    return open_table(WriteOptions.parse({**options.besides("path"), "path": location}, overwrite=True))
 
 
 def _taken(options: WriteOptions) -> TableExists:
@@ -179,8 +179,8 @@ def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions
     """
     if options.mode == "dynamic" and not table.partition_columns:
         return replace(options, mode="overwrite")
-    told = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
-    if options.mode != "overwrite" or options.overwrite_schema or told or not table.partition_columns:
+    is_chosen = any(write.options.get(name) is not None for name in ("partitionOverwriteMode", "replaceWhere"))
+    if options.mode != "overwrite" or options.overwrite_schema or is_chosen or not table.partition_columns:
         return options
     setting = _setting(spark, "spark.sql.sources.partitionOverwriteMode")
     return replace(options, mode="dynamic") if setting.lower() == "dynamic" else options

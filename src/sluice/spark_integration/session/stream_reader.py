@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from ..spark_errors import as_spark_users_know
 from ..stream_options import StreamReadOptions
+from .format_and_options import RemembersFormat
 from .known_tables import location_of, means_sluice
-from .told import RemembersFormat
 
 __all__ = ["StreamReader"]
 
@@ -34,7 +34,7 @@ class StreamReader(RemembersFormat, DataStreamReader):
         self.options(**options)
         if not self._is_sluice():
             return super().load(path)
-        place = path if path is not None else self._told.get("path")
+        place = path if path is not None else self._options.get("path")
         return super().load(path) if place is None else self._read(place)
 
     def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
@@ -43,12 +43,12 @@ class StreamReader(RemembersFormat, DataStreamReader):
         `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
         """
         with as_spark_users_know():
-            if means_sluice(self._spark, self._format, tableName, self._told):
-                return self._read(location_of(self._told, tableName))
+            if means_sluice(self._spark, self._format, tableName, self._options):
+                return self._read(location_of(self._options, tableName))
         return super().table(tableName)
 
     def _read(self, location: str) -> DataFrame:
         with as_spark_users_know():
-            StreamReadOptions.parse({**self._told.besides("path"), "path": location})
+            StreamReadOptions.parse({**self._options.besides("path"), "path": location})
             super().format("sluice")
             return super().load(location)

@@ -15,9 +15,9 @@ from ..spark_errors import as_spark_users_know
 from ..streams.batches import Batch, Run
 from ..streams.queries import started
 from ..streams.update_mode import checkpoint_of, no_update_mode
+from .format_and_options import Options, RemembersFormat
 from .known_tables import catalog_for, is_known, location_of, means_sluice
 from .saving import Write, save
-from .told import Options, RemembersFormat
 
 __all__ = ["StreamWriter"]
 
@@ -81,7 +81,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
             self._partition_as_pyspark()
             return super().start(path)
         with as_spark_users_know():
-            location = path if path is not None else self._told.get("path")
+            location = path if path is not None else self._options.get("path")
             if location is None:
                 raise InvalidRequest(
                     "no path was given: name the table's location in start(...), or its name in toTable(...)", option="path"
@@ -103,7 +103,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         """
         self._tell(format, outputMode, partitionBy, queryName, options)
         with as_spark_users_know():
-            if means_sluice(self._spark, self._format, tableName, self._told):
+            if means_sluice(self._spark, self._format, tableName, self._options):
                 return self._started(self._location_of(tableName))
         self._partition_as_pyspark()
         return super().toTable(tableName)
@@ -131,7 +131,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
         def write(frame: DataFrame, batch: Batch) -> None:
             app, number = batch.transaction
-            once = self._told.but(txnAppId=app, txnVersion=str(number))
+            once = self._options.but(txnAppId=app, txnVersion=str(number))
             save(frame, location, self._write(once))
 
         return started(self, Run([parsed.address]), write)
@@ -143,27 +143,27 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
                 "clusterBy was called, but sluice's tables have no clustering: use partitionBy, or compact with z_order_by"
             )
         if self._output == "update":
-            raise no_update_mode(self._told.get("path"))
-        checkpoint_of(self._spark, self._told.get(_CHECKPOINT))
+            raise no_update_mode(self._options.get("path"))
+        checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
         for name in _NUMBERING:
-            if told is None and self._told.get(name) is not None:
+            if told is None and self._options.get(name) is not None:
                 raise InvalidRequest(
                     f"the option {name} was given for a stream, whose batches have numbers of their own: leave it out", option=name
                 )
         options = Options()
-        for name, value in (told or self._told).besides(_CHECKPOINT).items():
-            options.tell(name, value)
+        for name, value in (told or self._options).besides(_CHECKPOINT).items():
+            options.set(name, value)
         return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by)
 
     def _location_of(self, name: str) -> str:
         """Where the table of this name is; it is created if it is not there."""
-        if not is_known(self._told, name):
-            place = self._told.get("path")
-            location = catalog_for(self._told).new_location(name) if place is None else place
+        if not is_known(self._options, name):
+            place = self._options.get("path")
+            location = catalog_for(self._options).new_location(name) if place is None else place
             parsed = replace(self._write().parsed(location, self._df), mode="append", where=None)
             try:
                 create_if_missing(replace(parsed, name=name, managed=place is None), self._df.schema)
             except TableExists:
-                if not is_known(self._told, name):  # somebody else was faster, such as another query into this table
+                if not is_known(self._options, name):  # somebody else was faster, such as another query into this table
                     raise
-        return location_of(self._told, name)
+        return location_of(self._options, name)

@@ -9,9 +9,9 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 from ...storage.errors import InvalidRequest
 from ..spark_errors import as_spark_users_know
+from .format_and_options import RemembersFormat
 from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
 from .saving import Write, insert, save
-from .told import RemembersFormat
 
 __all__ = ["Writer"]
 
@@ -73,7 +73,7 @@ class Writer(RemembersFormat, DataFrameWriter):
             super().save(path)
             return
         with as_spark_users_know():
-            location = path if path is not None else self._told.get("path")
+            location = path if path is not None else self._options.get("path")
             if location is None:
                 raise InvalidRequest("no path was given: name the table's location in save(...)", option="path")
             save(self._df, location, self._write())
@@ -95,11 +95,11 @@ class Writer(RemembersFormat, DataFrameWriter):
             super().saveAsTable(name)
             return
         with as_spark_users_know():
-            write, place = self._write(), self._told.get("path")
-            if is_known(self._told, name):
-                save(self._df, location_of(self._told, name), write, taken=already_there(name))
+            write, place = self._write(), self._options.get("path")
+            if is_known(self._options, name):
+                save(self._df, location_of(self._options, name), write, taken=already_there(name))
             else:
-                location = catalog_for(self._told).new_location(name) if place is None else place
+                location = catalog_for(self._options).new_location(name) if place is None else place
                 save(self._df, location, write, name=name, managed=place is None)
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> None:  # noqa: N802, N803 - PySpark's names
@@ -107,11 +107,11 @@ class Writer(RemembersFormat, DataFrameWriter):
         if overwrite is not None:
             self.mode("overwrite" if overwrite else "append")
         with as_spark_users_know():
-            if means_sluice(self._spark, self._format, tableName, self._told):
+            if means_sluice(self._spark, self._format, tableName, self._options):
                 if self._partition_by is not None:
                     raise InvalidRequest("insertInto writes into the partitions that the table has: leave partitionBy out")
                 mode = "overwrite" if (self._mode or "").lower() == "overwrite" else "append"
-                insert(self._df, location_of(self._told, tableName), Write(mode, self._told))
+                insert(self._df, location_of(self._options, tableName), Write(mode, self._options))
                 return
         super().insertInto(tableName)
 
@@ -128,4 +128,4 @@ class Writer(RemembersFormat, DataFrameWriter):
                 f"{self._unfit[0]} was called, but sluice's tables have no buckets and no clustering: use partitionBy, "
                 "or compact with z_order_by",
             )
-        return Write.told(self._mode, self._told, self._partition_by)
+        return Write.of(self._mode, self._options, self._partition_by)

@@ -13,9 +13,9 @@ from ...storage.errors import InvalidRequest, TableNotFound
 from ...tables.table import Table
 from ..rows.conditions import predicate_text
 from ..spark_errors import as_spark_users_know
+from .format_and_options import Options, RemembersOptions
 from .known_tables import already_there, catalog_for, is_known, location_of, means_sluice
 from .saving import Write, open_at, save
-from .told import Options, RemembersOptions
 
 __all__ = ["WriterV2"]
 
@@ -64,7 +64,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             super().create()
             return
         with as_spark_users_know():
-            if is_known(self._told, self._name):
+            if is_known(self._options, self._name):
                 raise already_there(self._name)
             self._create()
 
@@ -82,7 +82,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             super().createOrReplace()
             return
         with as_spark_users_know():
-            if is_known(self._told, self._name):
+            if is_known(self._options, self._name):
                 self._replace()
             else:
                 self._create()
@@ -101,7 +101,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             super().overwrite(condition)
             return
         with as_spark_users_know():
-            table = open_at(location_of(self._told, self._name), self._told)
+            table = open_at(location_of(self._options, self._name), self._options)
             self._add("overwrite", replaceWhere=_condition(table, self._spark, condition))
 
     def overwritePartitions(self) -> None:  # noqa: N802 - PySpark's name
@@ -113,30 +113,30 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             self._add("overwrite", partitionOverwriteMode="dynamic")
 
     def _is_of_sluice(self) -> bool:
-        return means_sluice(self._spark, self._format, self._name, self._told)
+        return means_sluice(self._spark, self._format, self._name, self._options)
 
     def _create(self) -> None:
-        place = self._told.get("path")
-        location = catalog_for(self._told).new_location(self._name) if place is None else place
-        save(self._df, location, self._write("error", self._told.but(**self._as_options())), name=self._name, managed=place is None)
+        place = self._options.get("path")
+        location = catalog_for(self._options).new_location(self._name) if place is None else place
+        save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=self._name, managed=place is None)
 
     def _replace(self) -> None:
-        location = location_of(self._told, self._name)
-        told = self._told.but(overwriteSchema="true", **self._as_options())
-        save(self._df, location, self._write("overwrite", told, replaces=True), missing=_gone(self._name))
+        location = location_of(self._options, self._name)
+        options = self._options.but(overwriteSchema="true", **self._as_options())
+        save(self._df, location, self._write("overwrite", options, replaces=True), missing=_gone(self._name))
 
     def _add(self, mode: str, **options: str) -> None:
         if self._partition_by is not None or self._properties:
             raise InvalidRequest("partitionedBy and tableProperty describe a new table: use create(), replace() or createOrReplace()")
-        save(self._df, location_of(self._told, self._name), self._write(mode, self._told.but(**options)), missing=_gone(self._name))
+        save(self._df, location_of(self._options, self._name), self._write(mode, self._options.but(**options)), missing=_gone(self._name))
 
-    def _write(self, mode: str, told: Options, *, replaces: bool = False) -> Write:
+    def _write(self, mode: str, options: Options, *, replaces: bool = False) -> Write:
         if self._is_clustered:
             raise InvalidRequest(
                 "clusterBy was called, but sluice's tables are not clustered: use partitionedBy, or compact with z_order_by"
             )
         columns = None if self._partition_by is None else tuple(_column(each) for each in self._partition_by)
-        return Write(mode, told, () if replaces and columns is None else columns, replaces)
+        return Write(mode, options, () if replaces and columns is None else columns, replaces)
 
     def _as_options(self) -> dict[str, str]:
         return {"properties": json.dumps(self._properties)} if self._properties else {}

@@ -16,29 +16,29 @@ class Options:
     """Options by name, as spelled; as in Spark, case does not count and the last one wins."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, str]] = {}
+        self._by_name: dict[str, tuple[str, str]] = {}
 
-    def tell(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: Any) -> None:
         """Set an option; None sets nothing."""
         if value is not None:
-            self._told[name.lower()] = (name, str(to_str(value)))
+            self._by_name[name.lower()] = (name, str(to_str(value)))
 
     def get(self, name: str) -> str | None:
         """The value of an option; None if it was not given."""
-        return self._told.get(name.lower(), (name, None))[1]
+        return self._by_name.get(name.lower(), (name, None))[1]
 
     def but(self, **options: str) -> Options:
         """These options, with others set instead or in addition."""
         changed = Options()
-        changed._told.update(self._told)
+        changed._by_name.update(self._by_name)
         for name, value in options.items():
-            changed.tell(name, value)
+            changed.set(name, value)
         return changed
 
     def besides(self, *names: str) -> dict[str, str]:
         """The options of other names than these."""
         left_out = [each.lower() for each in names]
-        return {name: value for key, (name, value) in self._told.items() if key not in left_out}
+        return {name: value for key, (name, value) in self._by_name.items() if key not in left_out}
 
 
 class RemembersOptions:
@@ -49,19 +49,19 @@ class RemembersOptions:
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._format: str | None = None
-        self._told = Options()
+        self._options = Options()
 
     def option(self, key: str, value: Any) -> Any:
         """Like PySpark's."""
         super().option(key, value)  # type: ignore[misc]
-        self._told.tell(key, value)
+        self._options.set(key, value)
         return self
 
     def options(self, **options: Any) -> Any:
         """Like PySpark's."""
         super().options(**options)  # type: ignore[misc]
         for key, value in options.items():
-            self._told.tell(key, value)
+            self._options.set(key, value)
         return self
 
     def _is_sluice(self) -> bool:
