@@ -63,6 +63,7 @@ def _show(verdict: Verdict) -> None:
         print(f"  {kind:26} " + ", ".join(f"{count} {answer}" for answer, count in answers.most_common()))
     _table("reads", verdict.reads)
     print(f"{verdict.versions} versions, {verdict.transactions} transactions; {verdict.left_by_plans} files of plans that nobody ended")
+    print(f"{verdict.consumed} batches were consumed")
     print(f"no commit was told of for at most {verdict.stall_s:.1f} s; the longest that succeeded took {verdict.longest_s:.1f} s")
     print(f"{len(verdict.violations)} violations")
     kinds: dict[str, list[str]] = {}

@@ -45,6 +45,8 @@ class Verdict:
     reads: Counter[str]
     versions: int
     transactions: int
+    consumed: int
+    """Batches of the named consumer that were told to be consumed."""
     stall_s: float
     """The longest time in which no writer was told of a commit, while things were being broken."""
     longest_s: float
@@ -57,7 +59,7 @@ def judge_folder(folder: Path) -> Verdict:
     """Read everything that a run left, and judge it."""
     facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
     history = read_history(folder / "history")
-    judge = Judge(history, kept_s=facts["kept_s"])
+    judge = Judge(history, kept_s=facts["kept_s"], follows=facts["follows"])
     judge.violations += facts["complaints"]
     versions = left = 0
     for name, location in facts["locations"].items():
@@ -90,6 +92,7 @@ def judge_folder(folder: Path) -> Verdict:
         Counter(read.level for read in history.reads),
         versions,
         sum(len(table.places) for table in judge.tables.values()),
+        sum(each["event"] == "consumed" for each in history.other),
         stall_s,
         longest_s,
         left,

@@ -10,6 +10,7 @@ end        the answer: "committed" (with places), "nothing", "refused", "unavail
 read       rows were shown: version and digest by table, at which level, asked when
 held       a lease was granted, and the version read after it; `stood`: it was still held after that version was read
 input      rows that a stream is given
+followed   a table that notes the changes of another one has those of all versions up to this one
 asked      what `outcome` said in the end
 =========  ==============================================================================================================
 """
@@ -122,6 +123,8 @@ class History:
     held: list[Held] = field(default_factory=list)
     inputs: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
     drained: bool = False
+    followed: dict[str, int] = field(default_factory=dict)
+    """The version of its source up to which a table that follows another one has everything, by its name."""
     asked: list[Asked] = field(default_factory=list)
     other: list[dict[str, Any]] = field(default_factory=list)
 
@@ -165,6 +168,8 @@ def _take(history: History, line: dict[str, Any]) -> None:
         history.inputs[line["name"]] = [(name, part, value) for name, part, value in line["rows"]]
     elif event == "drained":
         history.drained = True
+    elif event == "followed":
+        history.followed[line["table"]] = max(line["version"], history.followed.get(line["table"], -1))
     elif event == "asked":
         history.asked.append(Asked(line["id"], line["state"], _places(line)))
     else:

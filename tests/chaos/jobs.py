@@ -10,10 +10,11 @@ from typing import Any, Final
 import sluice
 from sluice.coordinator.commit.outcomes import Commit
 
+from .followers import consume, consume_the_rest
 from .meaning import Step
 from .worker import Worker, perform
 
-__all__ = ["ACCOUNTS", "JOBS", "LEDGERS", "account", "opening"]
+__all__ = ["ACCOUNTS", "ENDS", "JOBS", "LEDGERS", "account", "opening"]
 
 LEDGERS: Final = ("left", "right")
 """The two tables that money moves between."""
@@ -195,4 +196,8 @@ JOBS: Mapping[str, Callable[[Worker], None]] = {
     "tidy": tidy_up,
     "reader": read_all,
     "together": read_both,
+    "consumer": consume,
 }
+
+ENDS: Mapping[str, Callable[[Worker], None]] = {"consumer": consume_the_rest}
+"""What is done once after the last step, by those for whom it matters."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .history import Held, History, Operation, Read
-from .meaning import Change, Row, Rows, Step, applied, change_of, digest, only_appends
+from .meaning import Change, Row, Rows, Step, applied, change_of, digest, noted, only_appends
 from .rawlog import Transaction, Version
 
 __all__ = ["Judge", "TableJudge"]
@@ -37,6 +37,8 @@ class Judge:
     history: History
     kept_s: float = 0.0
     """For how long files that were replaced stay, for readers of older versions."""
+    follows: Mapping[str, str] = field(default_factory=dict)
+    """The tables that note the changes of other ones, and which those are."""
     violations: list[str] = field(default_factory=list)
     tables: dict[str, TableJudge] = field(default_factory=dict)
 
@@ -90,6 +92,8 @@ class Judge:
         for held in self.history.held:
             self._lease(held)
         self._stream()
+        for name, source in self.follows.items():
+            self._followed(name, source)
         self._expired()
         return self.violations
 
@@ -217,6 +221,30 @@ class Judge:
             if missing:
                 self.violations.append(f"lost: rows {missing[:3]} of the stream's input {name} never came")
 
+    def _followed(self, name: str, source: str) -> None:
+        """A table that follows another one has each change of each version, once: what is there twice is found anyway."""
+        say = self.violations.append
+        try:
+            told = noted(self.tables[name].rows)
+        except ValueError as stranger:
+            say(f"invented: {name} holds {stranger}, which notes no change of {source}")
+            return
+        changes = self.tables[source].changes
+        end = self.history.followed.get(name)
+        if end is None:
+            say(f"behind: {name} was never said to have everything of {source}")
+            end = -1
+        for version in sorted({*told, *range(end + 1)}):
+            expected = changes[version] if version < len(changes) else Change()
+            found = told.get(version, Change())
+            for what, there, right in (("come", found.come, expected.come), ("gone", found.gone, expected.gone)):
+                invented = sorted(there.items() - right.items())
+                missing = sorted(right.items() - there.items()) if version <= end else []
+                if invented:
+                    say(f"invented: {name} notes that {invented[:3]} have {what} in {source} version {version}, which they have not")
+                if missing:
+                    say(f"lost: {name} does not note that {missing[:3]} have {what} in {source} version {version}")
+
 
 class _Acknowledged:
     """The highest version of a table that anybody had been told of, at any time."""
@@ -258,12 +286,15 @@ class TableJudge:
         self.name = name
         self.places: dict[str, Place] = {}
         self.digests: dict[int, str] = {}
+        self.rows: Rows = {}
+        """Those of the last version."""
+        self.changes: list[Change] = []
+        """What each version changed."""
         self.ever: set[str] = set()
         """The ids of all rows that ever were."""
         self.total = 0
         """The sum of the values as the table was filled by its first transaction."""
         self._judge = judge
-        self._rows: Rows = {}
         self._undo: list[dict[str, Row | None]] = []
         self._blind: list[set[str]] = []
         self._timestamp_ms = 0
@@ -293,22 +324,25 @@ class TableJudge:
             if only_appends(steps):
                 blind.update(change.come)
         self._compare(version, expected, where)
-        self._undo.append({name: self._rows.get(name) for name in {**version.change.gone, **version.change.come}})
+        self.changes.append(version.change)
+        self._undo.append({name: self.rows.get(name) for name in {**version.change.gone, **version.change.come}})
         self._blind.append(blind)
         for name in version.change.gone:
-            del self._rows[name]
-        self._rows.update(version.change.come)
+            del self.rows[name]
+        self.rows.update(version.change.come)
         self.ever.update(version.change.come)
         if not self.total:
-            self.total = sum(value for _, value in self._rows.values())
+            self.total = sum(value for _, value in self.rows.values())
         if version.number in self._wanted:
-            self.digests[version.number] = digest((name, part, value) for name, (part, value) in self._rows.items())
+            self.digests[version.number] = digest((name, part, value) for name, (part, value) in self.rows.items())
 
     def _steps(self, transaction: Transaction, operation: Operation | None, where: str) -> list[Step]:
         if operation is not None:
             return operation.does[self.name]
         if transaction.operation in _UNMOVED:
             return []
+        if self.name in self._judge.follows:  # its rows tell what they note
+            return [{"do": "append", "rows": [[name, part, value] for name, (part, value) in transaction.adds.items()]}]
         inputs = self._judge.history.inputs
         if transaction.adds and all(name.partition("/")[0] in inputs for name in transaction.adds):
             given = {name: (part, value) for key in inputs for name, part, value in inputs[key]}
@@ -328,7 +362,7 @@ class TableJudge:
         say = self._judge.violations.append
         read = self._at(transaction.read_version)
         change = change_of(read, applied(read, steps))
-        now = {**self._rows, **{name: row for name, row in so_far.items() if row is not None}}
+        now = {**self.rows, **{name: row for name, row in so_far.items() if row is not None}}
         for name in [name for name, row in so_far.items() if row is None]:
             now.pop(name, None)
         for name, row in change.gone.items():
@@ -349,7 +383,7 @@ class TableJudge:
 
     def _at(self, version: int) -> Rows:
         """The rows of an earlier version."""
-        rows: dict[str, Row | None] = dict(self._rows)
+        rows: dict[str, Row | None] = dict(self.rows)
         for number in range(len(self._undo) - 1, version, -1):
             rows.update(self._undo[number])
         return {name: row for name, row in rows.items() if row is not None}
@@ -357,9 +391,9 @@ class TableJudge:
     def _compare(self, version: Version, expected: Mapping[str, Row | None], where: str) -> None:
         found: dict[str, Row | None] = {**dict.fromkeys(version.change.gone), **version.change.come}
         wrong = [
-            f"{name}: {found.get(name, self._rows.get(name))} instead of {expected.get(name, self._rows.get(name))}"
+            f"{name}: {found.get(name, self.rows.get(name))} instead of {expected.get(name, self.rows.get(name))}"
             for name in {**found, **expected}
-            if found.get(name, self._rows.get(name)) != expected.get(name, self._rows.get(name))
+            if found.get(name, self.rows.get(name)) != expected.get(name, self.rows.get(name))
         ]
         if wrong:
             self._judge.violations.append(f"rows: {where} has {len(wrong)} other rows than its transactions make, such as {wrong[0]}")

@@ -16,11 +16,12 @@ A compaction has no steps: it changes no row.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Change", "Row", "Rows", "Step", "applied", "change_of", "digest", "only_appends", "where"]
+__all__ = ["Change", "Row", "Rows", "Step", "applied", "change_of", "digest", "note_of", "noted", "only_appends", "where"]
 
 Row = tuple[str, int]
 """Partition and value."""
@@ -80,6 +81,29 @@ def change_of(before: Mapping[str, Row], after: Mapping[str, Row]) -> Change:
         {name: row for name, row in before.items() if after.get(name) != row},
         {name: row for name, row in after.items() if before.get(name) != row},
     )
+
+
+_NOTE = re.compile(r"(\d+)([+-])(.*)", re.DOTALL)
+
+
+def note_of(version: int, *, came: bool, name: str) -> str:
+    """The id of the row by which a table that follows another one notes that a row came, or went, in a version."""
+    return f"{version}{'+' if came else '-'}{name}"
+
+
+def noted(notes: Mapping[str, Row]) -> dict[int, Change]:
+    """What notes say of each version; a row that went and came as it was did neither. Raises ValueError for what is no note."""
+    found: dict[int, Change] = {}
+    for note, row in notes.items():
+        parts = _NOTE.fullmatch(note)
+        if parts is None:
+            raise ValueError(note)
+        change = found.setdefault(int(parts[1]), Change())
+        (change.come if parts[2] == "+" else change.gone)[parts[3]] = row
+    for change in found.values():
+        for name in [name for name, row in change.come.items() if change.gone.get(name) == row]:
+            del change.come[name], change.gone[name]
+    return found
 
 
 def only_appends(steps: Sequence[Step]) -> bool:

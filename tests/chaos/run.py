@@ -18,6 +18,7 @@ from sluice.coordinator.nodes.layout import OPEN
 from sluice.coordinator.service.connect import connect
 
 from .evidence import Verdict, judge_folder
+from .followers import CONSUMED, FOLLOWS, STREAMED
 from .history import Diary, History, read_history
 from .schedule import fault_schedule
 from .world import KEPT_S, SESSION_S, World
@@ -39,6 +40,12 @@ class Plan:
     roles: dict[str, str]
     pause_s: float = 0.3
 
+    @property
+    def follows(self) -> dict[str, str]:
+        """The tables that note the changes of others, where somebody does it, and of which."""
+        by = {CONSUMED: "consumer", STREAMED: "spark"}
+        return {name: source for name, source in FOLLOWS.items() if by[name] in self.roles.values()}
+
     @staticmethod
     def usual(seed: int, seconds: float, *, spark: bool = True) -> Plan:
         """What two cores stand."""
@@ -54,20 +61,24 @@ class Plan:
             "tidy-b": "tidy",
             "reader": "reader",
             "together": "together",
+            "consumer-a": "consumer",
+            "consumer-b": "consumer",
         }
         return Plan(seed, seconds, {**roles, **({"spark": "spark"} if spark else {})})
 
     @staticmethod
     def tiny(seed: int, seconds: float) -> Plan:
         """A few processes for some seconds."""
-        roles = {"events": "events", "loader": "loader", "ledgers": "ledgers", "tidy": "tidy", "reader": "reader", "together": "together"}
+        named = ("events", "loader", "ledgers", "tidy", "reader", "together")
+        roles = {**{name: name for name in named}, "consumer-a": "consumer", "consumer-b": "consumer"}
         return Plan(seed, seconds, roles, pause_s=0.15)
 
 
 def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
     """Run it in an empty folder, where the evidence stays; what was found."""
     spark = next((name for name, role in plan.roles.items() if role == "spark"), "")
-    schedule = fault_schedule(plan.seed, plan.seconds, list(plan.roles), spark)
+    consumers = [name for name, role in plan.roles.items() if role == "consumer"]
+    schedule = fault_schedule(plan.seed, plan.seconds, list(plan.roles), spark, consumers)
     (folder / "schedule.json").write_text(json.dumps([asdict(fault) for fault in schedule], indent=1))
     with _ended_in_order(), World(folder, plan.seed, plan.roles, plan.pause_s) as world:
         told(f"seed {plan.seed}, {plan.seconds:.0f} s, {len(plan.roles)} processes, {len(schedule)} faults")
@@ -80,7 +91,9 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
         healed = time.monotonic()
         told("healing, and letting everybody finish")
         world.heal()
-        world.staff.finish(_FINISH_LIMIT_S, told)
+        followers = {"consumer", "spark"}
+        for roles in ({*plan.roles.values()} - followers, {"spark"}, {"consumer"}):  # who follows others has to be the last
+            world.staff.finish(roles, _FINISH_LIMIT_S, told)
         world.staff.close()
         told("asking for what is open, and collecting garbage")
         _settle(world, Diary(folder / "history" / "the-end.jsonl", "the-end"))
@@ -90,6 +103,7 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
             "seconds": plan.seconds,
             "locations": world.locations,
             "kept_s": KEPT_S,
+            "follows": plan.follows,
             "open_plans": sorted(connect(world.coordinator).children(OPEN) or ()),
             "began": began,
             "healed": healed,
@@ -173,6 +187,7 @@ def summary(plan: Plan, verdict: Verdict) -> dict[str, Any]:
         "reads": sum(verdict.reads.values()),
         "versions": verdict.versions,
         "transactions": verdict.transactions,
+        "consumed": verdict.consumed,
         "longest_stall_s": round(verdict.stall_s, 1),
         "longest_call_s": round(verdict.longest_s, 1),
         "violations": len(verdict.violations),

@@ -52,27 +52,35 @@ PROCESSES: Final[Mapping[str, tuple[int, float, float]]] = {
 
 STORE: Final[Mapping[str, tuple[int, float, float]]] = {f"store: {kind}": (1, 1.0, 5.0) for kind in KINDS}
 
-_SPARK: Final[Mapping[str, tuple[int, float, float]]] = {
-    "process killed": (1, 0.5, 2.0),
+CONSUMERS: Final[Mapping[str, tuple[int, float, float]]] = {
+    "process killed": (12, 0.2, 2.0),
+    "process paused": (2, 0.5, 3.0),
+    "process paused beyond its session": (1, 9.0, 13.0),
+    "process paused, replaced, and continued": (1, 8.0, 13.0),
+}
+
+SPARK: Final[Mapping[str, tuple[int, float, float]]] = {
+    "process killed": (6, 0.5, 2.0),
     "process paused beyond its session": (1, 9.0, 12.0),
+    "process paused, replaced, and continued": (1, 12.0, 16.0),
 }
 _SPARK_WARM_S: Final = 30.0
+"""So long a Spark application is left alone: it needs most of that to start."""
 
 
-def fault_schedule(seed: int, seconds: float, processes: Sequence[str], spark: str = "") -> list[Fault]:
-    """The faults of a run in the order in which they begin; all are over when it ends."""
+def fault_schedule(seed: int, seconds: float, processes: Sequence[str], spark: str = "", consumers: Sequence[str] = ()) -> list[Fault]:
+    """The faults of a run in the order in which they begin; all are over when it ends. Consumers have faults of their own, and many."""
     pause = (1.0, 5.0) if seconds >= 60 else (0.3, 1.5)
     faults = [
         *_lane(seed, "servers", SERVERS, seconds, (2 * pause[0], 2 * pause[1])),
         *_lane(seed, "wires", WIRES, seconds, pause, processes),
         *_lane(seed, "store", STORE, seconds, pause),
-        *_lane(seed, "processes", PROCESSES, seconds, pause, [each for each in processes if each != spark]),
+        *_lane(seed, "processes", PROCESSES, seconds, pause, [each for each in processes if each not in (spark, *consumers)]),
     ]
+    if consumers:
+        faults += _lane(seed, "consumers", CONSUMERS, seconds, (0.5, 3.0), consumers)
     if spark and seconds > 2 * _SPARK_WARM_S:
-        dice = random.Random(f"{seed}/spark")
-        faults.append(_fault(dice, "process killed", _SPARK, dice.uniform(_SPARK_WARM_S, seconds / 2), spark))
-        if seconds > 5 * _SPARK_WARM_S:
-            faults.append(_fault(dice, "process paused beyond its session", _SPARK, seconds - 2 * _SPARK_WARM_S, spark))
+        faults += _lane(seed, "spark", SPARK, seconds, (_SPARK_WARM_S, 1.5 * _SPARK_WARM_S), [spark])
     return sorted(faults)
 
 

@@ -1,6 +1,7 @@
-"""A Spark application of the run: `python -m tests.chaos.spark_worker JSON`. Batch appends in a loop, and a stream beside them.
+"""A Spark application of the run: `python -m tests.chaos.spark_worker JSON`. Batch appends in a loop, and two streams beside them.
 
-The stream takes files from a folder, as they come, and appends them with its batch's number: each once, whatever kills it.
+One stream takes files from a folder, as they come, and appends them with its batch's number; the other one takes the changes of a table,
+and notes them in another one: each once, whatever kills it.
 """
 
 from __future__ import annotations
@@ -8,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import sluice
 from sluice.spark_integration import original
 
+from .followers import SOURCE, STREAMED
 from .worker import Assignment, Worker
 
 _SETTINGS = {
@@ -31,6 +34,7 @@ _SETTINGS = {
 }
 _SCHEMA = "id string, part string, value long"
 _PART = "spark"
+_QUERIES = ("input", "changes")
 _DRAIN_ATTEMPTS = 10
 _TRANSACTION = re.compile(r"\btransaction ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
 
@@ -49,20 +53,23 @@ class SparkWorker:
         options = dict(to.storage_options)
         self._spark = sluice.configure(builder, coordinator=to.coordinator, storage_options=options, application=to.process).getOrCreate()
         self._spark.sparkContext.setLogLevel("OFF")
+        self._fed = 0
         (self._folder / "input").mkdir(parents=True, exist_ok=True)
-        self._query: StreamingQuery | None = None
+        self._queries: dict[str, StreamingQuery] = {}
 
     def work(self) -> None:
         """Until told to finish; then until the stream has taken everything."""
         while not self._worker.finish.is_set():
             self._batch()
             self._feed()
-            self._stream(availableNow=False)
+            for name in _QUERIES:
+                self._see_running(name)
             self._worker.finish.wait(self._worker.dice.uniform(0.3, 1.7) * self._worker.to.pause_s)
-        for _ in range(_DRAIN_ATTEMPTS):
-            if self._drain():
-                self._worker.diary.note("drained")
-                break
+        if self._drain("input"):
+            self._worker.diary.note("drained")
+        version = self._worker.table(SOURCE).snapshot().version
+        if self._drain("changes"):
+            self._worker.diary.note("followed", table=STREAMED, version=version)
         self._spark.stop()
         self._worker.diary.note("done")
 
@@ -87,26 +94,44 @@ class SparkWorker:
 
     def _feed(self) -> None:
         """Another file for the stream, which appears as a whole."""
-        number = len(list((self._folder / "input").glob("*.json")))
-        name = f"{self._worker.to.name}+{number}"
+        number = self._fed
+        self._fed += 1
+        name = f"{self._worker.to.process}+{number}"
         rows = self._worker.rows(name, _PART, 3)
         self._worker.diary.note("input", name=name, rows=rows)
         text = "\n".join(json.dumps(dict(zip(("id", "part", "value"), row, strict=True))) for row in rows)
-        fresh = self._folder / f"{number}.new"
+        fresh = self._folder / f"{name}.new"
         fresh.write_text(text + "\n")
-        fresh.rename(self._folder / "input" / f"{number:05d}.json")
+        fresh.rename(self._folder / "input" / f"{name}.json")
 
-    def _stream(self, **trigger: Any) -> StreamingQuery:
-        """See the query running; it ends when a batch fails, and goes on where it was."""
-        if self._query is not None and self._query.isActive:
-            return self._query
-        if self._query is not None and (failed := self._query.exception()) is not None:
-            self._worker.diary.note("stream failed", error=str(failed)[:300])
-        chosen = trigger if trigger["availableNow"] else {"processingTime": "2 seconds"}
-        frames = self._spark.readStream.schema(_SCHEMA).json(str(self._folder / "input"))
-        writer = frames.writeStream.foreachBatch(self._take()).option("checkpointLocation", str(self._folder / "checkpoint"))
-        self._query = writer.trigger(**chosen).start()
-        return self._query
+    def _see_running(self, name: str) -> None:
+        """A query that cannot start now starts later."""
+        try:
+            self._stream(name, {"processingTime": "2 seconds"})
+        except Exception as error:  # noqa: BLE001 - tried again, and told by the judge when it never works
+            self._worker.diary.note("stream failed", name=name, error=f"{original(error) or error}"[:600])
+
+    def _stream(self, name: str, trigger: Mapping[str, Any]) -> StreamingQuery:
+        """See a query running; it ends when a batch fails, and goes on where it was."""
+        known = self._queries.get(name)
+        if known is not None and known.isActive:
+            return known
+        if known is not None and (failed := known.exception()) is not None:
+            self._worker.diary.note("stream failed", name=name, error=f"{original(failed) or failed}"[:600])
+        writer = self._inputs() if name == "input" else self._changes()
+        writer = writer.option("checkpointLocation", str(self._folder / f"checkpoint-{name}")).trigger(**trigger)
+        self._queries[name] = writer.start()
+        return self._queries[name]
+
+    def _inputs(self) -> DataStreamWriter:
+        return self._spark.readStream.schema(_SCHEMA).json(str(self._folder / "input")).writeStream.foreachBatch(self._take())
+
+    def _changes(self) -> DataStreamWriter:
+        reader = self._spark.readStream.format("sluice").options(readChangeFeed="true", startingVersion=0, maxFilesPerTrigger=20)
+        sign = "CASE WHEN _change_type = 'insert' THEN '+' ELSE '-' END"
+        notes = reader.load(self._location).selectExpr(f"concat(_commit_version, {sign}, id) AS id", "part", "value")
+        writer = notes.coalesce(1).writeStream.format("sluice").option("path", self._worker.to.tables[STREAMED])
+        return writer.option("commitTimeout", self._worker.to.patience_s)
 
     def _take(self) -> Callable[[DataFrame, int], None]:
         def take(batch: DataFrame, number: int) -> None:
@@ -119,17 +144,18 @@ class SparkWorker:
 
         return take
 
-    def _drain(self) -> bool:
-        """Let the stream take what is there, and end; whether it did."""
-        if self._query is not None:
-            self._query.stop()
-        query = self._stream(availableNow=True)
-        try:
-            query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - tried again, and told by the judge when it never works
-            self._worker.diary.note("stream failed", error=str(error)[:300])
-            return False
-        return True
+    def _drain(self, name: str) -> bool:
+        """Let a stream take what is there, and end; whether it did."""
+        for _ in range(_DRAIN_ATTEMPTS):
+            if name in self._queries:
+                self._queries.pop(name).stop()
+            try:
+                self._stream(name, {"availableNow": True}).awaitTermination()
+            except Exception as error:  # noqa: BLE001 - tried again, and told by the judge when it never works
+                self._worker.diary.note("stream failed", name=name, error=f"{original(error) or error}"[:600])
+            else:
+                return True
+        return False
 
 
 def _answer(error: Exception | None) -> str:

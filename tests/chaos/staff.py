@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,14 +107,15 @@ class Staff:
             )
         return ended
 
-    def finish(self, limit_s: float, told: Callable[[str], None]) -> None:
-        """Tell all to finish what they are at, and see them end; those that do not are a complaint."""
-        for person in self.people:
+    def finish(self, roles: Collection[str], limit_s: float, told: Callable[[str], None]) -> None:
+        """Tell all of some roles to finish what they are at, and see them end; those that do not are a complaint."""
+        people = [person for person in self.people if person.assignment.role in roles]
+        for person in people:
             if person.popen.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
                     person.popen.stdin.close()
         deadline = time.monotonic() + limit_s
-        for person in self.people:
+        for person in people:
             try:
                 status = person.popen.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:

@@ -13,10 +13,10 @@ import pytest
 
 from .object_store import KINDS
 from .run import Plan, run_chaos, summary
-from .schedule import PROCESSES, SERVERS, STORE, WIRES, fault_schedule
+from .schedule import CONSUMERS, PROCESSES, SERVERS, SPARK, STORE, WIRES, fault_schedule
 from .wires import Wires
 
-NAMES = ["a", "b", "spark"]
+NAMES = ["a", "b", "spark", "consumer"]
 
 
 def test_the_seed_decides_what_goes_wrong() -> None:
@@ -25,14 +25,21 @@ def test_the_seed_decides_what_goes_wrong() -> None:
 
 
 def test_every_kind_of_fault_happens_in_five_minutes_and_is_over_in_time() -> None:
-    faults = fault_schedule(1, 300, NAMES, "spark")
+    faults = fault_schedule(1, 300, NAMES, "spark", ["consumer"])
     assert {fault.kind for fault in faults} == {*PROCESSES, *SERVERS, *STORE, *WIRES}
+    by_target = {name: {fault.kind for fault in faults if fault.target == name} & PROCESSES.keys() for name in NAMES}
+    assert (by_target["spark"], by_target["consumer"]) == ({*SPARK}, {*CONSUMERS})
     assert all(fault.at_s > 0 and fault.at_s + fault.seconds <= 300 for fault in faults)
-    assert {fault.kind for fault in faults if fault.target == "spark" and fault.kind.startswith("process")} == {
-        "process killed",
-        "process paused beyond its session",
-    }
     assert len(STORE) == len(KINDS)
+
+
+def test_twenty_minutes_kill_streams_and_consumers_two_hundred_times() -> None:
+    plan = Plan.usual(1, 1200)
+    consumers = [name for name, role in plan.roles.items() if role == "consumer"]
+    for seed in range(10):
+        faults = fault_schedule(seed, plan.seconds, list(plan.roles), "spark", consumers)
+        killed = [each for each in faults if each.target in ("spark", *consumers) and each.kind == "process killed"]
+        assert len(killed) >= 200
 
 
 @pytest.fixture
@@ -110,3 +117,4 @@ def test_half_a_minute_of_real_trouble(tmp_path: Path) -> None:
     assert told["committed"] > 30
     assert told["faults"] > 10
     assert told["reads"] > 10
+    assert told["consumed"] > 10

@@ -69,11 +69,12 @@ class Books:
 
 @dataclass
 class Case:
-    """Two tables with their history; everything in it is right until a test changes it."""
+    """Two tables, and one that notes the changes of the left one, with their history; everything in it is right until a test changes it."""
 
     history: History = field(default_factory=History)
     left: Books = field(default_factory=lambda: Books("left"))
     right: Books = field(default_factory=lambda: Books("right"))
+    notes: Books = field(default_factory=lambda: Books("notes"))
 
     def operation(self, name: str, does: Mapping[str, Sequence[Step]], ids: Sequence[int], **facts: Any) -> Operation:
         """One operation; committed unless `facts` say otherwise."""
@@ -104,8 +105,8 @@ class Case:
 
     def violations(self) -> list[str]:
         """What the judge says."""
-        judge = Judge(self.history, kept_s=10.0)
-        for books in (self.left, self.right):
+        judge = Judge(self.history, kept_s=10.0, follows={"notes": "left"})
+        for books in (self.left, self.right, self.notes):
             table = judge.table(books.name)
             for version in LogReader(books.objects).versions():
                 table.take(version)
@@ -132,6 +133,10 @@ def right_case() -> Case:
     case.read(case.left.shown(1), asked=1.5)
     case.read(case.left.shown(2), asked=3.0)
     case.read({**case.left.shown(2), **case.right.shown(2)}, "together", total=15)
+    case.notes.commit([3], [], operation="CREATE TABLE")
+    case.notes.commit([14], [("1+w.0/0", "p", 5), ("1+w.0/1", "q", 7)], by="consumer")
+    case.notes.commit([15], [("2-w.0/0", "p", 5), ("2+w.0/0", "p", 3), ("2-w.0/1", "q", 7), ("2+w.0/1", "q", 7)], by="consumer")
+    case.history.followed["notes"] = 2
     case.history.asked.append(Asked(identity(12), "committed", {"left": (2, 0), "right": (2, 0)}))
     case.history.asked.append(Asked(identity(13), "refused", {}))
     case.history.held.append(Held("w", "exclusive", "left", "p", 0, 2))
@@ -234,6 +239,38 @@ def of_the_stream_lost(case: Case) -> None:
     case.history.drained = True
 
 
+def not_noted(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1))
+    case.history.followed["notes"] = 3
+
+
+def half_noted(case: Case) -> None:
+    case.append("x.0", 20, ("x.0/0", "p", 1), ("x.0/1", "p", 1))
+    case.notes.commit([21], [("3+x.0/0", "p", 1)], by="consumer")
+    case.history.followed["notes"] = 3
+
+
+def noted_twice(case: Case) -> None:
+    case.notes.commit([21], [("1+w.0/0", "p", 5)], by="consumer")
+
+
+def noted_though_it_never_was(case: Case) -> None:
+    case.notes.commit([21], [("2-w.0/7", "p", 5)], by="consumer")
+
+
+def noted_with_another_value(case: Case) -> None:
+    case.notes.commit([21], [("3+x.0/0", "p", 2)], by="consumer")
+    case.append("x.0", 20, ("x.0/0", "p", 1))
+
+
+def no_note(case: Case) -> None:
+    case.notes.commit([21], [("w.0/7", "p", 5)], by="consumer")
+
+
+def never_drained(case: Case) -> None:
+    case.history.followed.clear()
+
+
 def broken(case: Case) -> None:
     case.operation("x.0", {"left": []}, [], answer="broken", error="InvariantBroken: I5")
 
@@ -267,6 +304,13 @@ def collected_early(case: Case) -> None:
         (outcome_elsewhere, "outcome: 0000000a"),
         (lease_ignored, "lease: w held"),
         (of_the_stream_lost, "lost: rows"),
+        (not_noted, "lost: notes does not note that [('x.0/0', ('p', 1))] have come in left version 3"),
+        (half_noted, "lost: notes does not note that [('x.0/1', ('p', 1))] have come in left version 3"),
+        (noted_twice, "doubled: notes version 3"),
+        (noted_though_it_never_was, "invented: notes notes that [('w.0/7', ('p', 5))] have gone in left version 2"),
+        (noted_with_another_value, "invented: notes notes that [('x.0/0', ('p', 2))] have come in left version 3"),
+        (no_note, "invented: notes holds w.0/7"),
+        (never_drained, "behind: notes"),
         (broken, "broken: x.0"),
         (collected_early, "collected early: r"),
     ],

@@ -24,7 +24,7 @@ from sluice.coordinator.commit.outcomes import Commit
 from .history import Diary
 from .meaning import Step, digest, where
 
-__all__ = ["SCHEMA", "Assignment", "Worker", "arrow"]
+__all__ = ["SCHEMA", "Assignment", "Worker", "answer_of", "arrow"]
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("part", pa.string()), pa.field("value", pa.int64())])
 
@@ -76,17 +76,24 @@ class Worker:
         sys.stdin.read()
         self.finish.set()
 
-    def run(self, step: Callable[[Worker], None]) -> None:
-        """Do the job's step over and over. What goes wrong before anything is tried is tried again."""
+    def run(self, step: Callable[[Worker], None], end: Callable[[Worker], None] | None = None) -> None:
+        """Do the job's step over and over, and its end once. What goes wrong before anything is tried is tried again."""
         while not self.finish.is_set():
-            try:
-                step(self)
-            except sluice.Unavailable as away:
-                self.diary.note("away", error=f"{type(away).__name__}: {away}"[:300], where=_where(away))
+            self._done(step)
             self.finish.wait(self.dice.uniform(0.3, 1.7) * self.to.pause_s)
+        while end is not None and not self._done(end):
+            time.sleep(self.to.pause_s)
         for table in self._tables.values():
             table.close()
         self.diary.note("done")
+
+    def _done(self, step: Callable[[Worker], None]) -> bool:
+        try:
+            step(self)
+        except (sluice.Unavailable, sluice.LeaseHeld, sluice.LeaseLost) as away:
+            self.diary.note("away", error=f"{type(away).__name__}: {away}"[:300], where=_where(away))
+            return False
+        return True
 
     def table(self, name: str, consistency: str = "latest") -> sluice.Table:
         """A table, opened once."""
@@ -271,10 +278,10 @@ def perform(begun: Any, step: Step, *table: Any) -> None:
 
 def main() -> None:
     """The program."""
-    from .jobs import JOBS
+    from .jobs import ENDS, JOBS
 
     assignment = Assignment(**json.loads(sys.argv[1]))
-    Worker(assignment).run(JOBS[assignment.role])
+    Worker(assignment).run(JOBS[assignment.role], ENDS.get(assignment.role))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from sluice.coordinator.service.connect import release
 from sluice.dev.moto_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 from .ensemble import Ensemble
+from .followers import FOLLOWS, SOURCE
 from .history import Diary
 from .jobs import LEDGERS, opening
 from .object_store import BUCKETS
@@ -37,14 +38,19 @@ SESSION_S = 6.0
 KEPT_S = 40.0
 """For how long the tables keep files that were replaced."""
 
-_TABLES = ("events", *LEDGERS)
+_FOLLOWED_S = 600.0
+"""The same for the table that others follow: as long as a Spark application may be away that is killed again and again."""
+
+_TABLES = ("events", *LEDGERS, *FOLLOWS)
 _PROPERTIES = {
     "delta.enableDeletionVectors": "true",
     "delta.checkpointInterval": "25",
-    "delta.deletedFileRetentionDuration": f"interval {KEPT_S:.0f} seconds",
 }
 _SHARES = {"slowdown": 0.5, "error": 0.4, "mute": 0.25, "cut": 0.3, "lost": 0.25, "late": 0.3, "delay": 0.7, "slow": 0.6, "torn": 0.4}
 """The largest part of the requests that a fault of the store hits."""
+
+_BOTH_S = 10.0
+"""How long two Spark applications work beside one another when one was only taken for dead."""
 
 _PATIENCE_S = (8.0, 20.0, 60.0)
 
@@ -155,11 +161,12 @@ class World:
         self._stack.callback(release, self.coordinator)
         diary = Diary(self.folder / "history" / "opening.jsonl", "opening")
         for name, location in self.locations.items():
+            kept = {"delta.deletedFileRetentionDuration": f"interval {_FOLLOWED_S if name == SOURCE else KEPT_S:.0f} seconds"}
             table = sluice.Table.create(
                 location,
                 SCHEMA,
                 partition_by=["part"],
-                properties=_PROPERTIES,
+                properties=_PROPERTIES | kept,
                 coordinator=self.coordinator,
                 storage_options=self.store.options,
                 application="opening",
@@ -246,8 +253,8 @@ class World:
                 time.sleep(0.05)
 
     def _begin(self, fault: Fault, due: list[tuple[float, int, Callable[[], None]]], counter: itertools.count[int]) -> None:
-        to_spark = fault.kind.startswith("process") and self.roles.get(fault.target) == "spark"
-        self.faults[fault.kind.replace("process", "Spark", 1) if to_spark else fault.kind] += 1
+        whom = {"spark": "Spark", "consumer": "consumer"}.get(self.roles.get(fault.target, ""), "process")
+        self.faults[fault.kind.replace("process", whom, 1)] += 1
         for after_s, act in self._doing(fault):
             if after_s:
                 heapq.heappush(due, (fault.at_s + after_s, next(counter), act))
@@ -276,7 +283,10 @@ class World:
             return [(0, lambda: self.staff.kill(person)), (fault.seconds, lambda: _ignored(self.hire(name)))]
         after = (fault.seconds, lambda: self.staff.go_on(person))
         if "replaced" in fault.kind:
-            return [(0, lambda: self.staff.pause(person)), (0, lambda: _ignored(self.hire(name))), after]
+            replaced = [(0, lambda: self.staff.pause(person)), (0, lambda: _ignored(self.hire(name))), after]
+            if self.roles.get(name) != "spark":
+                return replaced
+            return [*replaced, (fault.seconds + _BOTH_S, lambda: self.staff.kill(person))]  # there is no room for many of them
         return [(0, lambda: self.staff.pause(person)), after]
 
     def _to_servers(self, fault: Fault) -> list[tuple[float, Callable[[], None]]]:
