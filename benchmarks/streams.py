@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.streams --commits 40 --queries 1,4,16 --seconds 15`` runs each system in Spark programs of its own, in turn.
 Latency: a stream reads table A, and the function of `foreachBatch` appends each batch to table B; a commit to A follows when the one
-before is in B. It counts from the end of the commit to the function's call, and to the end of its append. Rate: so many queries, each with
-an endless source, append batches of ten rows to one table for some seconds. Every program checks its tables row by row.
+before is in B. It counts from the end of the commit to the function's call, and to the end of its append. Rate: so many queries, each
+with an endless source, append batches of ten rows to one table for some seconds, and until each has written three. Every program checks
+its tables row by row.
 
 Delta Lake runs beside it if `--delta-python` is an interpreter with its package and the PySpark that its jars were built for (`make
 bench-spark` makes one): so the two run on different releases of PySpark. One JSON object for each measurement goes to standard
