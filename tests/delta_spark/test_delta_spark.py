@@ -130,15 +130,6 @@ def test_it_reads_the_change_feed(tmp_path: Path, zookeeper_address: str, delta:
     assert {row["_change_type"] for row in theirs} == {"insert", "delete", "update_preimage", "update_postimage"}
 
 
-def test_its_streams_read_what_was_appended(tmp_path: Path, zookeeper_address: str, delta: Delta) -> None:
-    made = sluice.Table.create(tmp_path / "t", SCHEMA, partition_by=["p"], coordinator=zookeeper_address)
-    for first in range(0, 40, 10):
-        made.append(rows(first, first + 10))
-    made.compact()
-    streamed = delta.stream(made.location, str(tmp_path / "stream"))
-    assert sorted(row["id"] for row in streamed) == list(range(40))
-
-
 def test_it_reads_a_table_with_more_columns_than_its_older_files(tmp_path: Path, zookeeper_address: str, delta: Delta) -> None:
     made = sluice.Table.create(tmp_path / "t", SCHEMA, partition_by=["p"], coordinator=zookeeper_address)
     made.append(rows(0, 10))

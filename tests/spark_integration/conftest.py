@@ -56,6 +56,11 @@ class Place:
     coordinator: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """How Spark's readers and writers reach it."""
+        return {"coordinator": self.coordinator, **{f"s3.{name}": value for name, value in self.storage_options.items()}}
+
     def write(self, frame: DataFrame, mode: str = "append", **options: Any) -> None:
         frame.write.format("sluice").mode(mode).options(coordinator=self.coordinator, **options).save(self.location)
 

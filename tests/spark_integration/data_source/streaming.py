@@ -29,10 +29,12 @@ class Stream:
     batches: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict[int, list[tuple[Any, ...]]])
     instead: Callable[[DataFrame, int], None] | None = None
     """What is done with a batch; its rows are noted by default."""
+    source: str = "sluice"
+    """The data source that reads the table."""
 
     def frame(self) -> DataFrame:
-        reader = self.place.spark.readStream.format("sluice")
-        return reader.options(coordinator=self.place.coordinator, **self.options).load(self.place.location)
+        reader = self.place.spark.readStream.format(self.source)
+        return reader.options(**(self.place.options | dict(self.options))).load(self.place.location)
 
     def start(self, frame: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
         writer = (self.frame() if frame is None else frame).writeStream.foreachBatch(self.instead or self._note)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -71,6 +72,8 @@ def step(location: str, name: str) -> None:
 
 
 def _order(location: str) -> Path:
+    if "://" in location:
+        return Path(tempfile.gettempdir(), f"{location.replace('/', '_')}.fault")
     return Path(f"{location.removeprefix('file:')}.fault")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.chaos.ensemble import Ensemble
 
 from ..conftest import Place
 
@@ -50,15 +53,16 @@ class Feed:
         schema: str = SCHEMA,
         checkpoint: Path | None = None,
         mode: str = "append",
+        frame: DataFrame | None = None,
         trigger: dict[str, Any] | None = None,
         **options: Any,
     ) -> StreamingQuery:
-        """Start a query that ends when it has read everything, unless another trigger is given."""
-        frame = self.frame(schema)
+        """Start a query that ends when it has read everything, unless another trigger is given: the files of the folder, or `frame`."""
+        frame = self.frame(schema) if frame is None else frame
         if mode == "complete":
             frame = frame.groupBy("k").count()
         writer = frame.writeStream.format("sluice").outputMode(mode).trigger(**(trigger or {"availableNow": True}))
-        told = {"checkpointLocation": str(checkpoint or self.checkpoint), "coordinator": place.coordinator}
+        told = {"checkpointLocation": str(checkpoint or self.checkpoint), **place.options}
         return writer.options(**told, **options).start(place.location)
 
     def drain(self, place: Place, **named: Any) -> None:
@@ -70,6 +74,17 @@ class Feed:
 def feed(spark: SparkSession, tmp_path: Path) -> Feed:
     (tmp_path / "feed").mkdir()
     return Feed(spark, tmp_path / "feed", tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
+    """Three servers of ZooKeeper."""
+    servers = Ensemble(tmp_path / "servers")
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.close()
 
 
 def ids(place: Place) -> list[int]:

@@ -1,4 +1,7 @@
-"""Faults at the steps of a stream's batch by the data source, in each of its processes; `rows.faults` has what happens and when."""
+"""Faults at the steps of a stream's batch, read or written by the data source, in each of its processes.
+
+`rows.faults` has what happens and when.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.spark_integration.data_source.source import SluiceDataSource
+from sluice.spark_integration.data_source.stream_reader import SluiceStreamReader
 from sluice.spark_integration.data_source.stream_writer import BatchWritten, SluiceStreamWriter
 
 from ..rows.faults import step
@@ -17,6 +21,9 @@ from ..rows.faults import step
 IN_PLANNING = ("before-planning", "after-planning")
 IN_TASKS = ("task-begins", "task-ends")
 COMMITTING = ("before-commit", "after-commit")
+READING = ("before-offset", "after-offset", "before-partitions", "after-partitions")
+"""Passed in the process of a query that reads."""
+IN_READING_TASKS = ("reading-begins", "reading-ends")
 
 
 class FaultySource(SluiceDataSource):
@@ -29,6 +36,35 @@ class FaultySource(SluiceDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:  # noqa: N802 - PySpark's name
         made = super().streamWriter(schema, overwrite)
         return FaultyWriter(made._options, made._schema, made._checkpoint)
+
+    def streamReader(self, schema: StructType) -> FaultyReader:  # noqa: N802 - PySpark's name
+        made = super().streamReader(schema)
+        assert isinstance(made, SluiceStreamReader)
+        return FaultyReader(made._options, made._spark_schema, made._base)
+
+
+class FaultyReader(SluiceStreamReader):
+    """Passes a step before and after everything that a process does to read a batch."""
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - PySpark's name
+        self._pass("before-offset")
+        offset = super().latestOffset(start, limit)
+        self._pass("after-offset")
+        return offset
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._pass("before-partitions")
+        parts = super().partitions(start, end)
+        self._pass("after-partitions")
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._pass("reading-begins")
+        yield from super().read(partition)
+        self._pass("reading-ends")
+
+    def _pass(self, name: str) -> None:
+        step(self._options.address.location, name)
 
 
 class FaultyWriter(SluiceStreamWriter):

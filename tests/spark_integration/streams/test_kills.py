@@ -1,4 +1,4 @@
-"""A batch of a stream whose driver, JVM, worker or commit process is killed, or whose ZooKeeper goes away, at each of its steps.
+"""A batch of a stream whose driver, JVM, worker or commit process is killed, or whose ZooKeeper or store goes away, at each of its steps.
 
 Goal: the query, started again with its checkpoint, goes on; every row is there once, and every batch is one version. Method:
 `rows.faults`. Processes beside the driver are killed in the tests' own JVM; a driver that dies has a JVM of its own, as streams call back.
@@ -14,11 +14,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from sluice.coordinator.service.connect import release
+from tests.chaos.ensemble import Ensemble
 from tests.fixtures.zookeeper import Proxy
 
 from ..conftest import ROOT, Place
@@ -60,7 +63,8 @@ def begun(place: Place, feed: Feed) -> None:
 
 def dies(place: Place, feed: Feed, step: str, victim: str) -> None:
     begun(place, feed)
-    order = {"location": place.table().location, "coordinator": place.coordinator, "folder": str(feed.folder.parent), "step": step}
+    order: dict[str, Any] = {"location": place.table().location, "coordinator": place.coordinator, "folder": str(feed.folder.parent)}
+    order |= {"step": step, "storage_options": dict(place.storage_options)}
     command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps({**order, "victim": victim})]
     done = subprocess.run(command, env=dict(os.environ), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert common.passed(place.location), f"{step} was not passed: {done.stderr}"
@@ -75,6 +79,7 @@ def test_a_driver_is_killed_after_its_commit(place: Place, feed: Feed) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 @pytest.mark.parametrize("victim", ["driver", "jvm"])
 @pytest.mark.parametrize("step", IN_DRIVER)
 def test_a_driver_is_killed_at_any_step(place: Place, feed: Feed, step: str, victim: str) -> None:
@@ -90,7 +95,7 @@ def killed(place: Place, feed: Feed, step: str) -> None:
     location = place.table().location
     common.plan(location, step, "kill 0")
     writer = feed.frame().writeStream.format("faulty_sluice").trigger(availableNow=True)
-    writer = writer.options(coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint))
+    writer = writer.options(checkpointLocation=str(feed.checkpoint), **place.options)
     try:
         writer.start(place.location).awaitTermination()
     except PySparkException:
@@ -107,6 +112,7 @@ def test_a_process_beside_the_driver_is_killed(place: Place, feed: Feed, step: s
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 @pytest.mark.parametrize("step", [*faults.IN_PLANNING, *faults.IN_TASKS, *faults.COMMITTING])
 def test_a_process_beside_the_driver_is_killed_at_any_step(place: Place, feed: Feed, step: str) -> None:
     killed(place, feed, step)
@@ -142,6 +148,18 @@ def test_zookeeper_is_away(place: Place, feed: Feed, step: str, zookeeper_proxy:
     back.join()
     release(far.coordinator)
     check(place, feed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["copies-staged", "before-ratify", "after-ratify", "before-publish"])
+def test_the_leader_of_three_servers_is_killed(
+    spark: SparkSession, ensemble: Ensemble, feed: Feed, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(spark, str(tmp_path / "table"), f"zk://{ensemble.hosts}/{step}")
+    begun(place, feed)
+    in_this_driver(place, feed, step, lambda: ensemble.kill(ensemble.leader()), monkeypatch)
+    check(place, feed)
+    release(place.coordinator)
 
 
 @pytest.mark.long
