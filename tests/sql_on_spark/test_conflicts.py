@@ -34,6 +34,13 @@ PAIRS = [
         APPENDED,
         OK,
     ),
+    ("DELETE FROM sales.orders WHERE id = 3", "INSERT INTO sales.orders VALUES (3.6D, 'tu', 1)", OK, APPENDED),
+    (
+        "MERGE INTO sales.orders t USING (SELECT 7L id) s ON t.id = 7 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+        "INSERT INTO sales.orders VALUES (7, 'we', 1), (8, 'we', NULL)",
+        OK,
+        APPENDED,
+    ),
     ("OPTIMIZE sales.orders", "INSERT INTO sales.orders VALUES (1, 'mo', 1)", OK, OK),
     ("INSERT INTO sales.others VALUES (1)", "DELETE FROM sales.orders", OK, OK),
 ]

@@ -76,6 +76,13 @@ def test_a_lock_keeps_others_out_until_it_is_released(warehouse: Warehouse, orde
     assert warehouse.sql("UNLOCK TABLES").collect() == []
 
 
+def test_a_value_in_a_lock_stays_a_value(warehouse: Warehouse, orders: sluice.Table) -> None:
+    """A text with a quote is bound in hexadecimal digits, which a lease's condition cannot have: it locks nothing, least of all more."""
+    with pytest.raises(sluice.InvalidRequest, match=r"column 31: LOCK TABLE \.\.\. WHERE cannot evaluate day = CAST"):
+        warehouse.sql("LOCK TABLE sales.orders WHERE day = ?", ["mo' OR day = 'tu"])
+    assert warehouse.sql("SHOW LOCKS IN sales.orders").collect() == []
+
+
 def test_what_cannot_be_locked(warehouse: Warehouse, orders: sluice.Table) -> None:
     for text, message in (
         ("LOCK TABLE sales.orders WHERE id = 1", r"column 31: .*a lease covers whole partitions"),

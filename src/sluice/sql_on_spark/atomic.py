@@ -51,8 +51,9 @@ _DEFINES: Final = "a block changes rows, and this is none of INSERT, UPDATE, DEL
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A statement of a block, the table that it changes, and those that it reads."""
+    """A statement of a block at its place, the table that it changes, and those that it reads."""
 
+    at: Span
     statement: Changing
     table: Table
     found: Sequence[Found]
@@ -99,7 +100,7 @@ def atomic(asked: Asked, block: Atomic) -> DataFrame:
         ended[:] = [joint]
         if joint.repeated() is not None:
             return [_Done() for _ in steps]
-        return [_run(asked, joint, each) for each in steps]
+        return [_placed(asked, joint, each) for each in steps]
 
     application = taking_part[0].access.ours.application
     done = repeated(begin, work, JointTransaction.leases_on_reads, attempts, DEFAULT_TIMEOUT_S, application)
@@ -139,13 +140,25 @@ def changing(asked: Asked, part: Part, refusal: Callable[[str], str]) -> Changin
 
 def _step(asked: Asked, part: Part) -> _Step:
     statement = changing(asked, part, lambda verb: _INSTEAD.get(verb, _DEFINES))
-    return _Step(statement, table_of(asked, statement.target, "part in transactions"), found_in(asked, getattr(statement, "relations", ())))
+    return _Step(
+        part.at, statement, table_of(asked, statement.target, "part in transactions"), found_in(asked, getattr(statement, "relations", ()))
+    )
 
 
 def _tables(steps: Sequence[_Step]) -> list[Table]:
     """All tables that are changed, or read as they are now."""
     read = [opened(each.place) for step in steps for each in step.found if each.relation.is_current]
     return list({table.location: table for table in (*read, *(step.table for step in steps))}.values())
+
+
+def _placed(asked: Asked, joint: JointTransaction, step: _Step) -> _Done:
+    """Run a step. A refusal that does not show a place in the block gets the step's."""
+    try:
+        return _run(asked, joint, step)
+    except InvalidRequest as error:
+        if error.message.startswith("line "):
+            raise
+        raise type(error)(asked.shown(step.at, error.message), **error.details) from error
 
 
 def _run(asked: Asked, joint: JointTransaction, step: _Step) -> _Done:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import BooleanType, ByteType, DateType, IntegerType, LongType, ShortType, StringType
 
 from ..coordinator.facade.foreseen import Explanation, Foreseen, ForeseenTable, advice_of
 from ..coordinator.rules.isolation import IsolationLevel
+from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, resolved
 from ..spark_integration.schemas import to_spark
 from ..sql_plain.naming import at_one_moment
@@ -32,6 +34,8 @@ _COLUMNS: Final = "second int, isolation string, verdict string, error string, r
 _KINDS: Final = (Insert, Update, Delete, Merge, Truncate, Optimize)
 _ROWS_MAX: Final = 64
 _ANY: Final = ""
+# Types whose values in Python mean the same in a condition, whatever the session's time zone.
+_PLAIN: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, DateType)
 
 Changing: TypeAlias = Insert | Update | Delete | Merge | Truncate | Optimize
 
@@ -133,11 +137,18 @@ def _values(frame: DataFrame, schema: StructType) -> str:
     """A condition that rows satisfy which are written in the statement itself; "" for those that only a run would tell."""
     if not _is_written_out(frame):
         return _ANY
-    rows = frame.take(_ROWS_MAX + 1)
+    kinds = {each.name.lower(): each for each in to_spark(schema).fields}
+    known = [kinds[name.lower()] for name in frame.columns if name.lower() in kinds]
+    stored = [frame[quoted(each.name)].cast(each.dataType).alias(each.name) for each in known if isinstance(each.dataType, _PLAIN)]
+    if not stored:
+        return _ANY
+    rows = frame.select(*stored).take(_ROWS_MAX + 1)
+    if len(rows) > _ROWS_MAX:
+        return _ANY
     found: Predicate | None = None
     for row in rows:
-        each = _equals(row.asDict(recursive=False), schema)
-        if each is None or len(rows) > _ROWS_MAX:
+        each = _equals(row.asDict(), schema)
+        if each is None:
             return _ANY
         found = each if found is None else found.or_(each)
     return _ANY if found is None else found.to_sql()
@@ -157,12 +168,8 @@ def _equals(values: dict[str, Any], schema: StructType) -> Predicate | None:
     """The condition that columns have these values, as far as it can be written."""
     both: Predicate | None = None
     for name, value in values.items():
-        field = schema.get(name)
-        if field is None:
-            continue
         try:
-            each = Predicate.from_filters([("IsNull" if value is None else "EqualTo", (field.name,), value)], schema)
-            Predicate.parse(each.to_sql(), schema)
+            each = Predicate.from_filters([("IsNull" if value is None else "EqualTo", (name,), value)], schema)
         except PredicateError:
             continue
         both = each if both is None else both.and_(each)
