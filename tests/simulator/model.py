@@ -217,8 +217,10 @@ class _Answers:
             for verdict in table.told.verdicts
             if call.began < verdict.tick <= (call.ended or 0) and self._was_given_up(verdict)
         }
-        filed = call.answer is not None and call.answer.kind == "unknown" and self._was_filed(call.answer.transaction_id)
-        return filed and len(batches) * _LEFT_BEHIND_S > call.timeout_s
+        answer = call.answer
+        filed = answer is not None and answer.kind == "unknown" and self._was_filed(answer.transaction_id)
+        settled = answer is not None and answer.kind == "failed" and call.operation.options.get("level") == "serial"
+        return (filed or settled) and len(batches) * _LEFT_BEHIND_S > call.timeout_s
 
     def _was_filed(self, guid: str) -> bool:
         """Whether it was filed, by this call or one before that was about the same."""

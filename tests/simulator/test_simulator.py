@@ -137,6 +137,23 @@ def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int
     assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or by == "nobody")
 
 
+@pytest.mark.parametrize("batches", [0, 4])
+@pytest.mark.parametrize("level", ["serial", "latest"])
+def test_the_judge_knows_when_a_serial_read_decided_what_others_gave_up(batches: int, level: str) -> None:
+    """A serial read of three seconds may fail behind four batches whose owners were gone; other reads do not wait for them."""
+    result = simulate(Plan(0))
+    told = result.history.tables[0]
+    gone = next(call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None)
+    call = [each for each in result.history.calls if each.operation.kind == "read" and each.ended is not None][-1]
+    call.operation = replace(call.operation, options={**call.operation.options, "level": level})
+    call.answer, call.timeout_s, call.ended = Answer("failed"), 3.0, call.began + 4
+    result.history.healed_s = call.began_s - 1.0
+    told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
+    levels = [table.level for table in result.conditions.tables]
+    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
+    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or level == "latest")
+
+
 @pytest.mark.slow
 def test_the_command_ends_with_one_object() -> None:
     done = subprocess.run(
