@@ -151,6 +151,8 @@ class Judge:
     def _asked(self) -> None:
         """What `outcome` said in the end is what the log says."""
         for asked in self.history.asked:
+            if asked.state == "unknown" and not any(asked.id in table.places for table in self.tables.values()):
+                continue  # nobody filed it, though another transaction of its application's number may be there
             found = {
                 name: (transaction.version, transaction.ordinal)
                 for name, table in self.tables.items()

@@ -345,6 +345,14 @@ def test_the_outcome_of_a_repeated_number_is_the_place_of_its_first_commit() -> 
     assert [each for each in case.violations() if each.startswith("outcome: 00000015")]
 
 
+def test_a_repeated_number_that_was_never_filed_is_unknown() -> None:
+    case = repeated_number(right_case())
+    case.history.asked.append(Asked(identity(21), "unknown", {}))
+    assert case.violations() == []
+    case.history.asked.append(Asked(identity(20), "unknown", {}))
+    assert [each for each in case.violations() if each.startswith("outcome: 00000014")]
+
+
 def test_a_blind_append_may_stand_before_one_that_did_not_see_it() -> None:
     case = right_case()
     case.append("x.0", 20, ("x.0/0", "q", 1), ended=20.0)
