@@ -45,8 +45,12 @@ def _write(program: Program, call: Call) -> Commits:
     application = None if operation.application is None else (f"app-{program.machine.number}", operation.application)
     if operation.options["begun"] or len(operation.steps) > 1:
         begun = table.begin(transaction=application)
-        for step in operation.steps:
-            _do_step(begun, step, wide=_is_wide(table))
+        try:
+            for step in operation.steps:
+                _do_step(begun, step, wide=_is_wide(table))
+        except Exception:
+            begun.abort()  # as a `with` block does; else its turn after a loss lasts until the garbage collector finds it
+            raise
         program.machine.clock.sleep(operation.options.get("works_s", 0.0))
         try:
             return _of(operation.table, begun.commit())
