@@ -67,12 +67,12 @@ def step(location: str, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         wanted, _, what = order.read_text(encoding="utf-8").partition(" ")
         if wanted == name:
-            order.rename(f"{order}.done")  # of several that pass, one gets here
+            order.rename(f"{order}.done").unlink()  # of several that pass, one gets here
             _happens(location, what)
 
 
 def _order(location: str) -> Path:
-    if "://" in location:
+    if location.startswith("s3:"):
         return Path(tempfile.gettempdir(), f"{location.replace('/', '_')}.fault")
     return Path(f"{location.removeprefix('file:')}.fault")
 
