@@ -46,7 +46,7 @@ class Verdict:
     versions: int
     transactions: int
     consumed: int
-    """Batches of the named consumer that were told to be consumed."""
+    """Batches that the named consumer reported as consumed."""
     stall_s: float
     """The longest time in which no writer was told of a commit, while things were being broken."""
     longest_s: float

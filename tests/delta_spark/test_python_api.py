@@ -1,4 +1,4 @@
-"""The list of what delta-spark's Python has, against which `sluice.delta` is compared, is that of a package that exists."""
+"""Another test compares `sluice.delta` with a list of delta-spark's API. This one compares the list with the installed delta-spark."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _expression(asked: Plain, span: Span, alias: str | None, schema: StructType)
 
 
 def _evaluated(asked: Plain, at: Span | Name, change: Callable[[], Commit | None]) -> Commit | None:
-    """What the change commits; an expression that only Spark evaluates is told apart from a wrong one."""
+    """What the change commits; an expression that only Spark evaluates has another error than a wrong one."""
     try:
         return change()
     except PredicateError as error:

@@ -90,7 +90,7 @@ def analyze(asked: Request, statement: Analyze, _: Place) -> Answer:
 
 
 def attach(asked: Request, statement: Attach) -> Answer:
-    """Bring a Delta table under sluice, and give it a name, if one is told."""
+    """Bring a Delta table under sluice, and give it a name if the statement has one."""
     path = statement.target.path
     if path is None:
         raise asked.refused(statement.target, "name the table by its location: sluice.`/a/path`")

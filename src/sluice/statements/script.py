@@ -48,7 +48,7 @@ def _is_word(tokens: Sequence[Token], at: int, word: str) -> bool:
 
 
 def _end(tokens: Sequence[Token], at: int) -> int:
-    """The number of the END of the BEGIN at a place; that of the last token if it has none. CASE has an END, too."""
+    """The index of the END that closes this BEGIN; the index of the last token if none does. CASE has an END, too."""
     depth = 0
     while at < len(tokens):
         depth += _is_word(tokens, at, "BEGIN") + _is_word(tokens, at, "CASE") - _is_word(tokens, at, "END")
