@@ -149,3 +149,13 @@ def test_a_name_there_is_not_is_refused_as_of_any_module() -> None:
         sluice.nothing  # noqa: B018
     with pytest.raises(ImportError):
         exec("from sluice import nothing")
+
+
+@pytest.mark.parametrize(("missing", "said"), [("pyspark.sql", "needs PySpark.*pip install"), ("pandas", "no pandas")])
+def test_only_a_missing_pyspark_is_reported_as_one(monkeypatch: pytest.MonkeyPatch, missing: str, said: str) -> None:
+    def absent(module: str, package: str) -> None:
+        raise ModuleNotFoundError(f"no {missing} for {package}{module}", name=missing)
+
+    monkeypatch.setattr(sluice, "import_module", absent)
+    with pytest.raises(ImportError, match=said):
+        sluice.__getattr__("read")

@@ -243,7 +243,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(f".{module}", __name__), name)
     except ModuleNotFoundError as error:
-        if module not in _ON_SPARK:
+        if module not in _ON_SPARK or (error.name or "").partition(".")[0] != "pyspark":
             raise
         raise ImportError(f"sluice.{name} needs PySpark, which is not installed: pip install 'sluice-delta[spark]'") from error
     globals()[name] = value

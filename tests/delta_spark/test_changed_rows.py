@@ -19,8 +19,10 @@ __all__ = ["spark"]
 
 pytestmark = [pytest.mark.delta_spark, pytest.mark.spark, pytest.mark.timeout(600)]
 
+WITH_CHANGES = [name for name, properties in PROPERTIES.items() if properties.get("delta.enableChangeDataFeed") == "true"]
 
-@pytest.fixture(params=PROPERTIES)
+
+@pytest.fixture(params=PROPERTIES)  # test_it_reads_the_changes names its own
 def table(request: pytest.FixtureRequest, tmp_path: Path, zookeeper_address: str, spark: SparkSession) -> sluice.Table:
     """A table after each kind of change, with a checkpoint on the way."""
     properties = {**PROPERTIES[request.param], "delta.checkpointInterval": "5"}
@@ -46,9 +48,8 @@ def test_it_reads_every_version(table: sluice.Table, delta: Delta) -> None:
         assert of_delta(delta.read(table.location, versionAsOf=version)) == ours, f"version {version}"
 
 
+@pytest.mark.parametrize("table", WITH_CHANGES, indirect=True)
 def test_it_reads_the_changes(table: sluice.Table, delta: Delta) -> None:
-    if table.properties.get("delta.enableChangeDataFeed") != "true":
-        pytest.skip("the table tells no changes")
     told = ("_change_type", "_commit_version")
     theirs = delta.read(table.location, readChangeFeed="true", startingVersion=1)
     assert of_delta(theirs, *told) == of_sluice(table.changes(after=0), *told)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit
 from ..sql_plain.creating import Definition
+from ..sql_plain.inserting import names_for
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, catalog_of, exists, opened, title
 from ..sql_plain.reports import NOTHING, Answer
@@ -17,7 +18,7 @@ from ..statements.cursor import Name, Span
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Create
 from ..statements.tokens import Token, tokens_of
-from ..storage.errors import PredicateError, SchemaMismatch, TableExists, TableNotFound
+from ..storage.errors import PredicateError, TableExists, TableNotFound
 from ..storage.schema.datatypes import StructType, as_nullable
 from ..storage.schema.schema import from_arrow
 from ..tables.client.address import TableAddress
@@ -47,7 +48,8 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
         where = equals(fixed, table.struct)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     read_version = table.refresh().version
-    rows = _named(asked, statement, query(asked, spans, statement.relations), table.struct, fixed)
+    rows = query(asked, spans, statement.relations)
+    rows = rows.rename_columns(names_for(asked, statement, rows.column_names, table.struct, fixed))
     given = {name.lower() for name in rows.column_names}
     for name in table.partition_columns:  # other columns may be left out as they are
         if name.lower() not in given:
@@ -59,22 +61,6 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
     else:
         table.append(rows, merge_schema=statement.evolves)
     return NOTHING
-
-
-def _named(asked: Plain, statement: Insert, rows: pa.Table, schema: StructType, fixed: Mapping[str, Any]) -> pa.Table:
-    """The rows with the names of the table's columns: those listed, those of the query, or the table's own by position."""
-    if statement.by_name:
-        return rows
-    names = [name for name in schema.names if name not in fixed]
-    if statement.columns is not None:
-        unknown = [name for name in statement.columns if schema.get(name) is None]
-        if unknown and not statement.evolves:
-            raise asked.refused(statement.target, f"column {unknown[0]!r} is not in the table; its columns are {', '.join(schema.names)}")
-        names = list(statement.columns)
-    if len(names) != rows.num_columns:
-        said = f"these rows have {rows.num_columns} columns for {len(names)} of the table ({', '.join(names)}); give as many, in this order"
-        raise SchemaMismatch(asked.shown(statement.query, said))
-    return rows.rename_columns(names)
 
 
 # -- UPDATE, DELETE, MERGE -----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
+from ..sql_plain.inserting import names_for
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, opened, title
@@ -28,7 +29,7 @@ from ..statements.cursor import Name
 from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
 from ..storage.dataclass import dataclass
-from ..storage.errors import SchemaMismatch, TableNotFound
+from ..storage.errors import TableNotFound
 from ..storage.schema.schema import StructType
 from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
@@ -84,7 +85,8 @@ def insertion(asked: Asked, statement: Insert, schema: StructType, partition_col
     fixed = partition_of(asked, statement.partition, schema, partition_columns)
     told, mode = _how(asked, statement, schema, fixed)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
-    frame = _named(asked, statement, asked.query(spans, edits), schema, fixed)
+    frame = asked.query(spans, edits)
+    frame = frame.toDF(*names_for(asked, statement, frame.columns, schema, fixed))
     lacking = [name for name in partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
     for name in lacking:  # in the table's type; other columns may be left out as they are
         frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(schema)[name].dataType))
@@ -106,29 +108,6 @@ def _how(asked: Asked, statement: Insert, schema: StructType, fixed: Mapping[str
     if statement.overwrite and fixed and not (is_dynamic and len(fixed) < len(statement.partition)):
         told.set("replaceWhere", equals(fixed, schema))
     return told, "overwrite" if statement.overwrite else "append"
-
-
-def _named(asked: Asked, statement: Insert, frame: DataFrame, schema: StructType, fixed: Mapping[str, Any]) -> DataFrame:
-    """The rows with the names of the table's columns: those listed, those of the query, or the table's own by position."""
-    if statement.by_name:
-        return frame
-    names = [name for name in schema.names if name not in fixed]
-    if statement.columns is not None:
-        unknown = [name for name in statement.columns if schema.get(name) is None]
-        if unknown and not statement.evolves:
-            raise asked.refused(statement.target, f"column {unknown[0]!r} is not in the table; its columns are {', '.join(schema.names)}")
-        names = list(statement.columns)
-    if len(names) != len(frame.columns):
-        few = len(frame.columns) < len(names)
-        raise SchemaMismatch(
-            asked.shown(
-                statement.query,
-                f"these rows have {len(frame.columns)} columns ({', '.join(frame.columns)}) for {len(names)} of the table "
-                f"({', '.join(names)}); give as many, in this order",
-            ),
-            condition=f"INSERT_COLUMN_ARITY_MISMATCH.{'NOT_ENOUGH' if few else 'TOO_MANY'}_DATA_COLUMNS",
-        )
-    return frame.toDF(*names)
 
 
 # -- UPDATE, DELETE, MERGE -----------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_a_stream_that_was_away_shows_each_version_with_the_schema_that_it_had(t
     ]
 
 
-def test_without_tracking_a_type_that_changed_is_told_with_the_remedy(table: sluice.Table, tmp_path: Path) -> None:
+def test_without_tracking_a_changed_type_is_refused_with_the_remedy(table: sluice.Table, tmp_path: Path) -> None:
     table.append(ids(1))
     query = query_of(table, skipChangeCommits="true", startingVersion="0")
     query.run()
@@ -88,10 +88,10 @@ def test_without_tracking_a_type_that_changed_is_told_with_the_remedy(table: slu
     assert "A stream with schemaTrackingLocation" in str(query.error)
     again = query_of(table, skipChangeCommits="true", startingVersion="0", schemaTrackingLocation=str(tmp_path))
     assert (again.run(), again.ids) == (["id"], [1, 2])
-    assert (again.run(), again.ids, again.error) == (["id"], [], None), "its only row is that of the version that changed rows"
+    assert (again.run(), again.ids, again.error) == (["id"], [], None), "an overwrite is skipped, so its row is not shown"
 
 
-def test_what_is_none_of_its_own_is_refused(table: sluice.Table, tmp_path: Path) -> None:
+def test_an_object_of_another_table_or_format_is_refused(table: sluice.Table, tmp_path: Path) -> None:
     query = query_of(table, schemaTrackingLocation=str(tmp_path))
     query.run()
     kept = tmp_path / "sluice-schema.json"

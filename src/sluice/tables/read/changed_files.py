@@ -1,7 +1,7 @@
-"""The files in which one version's changes lie, in the order in which they are read, or some of them. Pure.
+"""The files that hold one version's changes, in the order in which readers read them. Pure.
 
-The order is that of the version's commit, whose text never changes: a number of files says how far somebody has read, whichever rows and
-columns are read, by which release, and in pieces of which size.
+The order is the order of actions in the version's commit file, which never changes. So the number of files read is a position within the
+version: it means the same for every filter, every choice of columns, every size of pieces and every release.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...storage.dataclass import dataclass
 __all__ = ["ALL", "ChangedFile", "ChangedFiles"]
 
 ALL: Final = range(1 << 62)
-"""All files of a version, however many they are."""
-# The names that Delta's engines give to operations that change rows.
+"""All files of a version."""
+# The names of Delta's operations that change rows.
 _ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
@@ -29,9 +29,9 @@ ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
 
 @dataclass(frozen=True)
 class ChangedFiles:
-    """A version's change data files, or else the files it removed and then those it added; iterating gives those numbered in `part`.
+    """A version's change data files; if it has none, the files it removed, then the files it added. Iterates over those numbered in `part`.
 
-    The actions are iterated over again and again: files are not kept, for there may be millions.
+    Each question iterates over the actions again, because a version may have too many files to keep them in memory.
     """
 
     version: int
@@ -50,7 +50,7 @@ class ChangedFiles:
 
     @cached_property
     def both(self) -> frozenset[str]:
-        """The files that were removed and added again, found by keeping only the kind of which there are `fewer`."""
+        """The paths that the version removes and adds again. Only the paths of the rarer kind are kept in memory."""
         recorded, removed, added = self.counts
         if recorded or not added or not removed:
             return frozenset()
@@ -60,7 +60,7 @@ class ChangedFiles:
 
     @cached_property
     def copies(self) -> bool:
-        """Whether rows that were only copied may be among the deleted and inserted ones: then all files are read together."""
+        """Whether the deleted and inserted rows may include rows that were only copied. Such a version is read as a whole."""
         recorded, removed, added = self.counts
         return not recorded and len(self.both) < min(added, removed) and self._changes_rows()
 
@@ -74,9 +74,10 @@ class ChangedFiles:
         return self.part.stop >= (recorded or removed + added)
 
     def within(self, size: int) -> tuple[ChangedFiles, int]:
-        """The first files of this part, and their bytes: at least one, and no further one after so many bytes.
+        """The first files of this part, until they have `size` bytes, but at least one file; and how many bytes they have.
 
-        All, if `copies`, and of change data files, in which a row's new values may come before its old ones.
+        Two kinds of versions are not divided: those with `copies`, and those with change data files, where a row's new values may lie
+        in an earlier file than its old ones.
         """
         if self.copies or self.counts[0]:
             return self, sum(each.size or 0 for each in self)

@@ -1,8 +1,9 @@
-"""Which schema a stream shows, kept beside it: that of one version, until everything before the next other one is read.
+"""The schema that a stream shows, stored in a folder of its own.
 
-A stream shows one schema; by default that of the version that is current when its query is made. One that tracks schemas shows those of
-its own past instead: it stops where the schema changes, notes that version, and shows its schema when the query is made again. The table's
-log has all schemas, so one small object per stream suffices. It has the version's metadata, too, since a cleanup may remove the version.
+A stream shows one schema from its start to its end. By default this is the schema of the table's latest version when the stream starts.
+A stream that tracks schemas goes through the table's schemas one by one: it reads up to the version that changes the schema, stores that
+version, and stops. Its next start shows the stored version's schema. The object also holds the version's metadata, because a cleanup of
+the log may remove the version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FORMAT: Final = 1
 
 
 class SchemaTracking:
-    """The object in a folder of one stream's own."""
+    """The object that stores a stream's version and metadata, in a folder that no other stream uses."""
 
     def __init__(self, location: str, storage_options: Mapping[str, str]) -> None:
         """Raises UnknownScheme for a location that is in no store of sluice."""
@@ -30,9 +31,9 @@ class SchemaTracking:
         self._store = open_store(self.location, storage_options)
 
     def shown(self) -> tuple[int, Metadata] | None:
-        """The version whose schema the stream shows, with its metadata; None before its first start.
+        """The version whose schema the stream shows, with its metadata; None before the stream's first start.
 
-        Raises InvalidRequest for what is none, or of a later release.
+        Raises InvalidRequest for an object that sluice did not write, and for one in the format of a later release.
         """
         try:
             text = self._store.get(_KEY)
@@ -54,5 +55,5 @@ class SchemaTracking:
         return version, metadata
 
     def show(self, version: int, metadata: Metadata) -> None:
-        """From now on show the schema of this version."""
+        """Store the version whose schema the stream shows from its next start on."""
         self._store.put(_KEY, json.dumps({"format": _FORMAT, "version": version}).encode() + b"\n" + encode_all((metadata,)))
