@@ -23,6 +23,7 @@ def test_all_that_a_write_may_be_told() -> None:
         "PartitionBy": " a , b",
         "properties": '{"delta.appendOnly": "false"}',
         "mergeschema": "TRUE",
+        "Compression": "LZ4_raw",
         "replacewhere": "a = 1",
         "readversion": "7",
         "isolation": "Serializable",
@@ -39,7 +40,7 @@ def test_all_that_a_write_may_be_told() -> None:
     assert options.address.storage_options == {"endpoint_url": "http://localhost:1", "region": "eu-1"}
     assert (options.partition_by, options.properties) == (("a", "b"), {"delta.appendOnly": "false"})
     assert (options.mode, options.where, options.merge_schema, options.read_version) == ("overwrite", "a = 1", True, 7)
-    assert options.isolation == "Serializable"
+    assert (options.isolation, options.compression) == ("Serializable", "lz4")
     assert (options.transaction, options.ack, options.timeout_s) == (("app", 42), "ratified", 1.5)
 
 
@@ -67,6 +68,7 @@ def test_the_mode_of_an_overwrite(told: str, mode: str) -> None:
         ({"versionAsOf": "1"}, "versionAsOf"),
         ({"paths": '["/a","/b"]'}, "several paths"),
         ({"mergeSchema": "yes"}, "mergeSchema"),
+        ({"compression": "lzo"}, "the option compression is 'lzo'; it may be zstd"),
         ({"txnAppId": "a"}, "txnVersion"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion"),
         ({"txnAppId": "a", "txnVersion": "1", "idempotencyKey": "k"}, "idempotencyKey"),

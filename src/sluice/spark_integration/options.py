@@ -24,6 +24,8 @@ reading
 writing
 ``partitionBy``                 columns of a new table: `a,b`, or a JSON list; an existing table must have the same
 ``maxRecordsPerFile``           the maximum rows of one file; no limit by default
+``compression``                 the codec of the files: zstd, snappy, gzip, lz4, none; by default as the session's
+                                `spark.sql.parquet.compression.codec` says, if somebody set it, else zstd
 ``optimizeWrite``               "true" shuffles the rows by partition before they are written, into few files; by default as the
                                 session's `spark.databricks.delta.optimizeWrite.enabled` or the table's property says
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
@@ -76,6 +78,7 @@ __all__ = [
     "ReadOptions",
     "Texts",
     "WriteOptions",
+    "codec_named",
     "default_storage_options",
     "parse_timestamp",
 ]
@@ -105,6 +108,7 @@ WRITING: Final = (
     "allowNonEmpty",
     "mergeSchema",
     "maxRecordsPerFile",
+    "compression",
     "optimizeWrite",
     "overwriteSchema",
     "userMetadata",
@@ -120,6 +124,17 @@ WRITING: Final = (
     "ack",
     "commitTimeout",
 )
+_CODECS: Final = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "none": "none",
+    "uncompressed": "none",
+}
+"""Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
+and brotli without other jars."""
 _STORAGE: Final = tuple(each.name for each in fields(S3Options))
 _STORAGE_PREFIX: Final = "s3."
 
@@ -218,6 +233,7 @@ class WriteOptions:
     ack: str = "published"
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_records_per_file: int | None = None
+    compression: str | None = None
     optimize_write: bool | None = None
     overwrite_schema: bool = False
     user_metadata: str | None = None
@@ -258,6 +274,7 @@ class WriteOptions:
             ack=texts.choice("ack", "published", "ratified"),
             timeout_s=texts.seconds("commitTimeout", DEFAULT_TIMEOUT_S),
             max_records_per_file=texts.number("maxRecordsPerFile") or None,
+            compression=codec_named(texts["compression"], "the option compression") if "compression" in texts else None,
             optimize_write=texts.choice("optimizeWrite", "false", "true") == "true" if "optimizeWrite" in texts else None,
             overwrite_schema=overwrite and texts.choice("overwriteSchema", "false", "true") == "true",
             user_metadata=texts.get("userMetadata"),
@@ -274,6 +291,14 @@ class WriteOptions:
                 option="optimizeWrite",
             )
         return parsed
+
+
+def codec_named(text: str, told_by: str) -> str:
+    """The codec of this name, by Arrow's name for it; `told_by` says who names it. Raises InvalidRequest."""
+    codec = _CODECS.get(text.strip().lower())
+    if codec is None:
+        raise InvalidRequest(f"{told_by} is {text!r}; it may be {', '.join(_CODECS)}", option=told_by)
+    return codec
 
 
 def _leases(text: str | None) -> tuple[str, ...]:

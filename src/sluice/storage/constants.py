@@ -1,4 +1,4 @@
-"""Names and widths of the Delta protocol needed in several files (PROTOCOL.md; section names in the comments)."""
+"""Names and widths of the Delta protocol, and defaults, needed in several files (PROTOCOL.md; section names in the comments)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ __all__ = [
     "CHANGE_COLUMN_NAMES",
     "CHANGE_DATA_FOLDER",
     "CHECKPOINT_PART_DIGITS",
+    "COMPRESSION",
     "COORDINATOR_KEY",
     "DELETED_FILE_RETENTION_DEFAULT_MS",
     "DELETED_FILE_RETENTION_KEY",
@@ -29,6 +30,9 @@ __all__ = [
     "VERSION_DIGITS",
     "VERSION_MAX",
 ]
+
+# The codec of data files, unless the writer names one.
+COMPRESSION: Final = "zstd"
 
 # "File Types": a table's whole history is below one folder.
 LOG_FOLDER: Final = "_delta_log/"

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration.files import writing
+from sluice.spark_integration.files.compression import SETTING
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from tests.storage.strategies import examples
 
@@ -59,7 +60,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "list": (pa.list_(pa.date32()), st.lists(st.none() | st.dates(), max_size=3)),
 }
 _PARTITIONS = ("text", "long", "day", "flag", "small", "large", "at")
-_BY_SPARK = "-files-c000.zstd.parquet"
+_BY_SPARK = "-files-c000."
 
 
 @st.composite
@@ -90,7 +91,7 @@ def names(table: sluice.Table) -> list[str]:
 
 
 def is_by_spark(table: sluice.Table) -> bool:
-    found = {name.endswith(_BY_SPARK) for name in names(table)}
+    found = {_BY_SPARK in name for name in names(table)}
     assert len(found) == 1, found
     return found.pop()
 
@@ -292,7 +293,6 @@ def test_settings_of_the_session_neither_count_nor_change(place: Place) -> None:
         "spark.sql.parquet.outputTimestampType": "INT96",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.writeLegacyFormat": "true",
-        "spark.sql.parquet.compression.codec": "gzip",
     }
     for name, value in odd.items():
         spark.conf.set(name, value)
@@ -312,6 +312,38 @@ def test_settings_of_the_session_neither_count_nor_change(place: Place) -> None:
     assert {footer.schema.column(n).physical_type for n in range(footer.num_columns)} == {"INT64", "INT32"}
     assert footer.row_group(0).column(0).compression == "ZSTD"
     assert footer.schema.column(3).path == "a.list.element"
+
+
+def codecs(table: sluice.Table) -> set[str]:
+    """The codecs that the footers of a table's files name, which are those that the files' names tell."""
+    files = [Path(table.location.removeprefix("file://"), add.path) for add in table.snapshot().raw.add_files()]
+    found = {path: pq.read_metadata(path).row_group(0).column(0).compression for path in files}
+    assert all(f".{codec.lower().replace('gzip', 'gz')}." in path.name for path, codec in found.items())
+    return {*found.values()}
+
+
+def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    by_name, by_setting, checked = (place.location + each for each in ("", "-setting", "-checked"))
+    rows = place.spark.range(3, numPartitions=1)
+    assert codecs(save(place, rows, by_name, compression="gzip")) == {"GZIP"}
+    place.spark.conf.set(SETTING, "snappy")
+    try:
+        table = save(place, rows, by_setting)
+        assert is_by_spark(table)
+        sluice.Table.create(checked, schema, properties={"delta.constraints.c": "id < 9"}, coordinator=place.coordinator)
+        assert codecs(table) == codecs(save(place, rows, checked)) == {"SNAPPY"}
+        assert codecs(save(place, rows, by_setting, "overwrite", compression="lz4")) == {"LZ4"}
+        with sluice.transaction(place.spark, coordinator=place.coordinator) as t:
+            t[place.table()].update(set={"id": "id + 1"})
+        assert codecs(place.table()) == {"SNAPPY"}
+        place.spark.conf.set(SETTING, "lzo")
+        with pytest.raises(sluice.InvalidRequest, match=f"{SETTING} is 'lzo'; it may be zstd"):
+            save(place, rows, by_setting)
+    finally:
+        place.spark.conf.unset(SETTING)
+    assert sorted(row["id"] for row in place.load().collect()) == [1, 2, 3]
+    assert sorted(pl.read_delta(by_setting)["id"].to_list()) == [0, 1, 2]
 
 
 def test_observed_metrics_are_known_after_the_write(place: Place) -> None:

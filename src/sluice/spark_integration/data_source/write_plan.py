@@ -63,6 +63,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
         turns=waiting.turns,
         losses=waiting.losses,
         max_records_per_file=options.max_records_per_file,
+        compression=options.compression,
     )
     try:
         table.check_write(plan)
@@ -97,6 +98,7 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
         isolation=options.isolation,
         leases=options.leases,
         max_records_per_file=options.max_records_per_file,
+        compression=options.compression,
     )
 
 

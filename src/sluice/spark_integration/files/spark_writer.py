@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...storage.actions import AddFile
-from ...storage.data.datafiles import COMPRESSION
+from ...storage.constants import COMPRESSION
 from ...storage.errors import SchemaMismatch
 from ...storage.schema.arrow_schema import kind
 from ...storage.schema.datatypes import PrimitiveType, StructField, StructType, as_nullable
@@ -32,6 +32,7 @@ from ...tables.write.staged_files import StagedFile, adopt_files, why_rows_are_n
 from ..jvm import analysed, jvm_of, quoted
 from ..scan.folders import unescaped
 from ..schemas import from_spark, to_spark
+from .compression import in_spark
 
 __all__ = ["written_by_spark"]
 
@@ -47,7 +48,6 @@ _SETTINGS: Final = {
 """How Spark writes in any session: instants in microseconds, dates in today's calendar, names of columns only, the committer known here."""
 _UNSET: Final = "spark.sql.sources.outputCommitterClass"
 _OPTIONS: Final = {
-    "compression": COMPRESSION,
     "parquet.compression.codec.zstd.level": "1",
     "parquet.column.statistics.enabled": "true",
     "parquet.statistics.truncate.length": "128",
@@ -164,7 +164,9 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     limit = max(1, file_size_of(dict(plan.metadata.configuration)) // max(1, int(jdf.schema().defaultSize())))
     limit = min(limit, plan.max_records_per_file or limit)
     writer = (
-        DataFrameWriter(DataFrame(jdf, user)).options(**_OPTIONS, maxRecordsPerFile=limit).partitionBy(*plan.metadata.partition_columns)
+        DataFrameWriter(DataFrame(jdf, user))
+        .options(**_OPTIONS, compression=in_spark(plan.compression or COMPRESSION), maxRecordsPerFile=limit)
+        .partitionBy(*plan.metadata.partition_columns)
     )
     writer.mode("error").parquet(f"file://{target}")
 

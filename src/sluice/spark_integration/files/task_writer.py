@@ -55,6 +55,7 @@ def plan_options(plan: WritePlan, label: str, ids: RowIdColumns | None = None) -
         "where": plan.where,
         "label": label,
         "max_records_per_file": plan.max_records_per_file,
+        "compression": plan.compression,
         "row_ids": None if ids is None else ids.names,
     }
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
@@ -66,8 +67,15 @@ def plan_of(options: Mapping[str, str]) -> tuple[WritePlan, str]:
     storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
     [metadata] = [each for each in decode_commit(told["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
     address = TableAddress.of(options["path"], None, storage)
-    limit = told["max_records_per_file"]
-    plan = WritePlan(address, told["transaction_id"], metadata, mode=told["mode"], where=told["where"], max_records_per_file=limit)
+    plan = WritePlan(
+        address,
+        told["transaction_id"],
+        metadata,
+        mode=told["mode"],
+        where=told["where"],
+        max_records_per_file=told["max_records_per_file"],
+        compression=told["compression"],
+    )
     return plan, told["label"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ...storage.data.row_ids import RowIdColumns
 from ...storage.schema.schema import conform, to_arrow
 from ...tables.write.data_writing import WritePlan
 from ..schemas import from_spark
+from .compression import codec_of_session
 from .optimised import SETTING, gathered, is_wanted, why_not_gathered
 from .spark_writer import written_by_spark
 from .task_writer import written_in_tasks
@@ -39,6 +41,7 @@ def written_by_executors(
     def write(plan: WritePlan, label: str) -> Sequence[AddFile]:
         conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
         plan.require_partitions(schema)
+        plan = replace(plan, compression=plan.compression or codec_of_session(rows.sparkSession))
         with gathered(rows, plan) if _is_gathered(rows, plan, optimise) else nullcontext(rows) as frame:
             files = written_by_spark(frame, plan, label) if ids is None else "they bring their ids along"
             if isinstance(files, str):

@@ -23,6 +23,7 @@ from ...storage.schema.schema import StructType
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
+from ..files.compression import codec_of_session
 from ..files.writing import written_by_executors
 from ..jvm import quoted
 from ..scan.deletions import bitmaps_of, facts_of, live_rows
@@ -71,7 +72,7 @@ class Work:
         self.session = session
         self._attributes = attributes or {}
         self.draft = draft
-        self.plan = plan
+        self.plan = replace(plan, compression=codec_of_session(session))
         self.label = label
         self.pristine = draft.is_pristine
         self.records = draft.tells_changes and self.pristine

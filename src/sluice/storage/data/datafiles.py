@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from ..actions import AddFile
+from ..constants import COMPRESSION
 from ..errors import InvalidRequest, SluiceError
 from ..schema.conform import conform
 from ..schema.datatypes import StructType
@@ -24,9 +25,8 @@ from .partition_split import PartitionKey, split
 from .row_ids import RowIdColumns
 from .statistics import INDEXED_COLUMNS_DEFAULT
 
-__all__ = ["COMPRESSION", "TARGET_FILE_BYTES", "write_files"]
+__all__ = ["TARGET_FILE_BYTES", "write_files"]
 
-COMPRESSION: Final = "zstd"
 TARGET_FILE_BYTES: Final = 128 * 1024 * 1024
 MAX_OPEN_PARTITIONS: Final = 512
 

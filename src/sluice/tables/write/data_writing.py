@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...storage.actions import AddFile, Metadata
 from ...storage.actions import Protocol as TableProtocol
+from ...storage.constants import COMPRESSION
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
 from ...storage.data.row_ids import RowIdColumns
@@ -199,7 +200,7 @@ class WritePlan:
     it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
     `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `user_metadata` is a text for the
-    history.
+    history. `compression` is the files' codec by Arrow's name; None: nobody named one.
     """
 
     address: TableAddress
@@ -220,6 +221,7 @@ class WritePlan:
     max_records_per_file: int | None = None
     redefines: Redefinition | None = None
     user_metadata: str = ""
+    compression: str | None = None
 
     @property
     def work(self) -> str:
@@ -247,6 +249,7 @@ class WritePlan:
             transaction_id=self.transaction_id,
             target_file_bytes=file_size_of(configuration),
             max_file_rows=self.max_records_per_file,
+            compression=self.compression or COMPRESSION,
             indexed_columns=indexed_columns_of(configuration),
             check=self._checks(),
             label=label,

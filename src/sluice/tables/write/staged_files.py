@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...storage.actions import AddFile
-from ...storage.data.datafiles import COMPRESSION
+from ...storage.constants import COMPRESSION
 from ...storage.data.file_writer import FileFormat
 from ...storage.data.written_footers import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
@@ -68,7 +68,8 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
     """
     configuration = dict(plan.metadata.configuration)
     indexed = indexed_columns_of(configuration)
-    layout = FileFormat(plan.schema, plan.metadata.partition_columns, COMPRESSION, indexed, file_size_of(configuration))
+    codec = plan.compression or COMPRESSION
+    layout = FileFormat(plan.schema, plan.metadata.partition_columns, codec, indexed, file_size_of(configuration))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="sluice-footers") as pool:
         footers = list(pool.map(partial(_footer, layout), (each.path for each in staged)))
     filled = [(file, footer) for file, footer in zip(staged, footers, strict=True) if footer.rows]
