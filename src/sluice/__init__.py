@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from .tables.outcome import outcome
     from .tables.read.consumers import ConsumerState
     from .tables.read.details import TableDetail
-    from .tables.read.following import ChangeBatch, Follower
+    from .tables.read.following import ChangeBatch, ChangePlace, Follower
     from .tables.read.history import HistoryEntry
     from .tables.read.table_snapshot import TableSnapshot
     from .tables.table import Table
@@ -101,6 +101,7 @@ __all__ = [
     "BadChecksum",
     "Catalog",
     "ChangeBatch",
+    "ChangePlace",
     "ColumnChange",
     "Commit",
     "CommitInfo",
@@ -214,7 +215,7 @@ _HOMES: Final = {
     "tables.consumer": ("Consumer",),
     "tables.read.consumers": ("ConsumerState",),
     "tables.read.details": ("TableDetail",),
-    "tables.read.following": ("ChangeBatch", "Follower"),
+    "tables.read.following": ("ChangeBatch", "ChangePlace", "Follower"),
     "tables.read.history": ("HistoryEntry",),
     "tables.manage.dropping": ("DropReport", "forget"),
     "tables.manage.recovery_of_all": ("Recovered", "recover_all"),

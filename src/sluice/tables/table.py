@@ -29,7 +29,7 @@ from .manage.properties import domains_of, remove_domain, set_domain, set_proper
 from .read.changes import ChangesPart, changes, iter_changes, split_changes
 from .read.consumers import ConsumerState, consumers, remove_consumer, reset_consumer
 from .read.details import TableDetail, detail_of
-from .read.following import CHANGES, Follower, Selection, follow
+from .read.following import CHANGES, ChangePlace, Follower, Selection, follow
 from .read.history import HistoryEntry, history
 from .read.table_snapshot import TableSnapshot
 from .table_management import TableManagement
@@ -384,7 +384,7 @@ class Table(TableManagement):
 
     def follow(
         self,
-        after: int | None = None,
+        after: int | ChangePlace | None = None,
         *,
         rows: str = CHANGES,
         columns: Sequence[str] | None = None,
@@ -401,6 +401,7 @@ class Table(TableManagement):
         `rows` = "changes" gives inserted and deleted rows like `changes`; "inserted" gives inserted rows, and updated ones as they became,
         with the table's columns only. `columns` and `where` choose columns and rows, as for `changes`. Versions without such rows, such
         as compactions, are passed over. After files of `max_bytes` a batch takes no further file, so a large version becomes several.
+        `after` may be the `end` of a batch, also within a version, or the `place` of a follower.
 
         Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. While it waits it asks the object store nothing; only
         a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were

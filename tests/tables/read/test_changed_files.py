@@ -64,9 +64,12 @@ def test_pieces_make_up_the_version(of: list[tuple[bool, int]], size: int) -> No
     assert pieces == names(files)
 
 
-def test_change_data_files_are_not_cut() -> None:
-    piece, taken = ChangedFiles(1, [AddCDCFile("a", {}, 7), AddCDCFile("b", {}, 8)]).within(1)
-    assert (names(piece), taken, piece.reaches_end) == (["a", "b"], 15, True)
+@pytest.mark.parametrize(("operation", "cut"), [("UPDATE", False), ("MERGE", False), ("DELETE", True)])
+def test_change_data_files_are_cut_if_they_have_no_new_values(operation: str, cut: bool) -> None:
+    info = CommitInfo({"operation": operation})
+    piece, taken = ChangedFiles(1, [info, AddCDCFile("a", {}, 7), AddCDCFile("b", {}, 8)]).within(1)
+    assert (names(piece), taken, piece.reaches_end) == ((["a"], 7, False) if cut else (["a", "b"], 15, True))
+    assert not ChangedFiles(1, [AddCDCFile("a", {}, 7), AddCDCFile("b", {}, 8)]).divides, "nothing tells the operation"
 
 
 @pytest.mark.parametrize(("operation", "together"), [("UPDATE", True), ("WRITE", False)])

@@ -18,7 +18,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
 from sluice.storage.stores.memory import MemoryStore
-from sluice.tables.read.following import ChangeBatch, Follower
+from sluice.tables.read.following import ChangeBatch, ChangePlace, Follower
 from tests.fixtures.zookeeper import Proxy
 from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
@@ -183,6 +183,23 @@ def test_a_large_version_comes_file_by_file(place: Place, properties: dict[str, 
         assert rows_of(pa.concat_tables([batch.to_arrow() for batch in pieces])) == rows_of(expected)
     assert [batch.version for batch in batches].count(1) == 3
     assert [batch.version for batch in batches] == sorted(batch.version for batch in batches)
+
+
+def test_another_follower_goes_on_within_a_version(place: Place) -> None:
+    table = place.create(partition_by=["origin"])
+    table.append(flights(("JFK", 1, 1), ("LGA", 1, 2), ("SFO", 1, 3)))
+    table.append(flights(("JFK", 1, 4)))
+    follower = table.follow(0, max_bytes=1, timeout_s=0)
+    first = next(follower)
+    assert (first.end, follower.place, follower.position) == (ChangePlace(0, 1), ChangePlace(0, 1), 0)
+    rest = list(table.follow(first.end, rows="inserted", timeout_s=0))
+    assert [(batch.after, batch.version, batch.to_arrow().num_rows) for batch in rest] == [(0, 1, 2), (1, 2, 1)]
+    seen = pa.concat_tables([first.to_arrow().select(table.schema.names), *(batch.to_arrow() for batch in rest)])
+    assert sorted(seen["origin"].to_pylist()) == ["JFK", "JFK", "LGA", "SFO"]
+    with pytest.raises(sluice.InvalidRequest, match=r"the place after 4 files of version 1 is none of .*, whose version has 3"):
+        next(table.follow(ChangePlace(0, 4), timeout_s=0))
+    with pytest.raises(sluice.InvalidRequest, match="after names -1 files"):
+        table.follow(ChangePlace(0, -1), timeout_s=0)
 
 
 def test_bytes_limit_batches_of_several_versions(place: Place) -> None:

@@ -45,9 +45,11 @@ def inserted_in(version: int, time_ms: int) -> pa.Table:
     return pa.table([pa.array([value], field.type) for value, field in zip(values, _CHANGE_COLUMNS, strict=True)], schema=_CHANGE_COLUMNS)
 
 
-def part_of(address: TableAddress, versions: range, metadata: Metadata) -> ChangesPart:
-    """The changes of these versions, which are published, with the columns of `metadata`."""
-    return ChangesPart(address, versions[0] - 1, versions[-1], metadata, versions)
+def part_of(address: TableAddress, versions: range, metadata: Metadata, skipped: int, stop: int) -> ChangesPart:
+    """The changes of these versions, which are published, with the columns of `metadata`; not those in the first `skipped` files of the
+    first version, nor those after the first `stop` files of the last one.
+    """
+    return ChangesPart(address, versions[0] - 1, versions[-1], metadata, versions, skipped, stop)
 
 
 class ChangesPartition(InputPartition):

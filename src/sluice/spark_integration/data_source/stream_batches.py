@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -75,8 +76,8 @@ class StreamPlan:
         reads = list(self._stream.reads(StreamOffset.of_json(start), self._place))
         if not self._options.rules.changes:
             return list(self._of_rows(reads))
-        versions = [each.version for each in reads if not each.first]
-        return [*self._of_rows(each for each in reads if each.first), *self._of_changes(versions)]
+        changes = [each for each in reads if not each.first]
+        return [*self._of_rows(each for each in reads if each.first), *self._of_changes(changes)]
 
     def committed(self, end: dict[str, Any]) -> None:
         """Forget what was read."""
@@ -103,13 +104,27 @@ class StreamPlan:
 
         return inserted_in(version, self._stream.first_timestamp_ms(version))
 
-    def _of_changes(self, versions: Sequence[int]) -> Iterator[ChangedPartition]:
-        """Tasks for versions: as many as there are processors."""
-        if not versions:
+    def _of_changes(self, reads: Sequence[StreamRead]) -> Iterator[ChangedPartition]:
+        """Tasks for versions, and for parts of them: as many as there are processors."""
+        if not reads:
             return
         from .changes import part_of
 
-        count = min(len(versions), os.cpu_count() or 1)
-        for begin, end in pairwise(len(versions) * number // count for number in range(count + 1)):
-            some = range(versions[begin], versions[end - 1] + 1)
-            yield ChangedPartition(part_of(self._options.address, some, self._stream.shown.metadata))
+        parts = os.cpu_count() or 1
+        for some in _split(reads, parts) if len(reads) >= parts else _divided(reads, -(-parts // len(reads))):
+            versions = range(some[0].version, some[-1].version + 1)
+            part = part_of(self._options.address, versions, self._stream.shown.metadata, some[0].part.start, some[-1].part.stop)
+            yield ChangedPartition(part)
+
+
+def _split(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:
+    """The versions in so many parts, each with one or more."""
+    return (reads[begin:end] for begin, end in pairwise(len(reads) * number // count for number in range(count + 1)))
+
+
+def _divided(reads: Sequence[StreamRead], count: int) -> Iterator[Sequence[StreamRead]]:
+    """The files of each version in up to so many parts, if its changes can be divided."""
+    for each in reads:
+        parts = 1 if each.whole else min(count, len(each.part))
+        edges = (len(each.part) * number // parts for number in range(parts + 1))
+        yield from ([replace(each, part=each.part[begin:end])] for begin, end in pairwise(edges))

@@ -50,7 +50,7 @@ class RowsPartition(InputPartition):
 
 
 class ChangedPartition(InputPartition):
-    """The versions of one task."""
+    """The versions, or the part of a version, of one task."""
 
     def __init__(self, part: ChangesPart) -> None:
         super().__init__(None)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from ...coordinator.rules.operation_kinds import Kind
 from ...coordinator.rules.winner import winner_of
-from ...storage.actions import Action, AddCDCFile, AddFile, RemoveFile
+from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, RemoveFile
 from ...storage.dataclass import dataclass
 
 __all__ = ["ALL", "ChangedFile", "ChangedFiles"]
@@ -22,7 +22,8 @@ __all__ = ["ALL", "ChangedFile", "ChangedFiles"]
 ALL: Final = range(1 << 62)
 """All files of a version."""
 # The names of Delta's operations that change rows.
-_ROW_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+_DELETE: Final = "DELETE"
+_ROW_CHANGES: Final = frozenset({_DELETE, "UPDATE", "MERGE"})
 
 ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
 
@@ -64,22 +65,38 @@ class ChangedFiles:
         recorded, removed, added = self.counts
         return not recorded and len(self.both) < min(added, removed) and self._changes_rows()
 
+    @cached_property
+    def divides(self) -> bool:
+        """Whether its first files may be read now and the others later: no row's new values come before its old ones.
+
+        Removed files come before added ones. Change data files have both values of a row, in any order: they divide if the version is
+        a DELETE, which has no new values.
+        """
+        if self.copies or not self.counts[0]:
+            return not self.copies
+        info = next((each for each in self.actions if isinstance(each, CommitInfo)), None)
+        return info is not None and info.operation == _DELETE
+
     def __iter__(self) -> Iterator[ChangedFile]:
         return islice(self._all(), self.part.start, self.part.stop)
 
     @property
+    def total(self) -> int:
+        """How many files the version has, within this part or not."""
+        recorded, removed, added = self.counts
+        return recorded or removed + added
+
+    @property
     def reaches_end(self) -> bool:
         """Whether the version has no file after this part."""
-        recorded, removed, added = self.counts
-        return self.part.stop >= (recorded or removed + added)
+        return self.part.stop >= self.total
 
     def within(self, size: int) -> tuple[ChangedFiles, int]:
         """The first files of this part, until they have `size` bytes, but at least one file; and how many bytes they have.
 
-        Two kinds of versions are not divided: those with `copies`, and those with change data files, where a row's new values may lie
-        in an earlier file than its old ones.
+        All of them, unless the version `divides`.
         """
-        if self.copies or self.counts[0]:
+        if not self.divides:
             return self, sum(each.size or 0 for each in self)
         stop, taken = self.part.start, 0
         for each in self:

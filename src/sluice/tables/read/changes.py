@@ -8,7 +8,7 @@ changes. Reorganisations (`dataChange` = false) show nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -34,7 +34,7 @@ from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
 from ..write.change_data_files import CHANGE_TYPE, DELETE, INSERT
-from .changed_files import ChangedFiles
+from .changed_files import ALL, ChangedFiles
 from .net_changes import without_copies
 from .version_range import VersionRange, range_by_time, range_by_version
 
@@ -106,13 +106,18 @@ def iter_changes(
 
 @dataclass(frozen=True, slots=True)
 class ChangesPart:
-    """Some versions of an incremental read. Can be sent to a reader that only needs to reach the object store."""
+    """Some versions of an incremental read. Can be sent to a reader that only needs to reach the object store.
+
+    Of the first version `skipped` files are left out, of the last one those after the first `stop`.
+    """
 
     address: TableAddress
     after: int
     up_to: int
     metadata: Metadata
     versions: range
+    skipped: int = 0
+    stop: int = ALL.stop
 
     @property
     def schema(self) -> StructType:
@@ -123,8 +128,12 @@ class ChangesPart:
         """The rows, like those of `iter_changes`."""
         access = Access(self.address, self.address.store(), None, "published")
         span = VersionRange(access, self.after, self.up_to, self.metadata, published=True)
-        for table in ChangesQuery.of(span, columns, where).tables(self.versions):
+        for table in ChangesQuery.of(span, columns, where).tables(self.versions, self._files_of):
             yield from table.to_batches()
+
+    def _files_of(self, version: int) -> range:
+        first, last = version == self.versions[0], version == self.versions[-1]
+        return range(self.skipped if first else 0, self.stop if last else ALL.stop)
 
 
 def split_changes(
@@ -243,10 +252,13 @@ class ChangesQuery:
         output = pa.schema([arrow.field(name) for name in (*dict.fromkeys(n for n in names if n not in _NAMES), *_names())])
         return ChangesQuery(span.access, span, struct, span.metadata.partition_columns, output, inside, beside)
 
-    def tables(self, versions: range | None = None) -> Iterator[pa.Table]:
-        """The rows, file by file, of all versions or of these. Missing commits are reported by the call, missing files while reading."""
+    def tables(self, versions: range | None = None, part: Callable[[int], range] = lambda _: ALL) -> Iterator[pa.Table]:
+        """The rows, file by file, of all versions or of these; `part` says which files of a version.
+
+        Missing commits are reported by the call, missing files while reading.
+        """
         commits = self._commits(self.span.versions if versions is None else versions)
-        return self.tables_of(ChangedFiles(version, actions) for version, actions in commits)
+        return self.tables_of(ChangedFiles(version, actions, part(version)) for version, actions in commits)
 
     def tables_of(self, changed: Iterable[ChangedFiles]) -> Iterator[pa.Table]:
         """The rows, file by file, of versions that were read already."""

@@ -190,6 +190,8 @@ class ChangeReader:
         selection.check()
         self.access = access
         self.selection = selection
+        if type(files) is not int or files < 0:
+            raise InvalidRequest(f"after names {files!r} files, which is no number of files: give the `end` of a batch, or a version")
         self.place = ChangePlace(after, files)
         self._metadata = self._metadata_at(after)
         self._ahead: deque[tuple[int, Iterable[Action]]] = deque()
@@ -224,6 +226,12 @@ class ChangeReader:
                 break
             metadata = changed or metadata
             files = ChangedFiles(version, actions, range(place.files, ALL.stop))
+            if place.files and place.files > files.total:
+                raise InvalidRequest(
+                    f"the place after {place.files} files of version {version} is none of {self.access.address.location}, whose version "
+                    f"has {files.total}: give the `end` of a batch of this table, or a version",
+                    version=version,
+                )
             if room is not None:
                 files, size = files.within(room)
                 room -= size
@@ -294,6 +302,11 @@ class Follower:
         """The last version whose changes were given, or which had none; -1 before the first."""
         return self._reader.position
 
+    @property
+    def place(self) -> ChangePlace:
+        """How far it got, also within a version: another follower goes on `after` it. That is the `end` of the last batch, or later."""
+        return self._reader.place
+
     def __iter__(self) -> Follower:
         return self
 
@@ -321,12 +334,12 @@ class Follower:
         self.close()
 
 
-def follow(access: Access, after: int | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
-    """Follow a table from after a version (None: the latest one) on. Raises InvalidRequest for an invalid interval, and the like."""
+def follow(access: Access, after: int | ChangePlace | None, selection: Selection, *, timeout_s: Timeout | None, poll_s: float) -> Follower:
+    """Follow a table from after a version or a place on (None: the latest version). Raises InvalidRequest for one that is none."""
     if type(poll_s) not in (int, float) or not poll_s > 0:
         raise InvalidRequest(f"poll_s is {poll_s!r}; give seconds, more than 0", poll_s=poll_s)
-    start = latest_of(access) if after is None else after
-    return Follower(ChangeReader(access, start, selection), published_versions(access, poll_s), timeout_s)
+    start = after if isinstance(after, ChangePlace) else ChangePlace(latest_of(access) if after is None else after)
+    return Follower(ChangeReader(access, start.version, selection, start.files), published_versions(access, poll_s), timeout_s)
 
 
 def latest_of(access: Access) -> int:

@@ -15,6 +15,7 @@ from sluice.storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Dele
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.errors import InvalidRequest, SchemaMismatch, SluiceError, UnsupportedFeature
 from sluice.storage.schema.schema import from_arrow, schema_to_json
+from sluice.tables.read.changed_files import ChangedFiles
 from sluice.tables.read.streams.offsets import StreamOffset
 from sluice.tables.read.streams.planning import Lookup, end_of_batch, portions
 from sluice.tables.read.streams.rules import Limits, StreamRules
@@ -135,20 +136,31 @@ def test_batches_have_each_file_once_and_in_order(
     assert read == expected
 
 
-@settings(max_examples=30, deadline=None)
-@given(histories(), limits)
-def test_changes_are_read_version_by_version(history: list[Version], told: Limits) -> None:
+COPIED: list[Action] = [operation("UPDATE"), gone("a"), gone("b"), add("c", 40), add("d", 40)]
+"""An update without vectors: rows that were only copied are known when all of its files are read together."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(), limits, st.lists(st.integers(0, 8), max_size=3))
+def test_changes_are_divided_only_where_a_version_alone_exceeds_the_limits(history: list[Version], told: Limits, at: list[int]) -> None:
+    for place_of in at:
+        history.insert(place_of, Version(COPIED))
     lookup = reader(history, rules=StreamRules(changes=True))
-    place, read = START, []
+    place, read, batches = START, [], []
     while (end := end_of_batch(place, len(history) - 1, told, lookup)) != place:
-        assert end.index == 0
-        read += [each.version for each in portions(place, end, lookup)]
+        batches.append(list(portions(place, end, lookup)))
+        read += [(each.version, index) for each in batches[-1] for index in range(each.start, each.stop)]
         place = end
-    assert read == [
-        number
-        for number, version in enumerate(history)
-        if any(isinstance(each, AddFile | RemoveFile) and each.data_change for each in version.actions)
-    ]
+    changed = {number: list(ChangedFiles(number, version.actions)) for number, version in enumerate(history)}
+    assert read == [(number, index) for number, files in changed.items() for index in range(len(files))]
+    for each in (portion for some in batches for portion in some):
+        files = changed[each.version]
+        if each.stop - each.start < len(files):
+            sizes = [file.size or 0 for file in files]
+            assert history[each.version].actions is not COPIED, "its changes cannot be divided"
+            assert len(files) > (told.files or 1000) or sum(sizes[:-1]) >= (told.size or 1000), "it fits"
+    assert all(some[0].stop == some[0].files.count for some in batches if len(some) > 1), "the end of a large version, then others"
+    assert all(some[-1].start == 0 for some in batches if len(some) > 1)
 
 
 def test_one_large_version_is_many_batches_and_many_small_ones_are_one() -> None:
@@ -257,7 +269,7 @@ def test_changes_of_the_table_itself_stop_the_stream(action: Action, kind: type[
 
 def test_change_data_files_count_instead_of_the_files_they_describe() -> None:
     files = shown(StreamRules(changes=True)).files(0, [*UPDATE, AddCDCFile("_change_data/x", {}, 7)])
-    assert (files.count, files.size, files.whole) == (1, 7, True)
+    assert (files.count, files.size_from(0), files.whole) == (1, 7, True)
 
 
 @pytest.mark.parametrize(

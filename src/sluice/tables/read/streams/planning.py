@@ -1,8 +1,9 @@
 """Where a batch of a stream ends, and what lies between two offsets. Pure: what each version gives is asked of the caller.
 
 A batch takes files in the order of versions, and within one in the order of its commit, until a limit is reached: one large version
-becomes several batches, several small ones become one. The same two offsets always name the same files, so a batch that is repeated
-after a failure has the same rows.
+becomes several batches, several small ones become one. A version's changes come together unless they alone exceed the limits, so that
+a row's old and new values do; a larger version begins a batch, and becomes several if its changes can be divided. The same two offsets
+always name the same files, so a batch that is repeated after a failure has the same rows.
 """
 
 from __future__ import annotations
@@ -47,9 +48,17 @@ class _Room:
 
     def take(self, files: StreamFiles, index: int) -> int:
         """How many of the files from `index` on the batch takes."""
-        if files.whole:
-            fits = self._empty or self._files is None or files.count <= self._files
-            return self._taken(files.count, files.size) if fits and not self.is_full else 0
+        before, rest = (self._files, self._size, self._empty), files.count - index
+        taken = self._take_one_by_one(files, index)
+        if files.changed is not None and taken < rest:
+            if files.whole and before[2]:
+                return self._taken(rest - taken, files.size_from(index + taken)) + taken
+            if not before[2]:  # it begins the next batch
+                self._files, self._size, self._empty = before
+                return 0
+        return taken
+
+    def _take_one_by_one(self, files: StreamFiles, index: int) -> int:
         if self._files is None and self._size is None:
             return self._taken(files.count - index, 0)
         taken = 0

@@ -39,12 +39,17 @@ _AHEAD_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class StreamRead:
-    """Files of one version, and the condition on the rows to read of them (None: all rows)."""
+    """Files of one version, and the condition on the rows to read of them (None: all rows).
+
+    Changes are read by their numbers in `part`, and `whole` unless they can be divided among tasks.
+    """
 
     version: int
     first: bool
     files: pa.Table
     rows: Predicate | None
+    part: range
+    whole: bool
 
 
 class TableStream:
@@ -145,7 +150,7 @@ class TableStream:
         if self._where is not None:
             files = self._that_may_match(files, self._where)
             rows = self._where if rows is None else rows.and_(self._where)
-        return StreamRead(portion.version, portion.first, files, rows)
+        return StreamRead(portion.version, portion.first, files, rows, range(portion.start, portion.stop), portion.files.whole)
 
     def _that_may_match(self, files: pa.Table, predicate: Predicate) -> pa.Table:
         shown = self.shown

@@ -36,18 +36,16 @@ class StreamFiles:
     """The files of one version, in the order in which a stream reads them.
 
     ``files``      rows of a file table; those that the stream leaves out are among them, so that options do not move offsets
-    ``count``      how many files they are; for changes, those in which they lie, also removed ones
-    ``whole``      whether they are read in one batch: changes, so that a row's old and new values come together
-    ``size``       their bytes, if they are read in one batch
+    ``changed``    for changes: the bytes of each file in which they lie, also of removed ones; `files` is empty then
+    ``whole``      whether they are read in one batch: changes that cannot be divided
     ``stop``       the error that ends the stream before this version
     ``following``  the version that comes next, if it is not the next number: those between are gone
     ``ends``       the indices at which a batch may end; None: at each
     """
 
     files: pa.Table = field(default_factory=_nothing)
-    count: int = 0
+    changed: pa.Array | None = None
     whole: bool = False
-    size: int = 0
     stop: SluiceError | None = None
     following: int | None = None
     ends: tuple[int, ...] | None = None
@@ -55,15 +53,24 @@ class StreamFiles:
     @staticmethod
     def of_table(files: pa.Table, ends: tuple[int, ...] | None = None) -> StreamFiles:
         """The files of a snapshot, in their order."""
-        return StreamFiles(files.select(_COLUMNS), files.num_rows, ends=ends)
+        return StreamFiles(files.select(_COLUMNS), ends=ends)
+
+    @property
+    def count(self) -> int:
+        """How many files they are."""
+        return len(self._sizes)
 
     def size_from(self, index: int) -> int:
         """The bytes of the files from `index` on."""
-        return self.size if self.whole else pc.sum(self.files["size"].slice(index)).as_py() or 0
+        return pc.sum(self._sizes.slice(index)).as_py() or 0
 
     def sizes(self, index: int) -> Iterator[int]:
-        """The bytes of the files from `index` on."""
-        return (size for batch in self.files["size"].slice(index).chunks for size in batch.to_pylist())
+        """The bytes of each file from `index` on."""
+        return (size for batch in self._sizes.slice(index).chunks for size in batch.to_pylist())
+
+    @property
+    def _sizes(self) -> pa.ChunkedArray:
+        return self.files["size"] if self.changed is None else pa.chunked_array([self.changed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,8 @@ class StreamedTable:
         if stop is not None:
             return StreamFiles(stop=stop)
         if self.rules.changes:
-            changed = [each.size or 0 for each in ChangedFiles(version, actions)]
-            return StreamFiles(count=len(changed), whole=True, size=sum(changed))
+            changed = ChangedFiles(version, actions)
+            return StreamFiles(changed=pa.array((each.size or 0 for each in changed), pa.int64()), whole=not changed.divides)
         if seen.removed:
             rules = self.rules
             if rules.skip_change_commits:
