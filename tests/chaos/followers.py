@@ -10,7 +10,7 @@ import sluice
 from .meaning import note_of
 from .worker import Worker, answer_of, arrow
 
-__all__ = ["CONSUMED", "FOLLOWS", "SOURCE", "STREAMED", "consume", "consume_the_rest"]
+__all__ = ["BATCH", "CONSUMED", "FOLLOWS", "SOURCE", "STREAMED", "consume", "consume_the_rest"]
 
 SOURCE: Final = "events"
 CONSUMED: Final = "consumed"
@@ -18,6 +18,9 @@ CONSUMED: Final = "consumed"
 
 STREAMED: Final = "streamed"
 """What the stream of the Spark application notes."""
+
+BATCH: Final = "batch"
+"""What the diary of a Spark application calls the end of a batch."""
 
 FOLLOWS: Final = {CONSUMED: SOURCE, STREAMED: SOURCE}
 _IDLE_S: Final = 1.0

@@ -25,7 +25,7 @@ from .world import KEPT_S, SESSION_S, World
 
 __all__ = ["Plan", "run_chaos", "summary"]
 
-_FINISH_LIMIT_S = 150.0
+_FINISH_LIMIT_S = 300.0
 _SPARK_START_LIMIT_S = 60.0
 _WARM_S = 3.0
 _CERTAIN_ASKED = 20
