@@ -273,6 +273,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "databricks-compares-partitions": "under databricks, statistics separate changes of one partition where rows are not compared",
         "databricks-compares-files-in-partitioned-tables": "under databricks, rows are compared in partitioned tables too",
         "databricks-minds-z-orders": "under databricks, a compaction commits after a z-order of the same files",
+        "appends-after-reading-elsewhere-are-not-blind": "an append passes for blind though its transaction read another table",
         "many-read-files-are-all-files": "of very many files that were read, only the first are named",
         "many-removed-files-are-all-files": "of very many files that are removed, only the first are named",
         "many-partitions-are-all": "of very many partitions that are touched, only the first are named",

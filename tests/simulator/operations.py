@@ -81,10 +81,6 @@ class Operation:
         """Whether it only adds rows, having read none."""
         return all(step.blind for step in self.steps)
 
-    def blind_in(self, table: int) -> bool:
-        """Whether all it does to a table is to add rows."""
-        return all(step.kind in ("append", "widen", "copy") for step in self.steps if step.table == table)
-
     def after(self, states: States, told: Sequence[State] = ()) -> tuple[dict[int, dict[int, Row]], list[dict[int, Row]]]:
         """The rows of its tables after it, and what its steps were shown, had it run alone on these states.
 

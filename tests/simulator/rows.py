@@ -44,7 +44,7 @@ class _Rows:
         found: list[set[int]] = []
         for version in table.log.versions:
             operations = [operation for each in version.transactions if (operation := self._operation(each.id)) is not None]
-            mine = [step for o in operations if o.blind_in(table.told.number) for step in o.steps if step.table == table.told.number]
+            mine = [step for o in operations if o.blind for step in o.steps if step.table == table.told.number]
             found.append({uid for step in mine for uid in step.rows})
         return found
 

@@ -158,6 +158,37 @@ def test_a_table_that_was_only_read_is_compared_and_gets_no_version(shop: Shop, 
     assert content(orders) == [(3, 5)]
 
 
+@pytest.mark.notices("appends-after-reading-elsewhere-are-not-blind")
+def test_two_that_each_read_where_the_other_appends_are_not_both_committed(shop: Shop, coordinator: str) -> None:
+    """No write skew across tables under WriteSerializable: alone, the second one would have seen the first one's row."""
+    other = opened(shop, coordinator)
+    one, two = sluice.transaction(), sluice.transaction(coordinator)
+    assert one.scan(shop["orders"]).num_rows == two.scan(other["totals"]).num_rows == 0
+    one.append(shop["totals"], rows((1, 0)))
+    two.append(other["orders"], rows((2, 0)))
+    one.commit()
+    with pytest.raises(sluice.ConcurrentAppendException) as refused:
+        two.commit()
+    assert refused.value.facts["table"] == shop["totals"].location
+    assert (content(shop["totals"]), content(shop["orders"])) == ([(1, 0)], [])
+    assert shop["totals"].history(1)[0].is_blind_append is False
+
+
+def test_appends_to_one_table_stand_beside_each_other_whatever_was_read_elsewhere(shop: Shop, coordinator: str) -> None:
+    other = opened(shop, coordinator)
+    one, two = sluice.transaction(), sluice.transaction(coordinator)
+    assert one.scan(shop["stock"], where="sku = 1").num_rows == two.scan(other["stock"], where="sku = 1").num_rows == 1
+    two.delete(other["stock"], "sku = 4")
+    for number, tx in enumerate((one, two)):
+        tx.append((shop, other)[number]["orders"], rows((number, 1)))
+        tx.commit()
+    with sluice.transaction() as blind:
+        for table in shop.values():
+            blind.append(table, rows((9, 9)))
+    assert content(shop["orders"]) == [(0, 1), (1, 1), (9, 9)]
+    assert [table.history(1)[0].is_blind_append for table in shop.values()] == [True, True, True]
+
+
 def test_one_table_only_and_none_at_all(shop: Shop) -> None:
     with sluice.transaction() as tx:
         tx.append(shop["orders"], rows((1, 1)))

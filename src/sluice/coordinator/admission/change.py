@@ -32,6 +32,11 @@ class Reads:
     whole_table: bool = False
     apps: tuple[str, ...] = ()
 
+    @property
+    def nothing(self) -> bool:
+        """Whether it read no rows. An application's number that was read says nothing about rows."""
+        return not (self.predicates or self.files is None or self.files or any(self.rows.values()) or self.whole_table)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -42,7 +47,9 @@ class Change:
     snapshot: Snapshot | None
     actions: Collection[Action]
     reads: Reads | None = None
-    """None: a blind append."""
+    """None: it read nothing of this table."""
+    reads_elsewhere: bool = False
+    """Whether its transaction read rows of other tables: what it appends here may depend on them, so it is no blind append."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     schema: StructType | None = None

@@ -50,7 +50,7 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
     read_files, read_rows = _read(reads, files_max) if reads else ((), {})
     whole_table = reads is not None and reads.whole_table
     policy = _policy(change)
-    reads_nothing = not predicates and read_files == () and not read_rows and not whole_table
+    reads_nothing = reads is None or reads.nothing
     return Footprint(
         predicates=predicates,
         partition_types=_partition_types(snapshot, change.schema),
@@ -66,7 +66,8 @@ def footprint_of(change: Change, *, files_max: int) -> Footprint:
         metadata=any(isinstance(a, Metadata) for a in rest),
         protocol=any(isinstance(a, Protocol) for a in rest),
         data_change=files.data_change,
-        blind_append=reads_nothing and files.adds_only,
+        # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
+        blind_append=reads_nothing and files.adds_only and not change.reads_elsewhere,
         kind=change.kind.value,
         policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),

@@ -77,7 +77,7 @@ class _Submission:
         filing: Callable[[str], object] | None,
         done_before: Callable[[], Mapping[str, Commit]] | None,
     ) -> None:
-        self._changes = changes
+        self._changes = _with_reads_elsewhere(changes)
         self._alone = len(changes) == 1
         self._once = changes[0][1].once
         self._ack, self._filing, self._done_before = ack, filing, done_before
@@ -156,6 +156,12 @@ class _Submission:
         if self._filing is not None:
             self._filing(another)
         self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
+
+
+def _with_reads_elsewhere(changes: Sequence[tuple[TableClient, Change]]) -> Sequence[tuple[TableClient, Change]]:
+    """The changes, each of which knows whether the transaction read rows of another table."""
+    reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
+    return [(table, replace(change, reads_elsewhere=any(each is not change for each in reading))) for table, change in changes]
 
 
 def _on_one_session(committers: Sequence[Committer]) -> list[Committer]:

@@ -212,7 +212,7 @@ def _class_refused(at: Encounter) -> str | None:
 # check: rule-appended-what-i-read
 def _appended_what_i_read(at: Encounter) -> str | None:
     mine = at.mine
-    if mine.blind_append:
+    if mine.reads_nothing_here:
         return None
     # check: serializable-is-strict (at.level is IsolationLevel.WRITE_SERIALIZABLE -> True)
     lenient = at.level is IsolationLevel.WRITE_SERIALIZABLE and not mine.metadata

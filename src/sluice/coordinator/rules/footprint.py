@@ -30,7 +30,7 @@ class Footprint:
     touches, as compact JSON objects with sorted keys (None: too many to list, or all). `scope` is what an overwrite
     replaces: "" the table, a condition, OWN_PARTITIONS, None if it does not matter. `removes`, `app_versions`, `domains`,
     `metadata`, `protocol`, `data_change` restate its own actions; `blind_append` is Delta's term for a commit that reads
-    nothing and only adds files; `keeps_row_ids` is false if rows were copied to new files.
+    nothing, here or in other tables, and only adds files; `keeps_row_ids` is false if rows were copied to new files.
     """
 
     predicates: tuple[str, ...] = ()
@@ -59,6 +59,12 @@ class Footprint:
     def plain_append(self) -> bool:
         """Whether it only appends, so that commits of others hardly matter to it."""
         return self.blind_append and not (self.metadata or self.protocol or self.domains)
+
+    @property
+    def reads_nothing_here(self) -> bool:
+        """Whether files that others add cannot matter to it: a blind append, or an append whose transaction read other tables only."""
+        here = self.predicates or self.read_files != () or self.read_rows or self.whole_table
+        return self.blind_append or (self.kind == Kind.APPEND.value and not here)
 
     @property
     def compares_rows(self) -> bool:
