@@ -32,8 +32,8 @@ class Query:
         try:
             place = self.place or reader.initialOffset()
             while (end := json.loads(json.dumps(reader.latestOffset(place, reader.getDefaultReadLimit())))) != place:
-                for each in reader.partitions(place, end):
-                    self.rows += [row for rows in reader.read(each) for row in rows.to_pylist()]
+                batch = [row for each in reader.partitions(place, end) for rows in reader.read(each) for row in rows.to_pylist()]
+                self.rows += batch  # a batch that failed is not written
                 reader.commit(end)
                 self.place = place = end
                 self.batches += 1
