@@ -92,7 +92,7 @@ def nothing_is_left_running() -> Iterator[None]:
     """Set up before every other fixture, so torn down after all of them: whatever still runs then was forgotten."""
     yield
     processes.end_spark_gateway()
-    left = processes.wait_for_end(os.environ[processes.MARK], patience_s=20.0)
+    left = processes.wait_for_end(os.environ[processes.MARK], patience_s=60.0)
     for process in left:
         process.kill()
     assert not left, "processes that the tests started and did not end: " + "; ".join(process.command for process in left)

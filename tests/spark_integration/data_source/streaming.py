@@ -13,10 +13,24 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ..conftest import Place
 
-__all__ = ["SLOW_START", "Stream"]
+__all__ = ["SLOW_START", "Stream", "run_to_end"]
 
 SLOW_START = "Python worker failed to connect back"
 """Spark gives the process of a query ten seconds to start, whatever else the machine does."""
+
+
+def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query, and wait for its end; again if Spark could not start its process in time."""
+    for _ in range(5):
+        query = start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as failed:
+            if SLOW_START not in str(failed):
+                raise
+        else:
+            return query
+    raise AssertionError(f"Spark started no process for the query: {SLOW_START}")
 
 
 @dataclass
@@ -45,16 +59,7 @@ class Stream:
 
     def run(self, frame: DataFrame | None = None) -> StreamingQuery:
         """All that is there, to its end."""
-        for _ in range(5):
-            query = self.start(frame, availableNow=True)
-            try:
-                query.awaitTermination()
-            except StreamingQueryException as failed:
-                if SLOW_START not in str(failed):
-                    raise
-            else:
-                return query
-        raise AssertionError(f"Spark started no process for the query: {SLOW_START}")
+        return run_to_end(lambda: self.start(frame, availableNow=True))
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:

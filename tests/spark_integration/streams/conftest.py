@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.chaos.ensemble import Ensemble
 
 from ..conftest import Place
+from ..data_source.streaming import run_to_end
 
 SCHEMA = "id long, k string"
 
@@ -67,7 +68,7 @@ class Feed:
 
     def drain(self, place: Place, **named: Any) -> None:
         """Write everything there is to write."""
-        self.write(place, **named).awaitTermination()
+        run_to_end(lambda: self.write(place, **named))
 
 
 @pytest.fixture
