@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame, Observation
@@ -12,8 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import sluice
+from sluice.delta import DeltaTable
 from sluice.spark_integration.data_source.source import SluiceDataSource
 from sluice.spark_integration.files.optimised import SETTING, is_wanted
+from sluice.spark_integration.rows import source
 from sluice.tables.client.property_rules import OPTIMIZE_WRITE
 
 from ..conftest import Place
@@ -83,6 +86,30 @@ def test_the_session_says_it_for_transactions_too(place: Place) -> None:
         assert place.table().snapshot().raw.num_files == 2 * PARTITIONS
     finally:
         place.spark.conf.unset(SETTING)
+
+
+def merged(place: Place, location: str, *, optimised: bool) -> int:
+    """How many files a MERGE adds that updates half of its rows and inserts the others, from many tasks."""
+    properties = {OPTIMIZE_WRITE: str(optimised).lower(), "delta.enableDeletionVectors": "true"}
+    save(place, rows(place), location, "p", properties=properties, optimizeWrite=True)
+    half = f"id + {ROWS // 2} AS id"
+    with mock.patch.multiple(source, _LOCAL_ROWS_MAX=0, _TASK_BYTES=1):  # as if it were a large source
+        table = DeltaTable.forPath(place.spark, location, coordinator=place.coordinator)
+        merge = table.alias("t").merge(rows(place).selectExpr(half, "p").alias("s"), "t.id = s.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    snapshot = sluice.Table.open(location, coordinator=place.coordinator).snapshot()
+    assert sorted(snapshot.to_arrow()["id"].to_pylist()) == list(range(ROWS + ROWS // 2))
+    return snapshot.raw.num_files - PARTITIONS
+
+
+@pytest.mark.spark
+@pytest.mark.zookeeper
+def test_the_new_rows_of_a_merge_meet_too(place: Place) -> None:
+    as_they_come = merged(place, f"{place.location}-as-they-come", optimised=False)
+    assert as_they_come > 2 * PARTITIONS
+    assert merged(place, place.location, optimised=True) <= 2 * PARTITIONS, (
+        "one file of updated rows in each partition, and one of new ones"
+    )
 
 
 @pytest.mark.spark

@@ -19,7 +19,7 @@ from ...tables.write.data_writing import WritePlan
 from ..active_session import use_session
 from ..jvm import analysed, jvm_of, quoted
 
-__all__ = ["SETTING", "gathered", "is_wanted", "why_not_gathered"]
+__all__ = ["SETTING", "gathered", "gathering", "is_wanted", "why_not_gathered"]
 
 SETTING: Final = "spark.databricks.delta.optimizeWrite.enabled"
 _SHUFFLED_PER_STORED: Final = 4
@@ -61,12 +61,26 @@ def gathered(rows: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     """The rows, shuffled by the table's partitions, in a copy of their session, which is the thread's own within the block."""
     user: Any = rows.sparkSession
     own = SparkSession(user.sparkContext, user._jsparkSession.cloneSession())
-    size = _SHUFFLED_PER_STORED * file_size_of(dict(plan.metadata.configuration))
-    for name, value in {**_SETTINGS, "spark.sql.adaptive.advisoryPartitionSizeInBytes": f"{size}b"}.items():
-        own.conf.set(name, value)
     use_session(own)
     try:
         frame = DataFrame(jvm_of(user).org.apache.spark.sql.classic.Dataset.ofRows(own._jsparkSession, analysed(rows)), own)
-        yield frame.hint("rebalance", *(F.col(quoted(name)) for name in plan.metadata.partition_columns))
+        with gathering(frame, plan) as shuffled:
+            yield shuffled
     finally:
         use_session(user)
+
+
+@contextmanager
+def gathering(rows: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
+    """The rows of a session that is sluice's own, shuffled by the table's partitions; the session has the settings for it in the block."""
+    session = rows.sparkSession
+    size = _SHUFFLED_PER_STORED * file_size_of(dict(plan.metadata.configuration))
+    wanted = {**_SETTINGS, "spark.sql.adaptive.advisoryPartitionSizeInBytes": f"{size}b"}
+    before = {name: session.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        session.conf.set(name, value)
+    try:
+        yield rows.hint("rebalance", *(F.col(quoted(name)) for name in plan.metadata.partition_columns))
+    finally:
+        for name, former in before.items():
+            session.conf.set(name, str(former))

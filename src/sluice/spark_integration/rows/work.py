@@ -24,6 +24,7 @@ from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..files.compression import codec_of_session
+from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import written_by_executors
 from ..jvm import quoted
 from ..scan.deletions import bitmaps_of, facts_of, live_rows
@@ -154,8 +155,17 @@ class Work:
 
     def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "", *, shuffles: bool = False) -> Done:
         """Have tasks do what the rows say, see `rows.writer`; `step` distinguishes the jobs of one operation."""
+        change = self._change(frame, hidden, step)
+        if self._is_gathered(frame):
+            with gathering(frame, self.plan) as shuffled:
+                return changed_by_tasks(shuffled, change)
         with nullcontext() if shuffles else planned_once(self.session):
-            return changed_by_tasks(frame, self._change(frame, hidden, step))
+            return changed_by_tasks(frame, change)
+
+    def _is_gathered(self, frame: DataFrame) -> bool:
+        """Whether the frame has new rows, and writes are optimised: then the new rows of a partition of the table meet in one task."""
+        has_values = {*self.schema.names} <= {*frame.columns}
+        return has_values and is_wanted(None, self.session.conf.get(SETTING, "") or "", self.plan.metadata.configuration)
 
     def done_here(self, frame: DataFrame, hidden: Hidden, step: str = "") -> Done:
         """The same in this process, for few rows."""
