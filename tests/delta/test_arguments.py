@@ -95,7 +95,6 @@ def test_a_wrong_argument_raises_what_delta_raises(error: type[Exception], match
             "generatedColumns",
             lambda: builder().addColumns([StructField("a", IntegerType(), True, {"delta.generationExpression": "b + 1"})]),
         ),
-        ("clustering", lambda: builder().clusterBy("a", "b")),
     ],
 )
 def test_what_sluice_cannot_fill_in_or_keep_is_refused_by_name(feature: str, call: Callable[[], Any]) -> None:

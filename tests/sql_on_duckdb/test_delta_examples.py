@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sluice
+from sluice.sql_on_duckdb.running import run
 
 from .conftest import Warehouse
 
@@ -91,9 +92,39 @@ def test_schemas(warehouse: Warehouse) -> None:
         ("CREATE TABLE e (at TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(at AS DATE))) USING DELTA", "generatedColumns"),
         ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns|generatedColumns"),
         ("CREATE TABLE d (c INT DEFAULT 42) USING DELTA", "allowColumnDefaults"),
-        ("CREATE TABLE c (c INT) USING DELTA CLUSTER BY (c)", "CLUSTER BY"),
     ):
         with pytest.raises(sluice.UnsupportedFeature, match=feature):
+            warehouse.sql(text)
+
+
+def test_clusters(warehouse: Warehouse, tmp_path: Path) -> None:
+    warehouse.sql(
+        "CREATE TABLE table1(col0 int, col1 string) USING DELTA CLUSTER BY (col0)",
+        "INSERT INTO table1 VALUES (2, 'b'), (1, 'a')",
+        f"CREATE TABLE table2 CLUSTER BY (col0, col1) LOCATION '{tmp_path}/table2' AS SELECT * FROM table1",
+        "OPTIMIZE table1",
+        "ALTER TABLE table1 CLUSTER BY (col1, col0)",
+        "OPTIMIZE table1 FULL",
+    )
+    table = warehouse.catalog.open("table1")
+    assert [each.operation for each in table.history()] == ["OPTIMIZE", "CLUSTER BY", "OPTIMIZE", "WRITE", "CREATE TABLE"]
+    assert warehouse.catalog.open("table2").clustering_columns == ("col0", "col1")
+    assert "CLUSTER BY (col1, col0)" in warehouse.rows("SHOW CREATE TABLE table1")[0][0]
+    detail = run("DESCRIBE DETAIL table1", coordinator=warehouse.coordinator).to_pylist()[0]
+    assert detail["clusteringColumns"] == ["col1", "col0"]
+    assert ("# Clustering Information", "", "") in warehouse.rows("DESCRIBE TABLE table1")
+    warehouse.sql(
+        "CREATE TABLE table3 LIKE table1", "ALTER TABLE table1 CLUSTER BY NONE", "REPLACE TABLE table2 (a STRUCT<b: INT>) CLUSTER BY (a.b)"
+    )
+    assert [warehouse.catalog.open(name).clustering_columns for name in ("table1", "table2", "table3")] == [(), ("a.b",), ("col1", "col0")]
+    for text, message in (
+        ("CREATE TABLE e (a INT) USING DELTA CLUSTER BY AUTO", "column 36: sluice's tables have no CLUSTER BY AUTO"),
+        ("CREATE TABLE e (a INT, b INT) USING DELTA PARTITIONED BY (a) CLUSTER BY (b)", "clustered by b and partitioned by a"),
+        ("ALTER TABLE table3 CLUSTER BY (nothing)", "column 'nothing' is not in the table"),
+        ("OPTIMIZE table3 ZORDER BY (col0)", "clustered by col1, col0, and a file has one order"),
+        ("OPTIMIZE table1 FULL", "the table is not clustered"),
+    ):
+        with pytest.raises(sluice.InvalidRequest, match=message):
             warehouse.sql(text)
 
 

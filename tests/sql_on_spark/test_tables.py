@@ -68,14 +68,20 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     assert table.refresh().partition_columns == ()
     assert table.properties["owner"] == "me"
     warehouse.sql("CREATE TABLE IF NOT EXISTS sales.numbers USING sluice AS SELECT 1 AS other")
+    warehouse.sql("CREATE OR REPLACE TABLE sales.numbers USING sluice CLUSTER BY (a) AS SELECT 1 AS a, 2 AS b")
+    assert table.refresh().clustering_columns == ("a",)
+    warehouse.sql("ALTER TABLE sales.numbers CLUSTER BY (b, a)")
+    [optimized] = warehouse.sql("OPTIMIZE sales.numbers").collect()
+    assert (optimized["metrics"]["numFilesAdded"], table.refresh().clustering_columns) == (1, ("b", "a"))
     warehouse.sql("REPLACE TABLE sales.numbers (a INT) USING sluice")
+    assert table.refresh().clustering_columns == ()
     assert table.refresh().schema.names == ["a"]
     place = warehouse.folder / "by-path"
     warehouse.sql(f"CREATE TABLE sluice.`{place}` AS SELECT 'x' AS v")
     assert warehouse.rows(f"SELECT * FROM sluice.`{place}`") == [("x",)]
     for text, message in (
         ("CREATE TABLE t (a INT DEFAULT 1) USING sluice", "line 1, column 23: a column.s DEFAULT needs the table feature"),
-        ("CREATE TABLE t (a INT) USING sluice CLUSTER BY (a)", "column 37: sluice's tables have no CLUSTER BY"),
+        ("CREATE TABLE t (a INT) USING sluice CLUSTER BY AUTO", "column 37: sluice's tables have no CLUSTER BY AUTO"),
         ("CREATE TABLE t USING sluice", "has no columns"),
         ("CREATE TABLE t (a INT) USING sluice AS SELECT 1", "has the query's columns"),
         ("REPLACE TABLE sales.none USING sluice AS SELECT 1 AS a", "there is no table sales.none to replace"),

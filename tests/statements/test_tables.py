@@ -38,7 +38,7 @@ def test_create() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("CREATE TABLE t (a INT) USING sluice CLUSTER BY (a)", "CLUSTER BY"),
+        ("CREATE TABLE t (a INT) USING sluice CLUSTER BY AUTO", "CLUSTER BY AUTO"),
         ("CREATE TABLE t (a INT) USING sluice PARTITIONED BY (years(d))", "PARTITIONED BY with functions of columns"),
         ("CREATE TABLE t (a INT) USING sluice OPTIONS (x = 1)", "OPTIONS"),
     ],

@@ -46,6 +46,7 @@ class DeltaTableBuilder:
         self._comment: str | None = None
         self._columns: list[StructField] = []
         self._partition_by: tuple[str, ...] = ()
+        self._cluster_by: tuple[str, ...] = ()
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> DeltaTableBuilder:
@@ -114,15 +115,9 @@ class DeltaTableBuilder:
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
-        """Raises UnsupportedFeature: sluice keeps no liquid clustering."""
-        listed = ", ".join(names(cols, "a clustering"))
-        with as_spark_users_know():
-            raise UnsupportedFeature(
-                f"clusterBy({listed}): sluice does not support liquid clustering; partition the table, or order its rows from time to time "
-                f"with optimize().executeZOrderBy({listed})",
-                features=["clustering"],
-                access="write",
-            )
+        """The columns by which the table is clustered, one by one or as a list. Raises TypeError."""
+        self._cluster_by = names(cols, "a clustering")
+        return self
 
     def property(self, key: str, value: str) -> DeltaTableBuilder:
         """A property of the table (docs/configuration.md). Raises TypeError."""
@@ -137,8 +132,18 @@ class DeltaTableBuilder:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
         with as_spark_users_know():
             schema = from_spark(StructType(self._columns))
-            properties = dict(self._properties)
-            return self._make(Definition(self._how, self._name, self._location, schema, self._partition_by, properties, self._comment))
+            return self._make(
+                Definition(
+                    self._how,
+                    self._name,
+                    self._location,
+                    schema,
+                    self._partition_by,
+                    dict(self._properties),
+                    self._comment,
+                    self._cluster_by,
+                )
+            )
 
 
 def _check_generated(column: str, always: object, by_default: object) -> None:

@@ -31,6 +31,7 @@ writing
 ``properties``                  properties of a new table, a JSON object; an existing table must have the same
 ``allowNonEmpty``               "true" creates a table in a folder with other files
 ``mergeSchema``                 "true" adds columns that the table lacks
+``clusterBy``                   the same for the columns by which the table is clustered: `a,b.c`, or a JSON list
 ``overwriteSchema``             with mode overwrite: "true" replaces the table's schema, and its partitioning if `partitionBy` says so
 ``userMetadata``                a text that the history shows with the commit
 ``replaceWhere``                with mode overwrite: the rows to replace, a condition in SQL
@@ -103,6 +104,7 @@ STREAMING: Final = (
 )
 """Options of `readStream` alone; `stream_options` has the others."""
 WRITING: Final = (
+    "clusterBy",
     "partitionBy",
     "properties",
     "allowNonEmpty",
@@ -212,7 +214,7 @@ class ChangesOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write. `partition_by` is None if it was not given.
+    """The options of a write. `partition_by` and `cluster_by` are None if they were not given.
 
     These are no options: `only_new`, the table must not exist yet; `name`, it gets this name when it is created, and `managed`, at a
     location that the catalog chose; `replaces`, it is replaced with its properties.
@@ -220,6 +222,7 @@ class WriteOptions:
 
     address: TableAddress
     partition_by: tuple[str, ...] | None = None
+    cluster_by: tuple[str, ...] | None = None
     properties: Mapping[str, str] = field(default_factory=_nothing)
     mode: str = "append"
     where: str | None = None
@@ -261,6 +264,7 @@ class WriteOptions:
         return WriteOptions(
             address=texts.address(),
             partition_by=texts.names("partitionBy"),
+            cluster_by=texts.names("clusterBy"),
             properties=texts.texts("properties"),
             mode=("dynamic" if dynamic else "overwrite") if overwrite else "append",
             where=where,

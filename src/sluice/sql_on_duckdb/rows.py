@@ -200,7 +200,9 @@ def create_with_rows(asked: Plain, statement: Create, wanted: Definition) -> Ans
     if there:
         table = opened(Place(name.path or catalog.locate(name.quoted), asked.coordinator, asked.options))
         create = wanted.how == "createOrReplace"
-        table.replace(schema, rows, partition_by=wanted.partition_by, properties=wanted.properties, create=create)
+        table.replace(
+            schema, rows, partition_by=wanted.partition_by, cluster_by=wanted.cluster_by, properties=wanted.properties, create=create
+        )
         return NOTHING
     location = wanted.location or catalog.new_location(name.quoted)
     _create(asked, wanted, location, schema, rows)
@@ -209,7 +211,7 @@ def create_with_rows(asked: Plain, statement: Create, wanted: Definition) -> Ans
 
 def _create(asked: Plain, wanted: Definition, location: str, schema: StructType, rows: pa.Table) -> None:
     address = TableAddress.of(location, asked.coordinator, asked.options)
-    plan = plan_creation(address, schema, wanted.partition_by, wanted.properties, None)
+    plan = plan_creation(address, schema, wanted.partition_by, wanted.properties, None, cluster_by=wanted.cluster_by)
     try:
         files = plan.write(rows)
         commit_creation(

@@ -51,6 +51,7 @@ def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> D
     name, how = statement.target, statement.how
     assert statement.query is not None
     properties, partition_by = wanted.properties, wanted.partition_by if statement.is_partitioned else None
+    cluster_by = wanted.cluster_by or None
     told = Options()
     told.set("coordinator", asked.coordinator)
     for option, value in asked.options.items():
@@ -69,10 +70,20 @@ def _created_with_rows(asked: Asked, statement: Create, wanted: Definition) -> D
         frame = asked.query([statement.query], edits)
         if there:
             location = name.path or catalog.locate(name.quoted)
-            save(frame, location, Write("overwrite", told.but(overwriteSchema="true"), partition_by or (), replaces=True))
+            save(
+                frame,
+                location,
+                Write("overwrite", told.but(overwriteSchema="true"), partition_by or (), replaces=True, cluster_by=wanted.cluster_by),
+            )
         elif name.path is not None:
-            save(frame, name.path, Write("error", told, partition_by))
+            save(frame, name.path, Write("error", told, partition_by, cluster_by=cluster_by))
         else:
             location = statement.location or catalog.new_location(name.quoted)
-            save(frame, location, Write("error", told, partition_by), name=name.quoted, managed=statement.location is None)
+            save(
+                frame,
+                location,
+                Write("error", told, partition_by, cluster_by=cluster_by),
+                name=name.quoted,
+                managed=statement.location is None,
+            )
     return empty(asked.spark)

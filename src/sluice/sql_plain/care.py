@@ -20,7 +20,7 @@ def optimize(asked: Request, statement: Optimize, place: Place) -> Answer:
     """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
     where = () if statement.where is None else (asked.expression(statement.where),)
     order = statement.z_order_by or None
-    how = optimizing.Optimize(where, "major" if order else "minor", None, order)
+    how = optimizing.Optimize(where, "full" if statement.full else "major" if order else "minor", None, order)
     return optimizing.optimize(opened(place), how, asked.user_metadata)
 
 

@@ -26,6 +26,7 @@ class Definition:
     partition_by: tuple[str, ...]
     properties: dict[str, str]
     comment: str | None
+    cluster_by: tuple[str, ...] = ()
 
 
 def made(place: Place, wanted: Definition) -> Table:
@@ -38,7 +39,15 @@ def made(place: Place, wanted: Definition) -> Table:
     address = TableAddress.of(place.location, place.coordinator, place.storage_options)
     try:
         with bounding(DEFAULT_TIMEOUT_S, SystemClock()) as limit:
-            access, _ = create(address, wanted.schema, wanted.partition_by, wanted.properties, comment=wanted.comment, timeout_s=limit)
+            access, _ = create(
+                address,
+                wanted.schema,
+                wanted.partition_by,
+                wanted.properties,
+                cluster_by=wanted.cluster_by,
+                comment=wanted.comment,
+                timeout_s=limit,
+            )
         return Table(access)
     except TableExists:
         if wanted.how == "create":
@@ -57,6 +66,7 @@ def named(catalog: Catalog, wanted: Definition) -> Table:
             wanted.schema,
             location=wanted.location,
             partition_by=wanted.partition_by,
+            cluster_by=wanted.cluster_by,
             properties=wanted.properties,
             comment=wanted.comment,
         )
@@ -75,6 +85,7 @@ def _adapted(table: Table, wanted: Definition) -> Table:
     table.replace(
         wanted.schema,
         partition_by=wanted.partition_by,
+        cluster_by=wanted.cluster_by,
         properties=wanted.properties,
         create=wanted.how == "createOrReplace",
     )

@@ -36,7 +36,7 @@ def optimize(table: Table, asked: Optimize, user_metadata: str | None = None) ->
     commit = table.compact(
         asked.mode, where, target_file_size=asked.target_file_size, z_order_by=asked.z_order_by, user_metadata=user_metadata
     )
-    numbers = _numbers(table, before, where, commit, ordered=asked.z_order_by is not None)
+    numbers = _numbers(table, before, where, commit, ordered=asked.z_order_by is not None or bool(table.clustering_columns))
     return optimized(table.location, {**numbers, "startTimeMs": started_ms, "endTimeMs": _now_ms()})
 
 

@@ -163,7 +163,7 @@ def detail(table: Table, name: str | None) -> Answer:
         moment(known.created_ms),
         moment(known.modified_ms),
         list(known.partition_columns),
-        [],
+        list(known.clustering_columns),
         known.num_files,
         known.size_bytes,
         dict(known.properties),

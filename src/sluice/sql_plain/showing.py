@@ -68,6 +68,8 @@ def _create_text(asked: Request, name: str, table: Table, place: Place) -> str:
     parts = [f"CREATE TABLE {name} (", ",\n".join(lines) + ")", "USING sluice"]
     if table.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, table.partition_columns))})")
+    if table.clustering_columns:
+        parts.append(f"CLUSTER BY ({', '.join(table.clustering_columns)})")
     if place.name is not None and not catalog_of(asked).describe(place.name).managed:
         parts.append(f"LOCATION {quoted_text(table.location)}")
     described_as = table.detail().description
@@ -128,6 +130,9 @@ def _columns(table: Table, place: Place, *, extended: bool) -> list[tuple[str, s
     if table.partition_columns:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
         rows += [described[name] for name in table.partition_columns]
+    if table.clustering_columns:
+        rows += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
+        rows += [described.get(name, (name, "", None)) for name in table.clustering_columns]
     if extended:
         known = table.detail()
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]

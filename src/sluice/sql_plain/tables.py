@@ -45,7 +45,8 @@ def definition_of(asked: Request, statement: Create) -> Definition:
     if statement.query is None and not schema.fields:
         raise asked.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
     location = name.path or statement.location
-    return Definition(statement.how, None if name.path else name.quoted, location, schema, partition_by, properties, statement.comment)
+    own = None if name.path else name.quoted
+    return Definition(statement.how, own, location, schema, partition_by, properties, statement.comment, statement.cluster_by)
 
 
 def create(asked: Request, wanted: Definition) -> Answer:
@@ -98,6 +99,8 @@ def alter(asked: Request, statement: Alter, place: Place) -> Answer:
         _add_columns(asked, statement, table)
     elif statement.action == "alter columns":
         table.alter_columns([_change(asked, each, table) for each in statement.changes])
+    elif statement.action == "cluster by":
+        table.cluster_by(statement.names)
     elif statement.action == "add feature":
         table.add_feature(statement.names[0])
     elif statement.action == "drop feature":
@@ -183,6 +186,7 @@ def create_like(asked: Request, statement: Like, source: Place) -> Answer:
         table.partition_columns,
         {**kept, **(statement.properties or {})},
         table.detail().description,
+        table.clustering_columns,
     )
     return create(asked, wanted)
 
@@ -196,4 +200,6 @@ def _other(statement: Alter) -> str:
         return (
             f"{statement.other} needs column mapping, which sluice does not have; write the table anew with CREATE OR REPLACE ... AS SELECT"
         )
+    if statement.other == "CLUSTER BY AUTO":
+        return "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)"
     return f"sluice has no ALTER TABLE ... {statement.other}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..storage.dataclass import dataclass
-from .columns import Check, Column, column_after_name, properties_in, property_key
+from .columns import Check, Column, clustering_in, column_after_name, properties_in, property_key
 from .cursor import Cursor, Name, Span
 
 __all__ = ["AddedColumn", "Alter", "ColumnAction", "alter"]
@@ -41,8 +41,8 @@ class Alter:
     """ALTER TABLE target ...: `action` is one of the words below, with what belongs to it.
 
     "add columns" (added, if_not_exists), "alter columns" (changes), "set properties" (properties), "unset properties" (names, if_exists),
-    "add check" (check), "drop constraint" (names, if_exists), "add feature" and "drop feature" (names), "rename" (new_name), or "other":
-    something else, whose words are `other`.
+    "add check" (check), "drop constraint" (names, if_exists), "add feature" and "drop feature" (names), "rename" (new_name), "cluster by"
+    (names), or "other": something else, whose words are `other`.
     """
 
     target: Name
@@ -88,6 +88,9 @@ def alter(here: Cursor) -> Alter | None:
         return Alter(target, verb.lower(), names=(here.word("the name of a table feature"),))
     if here.take("RENAME", "TO"):
         return Alter(target, "rename", new_name=here.name())
+    if here.take("CLUSTER", "BY"):
+        columns = clustering_in(here)
+        return Alter(target, "other", other="CLUSTER BY AUTO") if columns is None else Alter(target, "cluster by", names=columns)
     said = here.rest("what to change")
     return Alter(target, "other", other=" ".join(said.of(here.text).upper().split()[:2]))
 

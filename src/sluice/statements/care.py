@@ -19,6 +19,7 @@ class Optimize:
     target: Name
     where: Span | None = None
     z_order_by: tuple[str, ...] = ()
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ Statement: TypeAlias = Optimize | Vacuum | Restore | Convert
 def optimize(here: Cursor) -> Optimize:
     """OPTIMIZE."""
     target = here.name()
-    here.take("FULL")
+    full = here.take("FULL")
     where = here.until(lambda at: at.sees("ZORDER", "BY"), "a condition") if here.take("WHERE") else None
     columns: tuple[str, ...] = ()
     if here.take("ZORDER", "BY"):
         columns = here.names("the name of a column") if here.sees("(") else _bare_names(here)
-    return Optimize(target, where, columns)
+    return Optimize(target, where, columns, full)
 
 
 def _bare_names(here: Cursor) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from ..storage.dataclass import dataclass
 from .cursor import Cursor, Span
 from .tokens import WORD
 
-__all__ = ["Check", "Column", "column_after_name", "columns_in", "definitions_in", "properties_in"]
+__all__ = ["Check", "Column", "clustering_in", "column_after_name", "columns_in", "definitions_in", "properties_in"]
 
 _AFTER_TYPE: Final = frozenset({"NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "UNIQUE", "REFERENCES"})
 _PLACED: Final = frozenset({"FIRST", "AFTER"})
@@ -40,6 +40,20 @@ def columns_in(within: Cursor) -> tuple[Column, ...]:
     found = [_column(within)]
     while within.take(","):
         found.append(_column(within))
+    within.finish()
+    return tuple(found)
+
+
+def clustering_in(here: Cursor) -> tuple[str, ...] | None:
+    """What follows CLUSTER BY: columns in brackets, `a` or `a.b`; () for NONE, and None for AUTO."""
+    if here.take("NONE"):
+        return ()
+    if here.take("AUTO"):
+        return None
+    within = here.inside()
+    found = [within.name().quoted]
+    while within.take(","):
+        found.append(within.name().quoted)
     within.finish()
     return tuple(found)
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from ..storage.dataclass import dataclass
 from .altering import Alter, alter
 from .care import when
-from .columns import Check, Column, columns_in, definitions_in, properties_in, property_key
+from .columns import Check, Column, clustering_in, columns_in, definitions_in, properties_in, property_key
 from .cursor import Cursor, Name, Span, Unreadable
 from .relations import Relation, relations_in
 
@@ -37,6 +37,7 @@ class Create:
     refused: tuple[str, Span] | None = None
     relations: tuple[Relation, ...] = ()
     is_partitioned: bool = False
+    cluster_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def _created(here: Cursor, how: str) -> Create | Clone | Like:
         told.refused,
         relations,
         told.is_partitioned,
+        told.cluster_by,
     )
 
 
@@ -167,6 +169,7 @@ class _Clauses:
     provider: str | None = None
     partitioned_by: tuple[Column, ...] = ()
     is_partitioned: bool = False
+    cluster_by: tuple[str, ...] = ()
     location: str | None = None
     comment: str | None = None
     properties: dict[str, str] | None = None
@@ -184,6 +187,13 @@ class _Clauses:
                 here.at = at
                 self.refused = ("PARTITIONED BY with functions of columns", _bracketed(here))
             self.is_partitioned = True
+        elif here.sees("CLUSTER", "BY"):
+            begin = here.tokens[here.at].start
+            here.expect("CLUSTER", "BY")
+            columns = clustering_in(here)
+            if columns is None:
+                self.refused = ("CLUSTER BY AUTO", Span(begin, here.tokens[here.at - 1].end))
+            self.cluster_by = columns or ()
         elif here.take("LOCATION"):
             self.location = here.string("a location")
         elif here.take("COMMENT"):
@@ -192,15 +202,15 @@ class _Clauses:
             self.properties = properties_in(here.inside())
         else:
             said = here.at
-            word = here.take_one("CLUSTER BY", "CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
+            word = here.take_one("CLUSTERED BY", "OPTIONS", "ROW FORMAT", "STORED", "SKEWED BY", "DEFAULT COLLATION")
             if word is None:
-                raise here.unreadable("expected USING, PARTITIONED BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
+                raise here.unreadable("expected USING, PARTITIONED BY, CLUSTER BY, LOCATION, COMMENT, TBLPROPERTIES or AS")
             if not here.is_done():
                 here.until(lambda at: any(at.sees(each) for each in _CLAUSES), "something")
             self.refused = (word, Span(here.tokens[said].start, here.tokens[here.at - 1].end))
 
 
-_CLAUSES: Final = ("USING", "PARTITIONED", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
+_CLAUSES: Final = ("USING", "PARTITIONED", "CLUSTER BY", "LOCATION", "COMMENT", "TBLPROPERTIES", "AS")
 
 
 def _bracketed(here: Cursor) -> Span:
@@ -227,7 +237,7 @@ def _like(here: Cursor, target: Name, how: str) -> Like:
     told = _Clauses()
     while not here.is_done() and not here.sees(";"):
         told.read(here)
-        if told.refused is not None or told.is_partitioned or told.comment is not None:
+        if told.refused is not None or told.is_partitioned or told.cluster_by or told.comment is not None:
             raise here.unreadable("a table like another takes USING, TBLPROPERTIES and LOCATION only")
     return Like(target, how, source, told.provider, told.properties, told.location)
 

@@ -21,8 +21,9 @@ from ..storage.pruning.predicate import Predicate
 from ..storage.schema.schema import StructType, parse_schema
 from .client.access import Access
 from .client.address import TableAddress
+from .client.clustering_rules import first_clustering
 from .client.property_rules import primary_key_of
-from .manage.creation import access_for_creation, first_actions, new_table, properties_of_name, require_empty
+from .manage.creation import access_for_creation, creation_parameters, first_actions, new_table, properties_of_name, require_empty
 from .transaction import Transaction
 from .write.data_writing import Redefinition, WritePlan
 from .write.early_refusal import check_plan
@@ -105,6 +106,7 @@ def plan_creation(
     properties: dict[str, str],
     transaction: tuple[str, int] | None,
     *,
+    cluster_by: str | Sequence[str] = (),
     allow_nonempty: bool = False,
     user_metadata: str | None = None,
 ) -> WritePlan:
@@ -114,13 +116,15 @@ def plan_creation(
     """
     check_application_transaction(transaction)
     metadata = new_table(schema, partition_by, properties)
+    clustering = first_clustering(cluster_by, metadata)
     _require_no_key(address, metadata)
     if not allow_nonempty:
         # check: a-creating-write-looks-for-files
         require_empty(address.store())
     table = address.coordinated()
     told, now = check_user_metadata(user_metadata), table.now_ms()
-    return WritePlan(address, plans.open_plan(table.context), metadata, transaction=transaction, planned_ms=now, user_metadata=told)
+    guid = plans.open_plan(table.context)
+    return WritePlan(address, guid, metadata, transaction=transaction, planned_ms=now, user_metadata=told, clustering=clustering)
 
 
 def commit_creation(
@@ -170,13 +174,14 @@ def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, *, a
     if new is not None:
         told = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
         metadata = replace(metadata, configuration={**metadata.configuration, **told})
+    now_ms = access.ours.now_ms()
     change = Change(
         plan.transaction_id,
         "CREATE TABLE AS SELECT",
         None,
-        (*first_actions(metadata, access.ours.now_ms()), *transaction_actions(plan.transaction, access.ours.now_ms()), *files),
+        (*first_actions(metadata, now_ms, plan.clustering), *transaction_actions(plan.transaction, now_ms), *files),
         reads=Reads(),
-        parameters={"partitionBy": str(list(plan.metadata.partition_columns))},
+        parameters=creation_parameters(plan.metadata, plan.clustering),
         metrics={name: str(value) for name, value in written(files).items()},
         expected_version=0,
         table_id=plan.metadata.id,

@@ -20,9 +20,11 @@ from ..storage.schema.schema import StructType, parse_schema, to_arrow
 from .client.access import Access
 from .client.address import TableAddress
 from .client.asked_version import asked_version
+from .client.clustering_rules import clustering_names
 from .maintain.compaction import Asked, compact
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation
+from .manage.clustering import cluster_by
 from .manage.columns import ColumnChange, NewColumn, add_columns, alter_columns
 from .manage.dropping import DropReport, drop
 from .manage.properties import domains_of, remove_domain, set_domain, set_properties, unset_properties
@@ -61,6 +63,7 @@ class Table(TableManagement):
         schema: pa.Schema | StructType,
         *,
         partition_by: Sequence[str] = (),
+        cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         mode: str = "create",
         allow_nonempty: bool = False,
@@ -75,6 +78,8 @@ class Table(TableManagement):
         With `mode` = "if_not_exists" a table that is there is opened as it is; "or_replace" replaces it, with all its rows, in one commit
         (see `replace`), and "replace" does that and raises TableNotFound if there is none.
 
+        `cluster_by` names up to 4 columns instead of partitions: `compact` brings rows together that are close in them.
+
         Raises InvalidRequest for a folder that holds other files, unless `allow_nonempty` is True.
 
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
@@ -83,11 +88,23 @@ class Table(TableManagement):
         address = TableAddress.of(location, coordinator, storage_options, application)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         with bounding(timeout_s, SystemClock()) as limit:
-            create = partial(creation.create, address, schema, columns, properties or {}, allow_nonempty=allow_nonempty, timeout_s=limit)
+            create = partial(
+                creation.create,
+                address,
+                schema,
+                columns,
+                properties or {},
+                cluster_by=cluster_by,
+                allow_nonempty=allow_nonempty,
+                timeout_s=limit,
+            )
             access, existed = creation.created_or_found(address, mode, create)
             table = cls(access, ack=ack, timeout_s=timeout_s)
             if existed and mode != "if_not_exists":
-                table.replace(schema, partition_by=columns, properties=properties, create=mode == "or_replace", timeout_s=limit)
+                is_or_replace = mode == "or_replace"
+                table.replace(
+                    schema, partition_by=columns, cluster_by=cluster_by, properties=properties, create=is_or_replace, timeout_s=limit
+                )
         return table
 
     @classmethod
@@ -198,6 +215,11 @@ class Table(TableManagement):
         return self._shown().partition_columns
 
     @property
+    def clustering_columns(self) -> tuple[str, ...]:
+        """The columns by which the table is clustered, `a` or `a.b`; () if it is not."""
+        return clustering_names(self._shown())
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
         return self._shown().configuration
@@ -238,6 +260,9 @@ class Table(TableManagement):
         delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. The history shows
         the text `user_metadata` with each commit.
 
+        In a clustered table (`cluster_by`) files that are not clustered yet are rewritten in the z-order of its columns, and with them
+        earlier clusters that are not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
+
         One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
         complete in itself; the call returns the last of them (`Commit.commits`). With `timeout_s` the call ends in that time, with
         OutcomeUnknown if it was too short; whole commits are then the result. Without it only each commit is bounded.
@@ -270,6 +295,15 @@ class Table(TableManagement):
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """
         return self._change(lambda: alter_columns(self._access, changes), timeout_s)
+
+    def cluster_by(self, columns: str | Sequence[str], *, timeout_s: Timeout | None = None) -> Commit | None:
+        """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
+
+        No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
+        times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
+        columns at the same time the later is refused.
+        """
+        return self._change(lambda: cluster_by(self._access, columns), timeout_s)
 
     def set_domain(self, name: str, configuration: str, *, timeout_s: Timeout | None = None) -> Commit | None:
         """Keep a text of your own with the table, under a name. Of two concurrent writes of one name the later is refused."""

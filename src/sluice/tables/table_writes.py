@@ -181,6 +181,7 @@ class TableWrites:
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
+        cluster_by: str | Sequence[str] | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
         read_version: int | None = None,
@@ -193,8 +194,8 @@ class TableWrites:
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
         raises ConcurrentModification. `transaction` and `key` are those of `append`, here and in the methods below.
 
-        With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` (None: by
-        the same columns as before).
+        With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` and clustered
+        by `cluster_by` (None: by the same columns as before).
         """
         begin = partial(
             self.begin, read_version=read_version, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata
@@ -202,7 +203,13 @@ class TableWrites:
 
         def write(each: Transaction) -> None:
             each.overwrite(
-                rows, where, dynamic=dynamic, merge_schema=merge_schema, overwrite_schema=overwrite_schema, partition_by=partition_by
+                rows,
+                where,
+                dynamic=dynamic,
+                merge_schema=merge_schema,
+                overwrite_schema=overwrite_schema,
+                partition_by=partition_by,
+                cluster_by=cluster_by,
             )
 
         return self._done(begin, write, timeout_s)
@@ -213,6 +220,7 @@ class TableWrites:
         rows: Rows | None = None,
         *,
         partition_by: Sequence[str] = (),
+        cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         create: bool = False,
         transaction: tuple[str, int] | None = None,
@@ -220,16 +228,18 @@ class TableWrites:
         user_metadata: str | None = None,
         timeout_s: Timeout | None = None,
     ) -> Commit | None:
-        """Replace the table in one commit: its schema (None: that of `rows`), partitioning, properties and all rows.
+        """Replace the table in one commit: its schema (None: that of `rows`), partitioning, clustering, properties and all rows.
 
         The table keeps its id, its history and its versions, applications' numbers and users' metadata domains. Others that write it at
         the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
         SchemaMismatch, UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
         """
         begin = partial(self.begin, transaction=transaction, key=key, timeout_s=timeout_s, user_metadata=user_metadata)
-        return self._done(
-            begin, lambda each: each.replace(schema, rows, partition_by=partition_by, properties=properties, create=create), timeout_s
-        )
+
+        def change(each: Transaction) -> None:
+            each.replace(schema, rows, partition_by=partition_by, cluster_by=cluster_by, properties=properties, create=create)
+
+        return self._done(begin, change, timeout_s)
 
     def delete(
         self,
@@ -311,6 +321,7 @@ class TableWrites:
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
+        cluster_by: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         transaction: tuple[str, int] | None = None,
         key: str | None = None,
@@ -321,12 +332,12 @@ class TableWrites:
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that were written by it.
 
-        With `read_version` an append depends on what that version held, as for `append`. `overwrite_schema` and `partition_by` are those
-        of `overwrite`; with `properties`, too, the table is replaced, as by `replace`.
+        With `read_version` an append depends on what that version held, as for `append`. `overwrite_schema`, `partition_by` and
+        `cluster_by` are those of `overwrite`; with `properties`, too, the table is replaced, as by `replace`.
         """
         redefine: Callable[[Snapshot], Redefinition] | None = None
-        if asks_for_another(overwrite_schema, partition_by, properties):
-            redefine = partial(redefined_by_rows, schema=schema, partition_by=partition_by, properties=properties)
+        if asks_for_another(overwrite_schema, partition_by, properties, cluster_by):
+            redefine = partial(redefined_by_rows, schema=schema, partition_by=partition_by, properties=properties, cluster_by=cluster_by)
         with self._bounding(timeout_s):
             return plan_write(
                 self._access,

@@ -202,19 +202,22 @@ class Transaction(OpenTransaction["Commit | None"]):
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
+        cluster_by: str | Sequence[str] | None = None,
     ) -> None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows.
 
-        With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by` (None: as it is).
+        With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by` and clustered by `cluster_by`
+        (None: as it is).
         """
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
         mode = "dynamic" if dynamic else "overwrite"
-        if not asks_for_another(overwrite_schema, partition_by):
+        if not asks_for_another(overwrite_schema, partition_by, cluster_by=cluster_by):
             self._write(rows, mode, where, merge_schema)
             return
         rows = arrow_of(rows)
-        self._write(rows, mode, where, False, redefined_by_rows(self._draft.base, schema_of(rows), partition_by))
+        redefines = redefined_by_rows(self._draft.base, schema_of(rows), partition_by, cluster_by=cluster_by)
+        self._write(rows, mode, where, False, redefines)
 
     def replace(
         self,
@@ -222,10 +225,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         rows: Rows | None = None,
         *,
         partition_by: Sequence[str] = (),
+        cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         create: bool = False,
     ) -> None:
-        """Replace the table: schema (None: that of `rows`), partitioning, properties, and all rows by `rows`, if there are any.
+        """Replace the table: schema (None: that of `rows`), partitioning, clustering, properties, and all rows by `rows`, if any.
 
         `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
         """
@@ -234,7 +238,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         if fields is None:
             raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
-        redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation)
+        redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation, cluster_by)
         self._write(
             to_arrow(parse_schema(redefines.metadata.schema_string)).empty_table() if rows is None else rows,
             "overwrite",
@@ -316,15 +320,17 @@ class Transaction(OpenTransaction["Commit | None"]):
         merge_schema: bool = False,
         overwrite_schema: bool = False,
         partition_by: Sequence[str] | None = None,
+        cluster_by: str | Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Add files that `write(plan, label)` has others write, such as the executors of a Spark job.
 
-        `overwrite_schema` and `partition_by` are those of `overwrite`; with `properties` the table is replaced, as by `replace`.
+        `overwrite_schema`, `partition_by` and `cluster_by` are those of `overwrite`; with `properties` the table is replaced, as by
+        `replace`.
         """
         redefines: Redefinition | None = None
-        if asks_for_another(overwrite_schema, partition_by, properties):
-            redefines = redefined_by_rows(self._draft.base, schema, partition_by, properties)
+        if asks_for_another(overwrite_schema, partition_by, properties, cluster_by):
+            redefines = redefined_by_rows(self._draft.base, schema, partition_by, properties, cluster_by)
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
             if newest_key(plan.metadata, plan.schema):
@@ -558,6 +564,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         kind, operation, parameters = operation_of(self._steps)
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
+        actions += draft.clustering
         for application in (self._application, *self._noted.items()):
             actions += transaction_actions(application, self._now_ms())
         return Change(

@@ -100,8 +100,8 @@ def test_what_cannot_be_is_refused_before_rows_are_written(place: Place) -> None
     assert failed.value.getCondition() == "PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA"
     with pytest.raises(AnalysisException, match="bucketBy was called"):
         writer(place, ("a", 1)).bucketBy(2, "k").save(place.location)
-    with pytest.raises(AnalysisException, match="clusterBy was called"):
-        writer(place, ("a", 1)).clusterBy("k").save(place.location)
+    with pytest.raises(AnalysisException, match="column 'day' is not in the table"):
+        writer(place, ("a", 1)).clusterBy("day").save(place.location)
     with pytest.raises(AnalysisException, match="give one of them"):
         writer(place, ("a", 1), partitionBy="v").partitionBy("k").save(place.location)
     with pytest.raises(AnalysisException, match="unknown option 'mergeSchemas'"):

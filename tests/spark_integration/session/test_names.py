@@ -132,8 +132,14 @@ def test_write_to_creates_and_replaces(names: Names) -> None:
         names.write_to("sales.years", ("c", 3)).partitionedBy(years("k")).create()
     with pytest.raises(AnalysisException, match="describe a new table"):
         names.write_to("sales.orders", ("c", 3)).tableProperty("owner", "me").append()
-    with pytest.raises(AnalysisException, match="not clustered"):
-        names.write_to("sales.clustered", ("c", 3)).clusterBy("k").create()
+    with pytest.raises(AnalysisException, match="describe a new table"):
+        names.write_to("sales.orders", ("c", 3)).clusterBy("k").append()
+    names.write_to("sales.clustered", ("c", 3)).clusterBy("k", "v").create()
+    assert names.of("sales.clustered").clustering_columns == ("k", "v")
+    names.write_to("sales.clustered", ("c", 3)).clusterBy("v").createOrReplace()
+    assert names.of("sales.clustered").clustering_columns == ("v",)
+    names.write_to("sales.clustered", ("c", 3)).replace()
+    assert names.of("sales.clustered").clustering_columns == ()
 
 
 def test_write_to_appends_and_overwrites(names: Names) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.storage.actions import DomainMetadata, Metadata, Protocol
+from sluice.storage.actions import Metadata, Protocol
 from sluice.storage.actions.features import (
     SLUICE_FEATURE,
     asked_features,
@@ -95,15 +95,13 @@ def test_writable(protocol: Protocol) -> None:
 def test_writable_while_in_use() -> None:
     check_writable(writer("changeDataFeed"), metadata({"delta.enableChangeDataFeed": "true"}))
     check_writable(Protocol(1, 4), metadata({"delta.enableChangeDataFeed": "true"}))
+    check_writable(writer("clustering", "domainMetadata"), metadata())
     check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
 
 
 @pytest.mark.parametrize("name", ["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
 def test_writable_for_readers_too(name: str) -> None:
     check_writable(both(name), metadata())
-
-
-DOMAIN = {"delta.clustering": DomainMetadata("delta.clustering", "{}", False)}
 
 
 @pytest.mark.parametrize(
@@ -121,13 +119,6 @@ def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None
         with pytest.raises(UnsupportedFeature, match=f"writing this table needs {feature}") as caught:
             check_writable(protocol, used)
         assert (caught.value.features, caught.value.access) == ([feature], "write")
-
-
-def test_a_clustered_table_is_not_written() -> None:
-    check_writable(writer("clustering", "domainMetadata"), metadata(), {})
-    for domains in (DOMAIN, None):
-        with pytest.raises(UnsupportedFeature, match="clustering"):
-            check_writable(writer("clustering", "domainMetadata"), metadata(), domains)
 
 
 @pytest.mark.parametrize("name", ["icebergCompatV2", "somethingNew", "coordinatedCommits-preview"])

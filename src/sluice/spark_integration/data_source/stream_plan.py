@@ -38,4 +38,5 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct) -> None:
 def plan_batch(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> WritePlan:
     """The plan of a batch; creates the table if it is not there. Raises what `plan_for` does."""
     create_if_missing(replace(options, mode="append", where=None), schema)
-    return plan_for(options, schema, until_gone=until_gone)[0]
+    # the columns to cluster by may change while the stream runs
+    return plan_for(replace(options, cluster_by=None), schema, until_gone=until_gone)[0]

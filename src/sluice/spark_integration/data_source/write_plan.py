@@ -46,6 +46,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
             merge_schema=options.merge_schema,
             overwrite_schema=options.overwrite_schema,
             partition_by=options.partition_by if options.overwrite_schema else None,
+            cluster_by=options.cluster_by if options.overwrite_schema else None,
             properties=options.properties if options.replaces else None,
             user_metadata=options.user_metadata,
             transaction=options.transaction,
@@ -86,6 +87,7 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
         columns,
         properties,
         options.transaction,
+        cluster_by=options.cluster_by or (),
         allow_nonempty=allowed,
         user_metadata=options.user_metadata,
     )
@@ -123,6 +125,14 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
                 option="properties",
             )
         return
+    grouped = options.cluster_by
+    if grouped is not None and [each.lower() for each in grouped] != [each.lower() for each in table.clustering_columns]:
+        is_clustered = f"by {', '.join(table.clustering_columns)}" if table.clustering_columns else "not at all"
+        raise InvalidRequest(
+            f"clusterBy is {', '.join(grouped)!r}, but {table.location} is clustered {is_clustered}; leave it out, or change the table "
+            "with ALTER TABLE ... CLUSTER BY",
+            option="clusterBy",
+        )
     told = options.partition_by
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
         is_partitioned = f"by {', '.join(table.partition_columns)}" if table.partition_columns else "not at all"

@@ -40,7 +40,8 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write as asked for: the mode ("append", "overwrite", "error" or "ignore"), the options, the partition columns if any.
+    """A write as asked for: the mode ("append", "overwrite", "error" or "ignore"), the options, the columns to partition or
+    cluster by, if any.
 
     `replaces`: an existing table gets the schema, partitioning and properties of this write, and loses those it had.
     """
@@ -49,14 +50,15 @@ class Write:
     options: Options
     partition_by: tuple[str, ...] | None = None
     replaces: bool = False
+    cluster_by: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(mode: str | None, options: Options, partition_by: tuple[str, ...] | None) -> Write:
+    def of(mode: str | None, options: Options, partition_by: tuple[str, ...] | None, cluster_by: tuple[str, ...] | None = None) -> Write:
         """From Spark's words. Raises InvalidRequest for a mode that Spark lacks, too."""
         known = _MODES.get((mode or "error").lower())
         if known is None:
             raise InvalidRequest(f"the save mode is {mode!r}; use append, overwrite, error, errorifexists or ignore", mode=mode)
-        return Write(known, options, partition_by)
+        return Write(known, options, partition_by, cluster_by=cluster_by)
 
     def parsed(self, location: str, frame: DataFrame) -> WriteOptions:
         """The options of the data source for this write, with what the session's own settings add. Raises InvalidRequest."""
@@ -66,6 +68,8 @@ class Write:
             if option is not None:
                 raise InvalidRequest(f"partitionBy was called, and is also an option, {option!r}: give one of them", option="partitionBy")
             options["partitionBy"] = json.dumps(self.partition_by)
+        if self.cluster_by is not None:
+            options["clusterBy"] = json.dumps(self.cluster_by)
         parsed = WriteOptions.parse(options, overwrite=self.mode == "overwrite")
         if parsed.max_records_per_file is None:
             setting = int(_setting(frame.sparkSession, "spark.sql.files.maxRecordsPerFile"))

@@ -32,7 +32,7 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         super().__init__(df)
         self._output = "append"
         self._partition_by: tuple[str, ...] | None = None
-        self._is_clustered = False
+        self._cluster_by: tuple[str, ...] | None = None
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
         """Like PySpark's."""
@@ -46,9 +46,9 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         return self
 
     def clusterBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
-        """Like PySpark's; tables of sluice have no clustering columns."""
+        """Like PySpark's: by which columns a new table is clustered."""
         super().clusterBy(*cols)
-        self._is_clustered = True
+        self._cluster_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
         return self
 
     def foreach(self, f: Any) -> DataStreamWriter:
@@ -138,10 +138,6 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
     def _write(self, told: Options | None = None) -> Write:
         """The write of a batch. Raises InvalidRequest for what a stream cannot have."""
-        if self._is_clustered:
-            raise InvalidRequest(
-                "clusterBy was called, but sluice's tables have no clustering: use partitionBy, or compact with z_order_by"
-            )
         if self._output == "update":
             raise no_update_mode(self._options.get("path"))
         checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
@@ -153,7 +149,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         options = Options()
         for name, value in (told or self._options).besides(_CHECKPOINT).items():
             options.set(name, value)
-        return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by)
+        cluster_by = self._cluster_by if told is None else None  # the table's columns may change while the stream runs
+        return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by, cluster_by=cluster_by)
 
     def _location_of(self, name: str) -> str:
         """Where the table of this name is; it is created if it is not there."""

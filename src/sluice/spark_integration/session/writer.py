@@ -23,6 +23,7 @@ class Writer(RemembersFormat, DataFrameWriter):
         super().__init__(df)
         self._mode: str | None = None
         self._partition_by: tuple[str, ...] | None = None
+        self._cluster_by: tuple[str, ...] | None = None
         self._unfit: list[str] = []
 
     def mode(self, saveMode: str | None) -> DataFrameWriter:  # noqa: N803 - PySpark's name
@@ -51,9 +52,9 @@ class Writer(RemembersFormat, DataFrameWriter):
         return self
 
     def clusterBy(self, *cols: Any) -> DataFrameWriter:  # noqa: N802 - PySpark's name
-        """Like PySpark's; tables of sluice have no clustering columns."""
+        """Like PySpark's: by which columns a new table is clustered."""
         super().clusterBy(*cols)
-        self._unfit.append("clusterBy")
+        self._cluster_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
         return self
 
     def save(
@@ -108,8 +109,8 @@ class Writer(RemembersFormat, DataFrameWriter):
             self.mode("overwrite" if overwrite else "append")
         with as_spark_users_know():
             if means_sluice(self._spark, self._format, tableName, self._options):
-                if self._partition_by is not None:
-                    raise InvalidRequest("insertInto writes into the partitions that the table has: leave partitionBy out")
+                if self._partition_by is not None or self._cluster_by is not None:
+                    raise InvalidRequest("insertInto writes into the table as it is: leave partitionBy and clusterBy out")
                 mode = "overwrite" if (self._mode or "").lower() == "overwrite" else "append"
                 insert(self._df, location_of(self._options, tableName), Write(mode, self._options))
                 return
@@ -125,7 +126,6 @@ class Writer(RemembersFormat, DataFrameWriter):
     def _write(self) -> Write:
         if self._unfit:
             raise InvalidRequest(
-                f"{self._unfit[0]} was called, but sluice's tables have no buckets and no clustering: use partitionBy, "
-                "or compact with z_order_by",
+                f"{self._unfit[0]} was called, but sluice's tables have no buckets: use partitionBy or clusterBy",
             )
-        return Write.of(self._mode, self._options, self._partition_by)
+        return Write.of(self._mode, self._options, self._partition_by, self._cluster_by)

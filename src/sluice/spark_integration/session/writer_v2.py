@@ -32,7 +32,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
         self._name = table
         self._properties: dict[str, str] = {}
         self._partition_by: tuple[Any, ...] | None = None
-        self._is_clustered = False
+        self._cluster_by: tuple[str, ...] | None = None
 
     def using(self, provider: str) -> DataFrameWriterV2:
         """Like PySpark's."""
@@ -53,9 +53,9 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
         return self
 
     def clusterBy(self, col: str, *cols: str) -> DataFrameWriterV2:  # noqa: N802 - PySpark's name
-        """Like PySpark's; tables of sluice have no clustering columns."""
+        """Like PySpark's: by which columns a new table is clustered."""
         super().clusterBy(col, *cols)
-        self._is_clustered = True
+        self._cluster_by = (col, *cols)
         return self
 
     def create(self) -> None:
@@ -126,17 +126,16 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
         save(self._df, location, self._write("overwrite", options, replaces=True), missing=_gone(self._name))
 
     def _add(self, mode: str, **options: str) -> None:
-        if self._partition_by is not None or self._properties:
-            raise InvalidRequest("partitionedBy and tableProperty describe a new table: use create(), replace() or createOrReplace()")
+        if self._partition_by is not None or self._cluster_by is not None or self._properties:
+            raise InvalidRequest(
+                "partitionedBy, clusterBy and tableProperty describe a new table: use create(), replace() or createOrReplace()"
+            )
         save(self._df, location_of(self._options, self._name), self._write(mode, self._options.but(**options)), missing=_gone(self._name))
 
     def _write(self, mode: str, options: Options, *, replaces: bool = False) -> Write:
-        if self._is_clustered:
-            raise InvalidRequest(
-                "clusterBy was called, but sluice's tables are not clustered: use partitionedBy, or compact with z_order_by"
-            )
         columns = None if self._partition_by is None else tuple(_column(each) for each in self._partition_by)
-        return Write(mode, options, () if replaces and columns is None else columns, replaces)
+        grouped = self._cluster_by or (() if replaces else None)
+        return Write(mode, options, () if replaces and columns is None else columns, replaces, grouped)
 
     def _as_options(self) -> dict[str, str]:
         return {"properties": json.dumps(self._properties)} if self._properties else {}

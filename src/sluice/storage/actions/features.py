@@ -14,7 +14,7 @@ from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
 from ..errors import CorruptLogFile, UnsupportedFeature
 from ..jsontext import loads
 from ..schema.datatypes import StructType, schema_to_json
-from .records import DomainMetadata, Metadata, Protocol
+from .records import Metadata, Protocol
 
 __all__ = [
     "FEATURE_PREFIX",
@@ -56,6 +56,7 @@ _WRITABLE: Final = _READABLE | {
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
+    "clustering",
     "domainMetadata",
     "inCommitTimestamp",
     "invariants",
@@ -63,29 +64,22 @@ _WRITABLE: Final = _READABLE | {
     SLUICE_FEATURE,
 }
 
-_Domains = Mapping[str, DomainMetadata] | None
+
+def _switched_on(key: str) -> Callable[[Metadata], bool]:
+    return lambda metadata: metadata.configuration.get(key, "false").lower() == "true"
 
 
-def _switched_on(key: str) -> Callable[[Metadata, _Domains], bool]:
-    return lambda metadata, _: metadata.configuration.get(key, "false").lower() == "true"
+def _on_a_column(prefix: str) -> Callable[[Metadata], bool]:
+    return lambda metadata: any(key.startswith(prefix) for each in _columns(metadata) for key in each.get("metadata") or {})
 
 
-def _on_a_column(prefix: str) -> Callable[[Metadata, _Domains], bool]:
-    return lambda metadata, _: any(key.startswith(prefix) for each in _columns(metadata) for key in each.get("metadata") or {})
-
-
-def _maps_columns(metadata: Metadata, _: _Domains) -> bool:
+def _maps_columns(metadata: Metadata) -> bool:
     return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
 
 
-def _is_clustered(_: Metadata, domains: _Domains) -> bool:
-    return domains is None or "delta.clustering" in domains
-
-
 # Features that require nothing until something uses them; a table with any other unsupported feature is refused.
-_IN_USE: Final[Mapping[str, Callable[[Metadata, _Domains], bool]]] = {
+_IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
-    "clustering": _is_clustered,
     "columnMapping": _maps_columns,
     "generatedColumns": _on_a_column("delta.generationExpression"),
     "identityColumns": _on_a_column("delta.identity."),
@@ -105,7 +99,7 @@ _ASKED_BY: Final = {
     "delta.enableTypeWidening": "typeWidening",
 }
 _CONSTRAINT_PREFIX: Final = "delta.constraints."
-_REQUIRES: Final = {"rowTracking": "domainMetadata"}
+_REQUIRES: Final = {"clustering": "domainMetadata", "rowTracking": "domainMetadata"}
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -129,22 +123,21 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     if protocol.min_reader_version > FEATURE_READER_VERSION:
         raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
     # The mode says whether columns are mapped, whatever features the protocol lists.
-    # check: the-mode-maps-columns (without {"columnMapping"} if _maps_columns(metadata, None) else)
-    mapped = {"columnMapping"} if _maps_columns(metadata, None) else set[str]()
+    # check: the-mode-maps-columns (without {"columnMapping"} if _maps_columns(metadata) else)
+    mapped = {"columnMapping"} if _maps_columns(metadata) else set[str]()
     if lacking := reader_features(protocol) - _READABLE - {"columnMapping"} | mapped:
         raise _refusal("read", sorted(lacking))
 
 
-def check_writable(protocol: Protocol, metadata: Metadata, domains: Mapping[str, DomainMetadata] | None = None) -> None:
+def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedFeature, naming the features, if reading or writing the table needs features that sluice lacks.
 
-    A feature that a property switches on is needed whether the protocol lists it or not. `domains` are the table's metadata
-    domains, which say whether it is clustered; without them it counts as clustered.
+    A feature that a property switches on is needed whether the protocol lists it or not.
     """
     check_readable(protocol, metadata)
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
-    lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata, domains)}
+    lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata)}
     # check: properties-ask-for-features
     lacking |= _switched_on_by(metadata.configuration) - _WRITABLE
     if lacking:
@@ -223,13 +216,13 @@ def is_managed(protocol: Protocol) -> bool:
 
 def in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether the table's commits have in-commit timestamps: the property says so, and the protocol lists the feature."""
-    return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata, None)
+    return "inCommitTimestamp" in writer_features(protocol) and _switched_on(ICT_ENABLED_KEY)(metadata)
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether new deletion vectors may be written; existing ones are applied in any case."""
     named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
-    return named and _switched_on(DELETION_VECTORS_KEY)(metadata, None)
+    return named and _switched_on(DELETION_VECTORS_KEY)(metadata)
 
 
 def _implied(legacy: Mapping[int, tuple[str, ...]], version: int) -> frozenset[str]:

@@ -13,10 +13,12 @@ from collections import Counter
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...coordinator.errors import LeaseHeld
 from ...coordinator.facade.leasing import lease
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Deadline
+from ...storage.actions.clustering import clustering_columns
 from ...storage.data.partition_split import PartitionKey
 from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
@@ -92,9 +94,10 @@ def lease_name(address: TableAddress) -> str:
 
 
 def is_due(snapshot: Snapshot) -> bool:
-    """Whether a partition has so many small files."""
+    """Whether a partition has so many small files; in a clustered table those count that are not clustered yet."""
     target = file_size_of(dict(snapshot.configuration))
+    scope = pc.is_null(snapshot.files["clustering_provider"]).combine_chunks() if clustering_columns(snapshot.domains) else None
     found: Counter[PartitionKey] = Counter()
-    for each in plan_bins(snapshot.files, None, snapshot.partition_columns, target_bytes=target, base=False, reorder=False):
+    for each in plan_bins(snapshot.files, scope, snapshot.partition_columns, target_bytes=target, base=False, reorder=False):
         found[each.partition] += len(each.indices)
     return any(count >= FILES_MIN for count in found.values())

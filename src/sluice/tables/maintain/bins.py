@@ -14,7 +14,7 @@ from ...storage.actions.wide_statistics import record_count
 from ...storage.data.partition_split import PartitionKey
 from ...storage.dataclass import dataclass
 
-__all__ = ["Bin", "plan_bins"]
+__all__ = ["Bin", "packed", "plan_bins"]
 
 _ROWS_AT_ONCE: Final = 16_384
 
@@ -66,7 +66,7 @@ def plan_bins(
     return [
         Bin(partition, tuple(members.indices[group.start : group.stop]), sum(members.nbytes[group.start : group.stop]))
         for partition, members in by_partition.items()
-        for group in ([range(len(members.indices))] if reorder else _packed(members.nbytes, target_bytes, files_max))
+        for group in ([range(len(members.indices))] if reorder else packed(members.nbytes, target_bytes, files_max))
         if reorder or len(group) > 1 or (base and members.vectors[group.start])
     ]
 
@@ -112,7 +112,7 @@ def _partitions(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[P
     return zip(*(pc.map_lookup(values, pa.scalar(name), "first").to_pylist() for name in partition_columns), strict=True)
 
 
-def _packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:
+def packed(sizes: Sequence[int], target_bytes: int, files_max: int | None) -> Iterator[range]:
     """Groups of neighbours up to the target size; a larger one is alone."""
     start = size = 0
     for number, nbytes in enumerate(sizes):

@@ -1,7 +1,8 @@
-"""Compaction: rewrites a table's files as fewer, larger ones, or without deleted rows; no row changes.
+"""Compaction: rewrites a table's files as fewer, larger ones, without deleted rows, or in another order; no row changes.
 
 Readers of the table see the same rows before and after. The commit says, for every file it replaces, where its live rows
-went, so that a concurrent delete is carried over to the new file; only a z-order, which shuffles rows, cannot say so.
+went, so that a concurrent delete is carried over to the new file; only a z-order, which shuffles rows, cannot say so. The files of
+a clustered table come into the z-order of its columns.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Reads, Timeout, within_this_call
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile
+from ...storage.actions.clustering import Path, clustering_columns, dotted
 from ...storage.actions.features import check_writable, deletion_vectors
 from ...storage.actions.filetable import rows_at
 from ...storage.actions.lineage import Moved
@@ -42,13 +44,14 @@ from ..client.time_limits import in_time
 from ..write.row_operations import LISTED_MAX
 from ..write.write_once import check_user_metadata
 from .bins import Bin, plan_bins
+from .clusters import plan_clusters
 from .rewriting import Output, Rewriter
 from .zorder import z_columns
 
 __all__ = ["Asked", "StagedCompaction", "compact", "stage_compaction"]
 
 _log = logging.getLogger(__name__)
-_MODES: Final = ("minor", "major")
+_MODES: Final = ("minor", "major", "full")
 _COMPRESSION: Final = "zstd"
 # Bins that are written at once; each has a row group in memory.
 _WRITERS: Final = 2
@@ -80,7 +83,8 @@ class _Request:
     where: str | None
     predicate: Predicate | None
     target_bytes: int
-    z_order: tuple[str, ...]
+    order: tuple[Path, ...]
+    is_clustered: bool
     user_metadata: str
 
 
@@ -230,7 +234,7 @@ def _still_there(bins: Sequence[Bin], paths: pa.ChunkedArray, plan: _Plan) -> li
     later: list[Bin] = []
     for one in bins:
         indices = tuple(sorted(place for index in one.indices if (place := at[index]) is not None))
-        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.asked.z_order)):
+        if len(indices) > 1 or (indices and (len(one.indices) == 1 or plan.asked.order)):
             later.append(replace(one, indices=indices))
     return later
 
@@ -259,20 +263,26 @@ def stage_compaction(
 
 
 def _checked(snapshot: Snapshot, asked: Asked) -> _Plan:
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     schema = parse_schema(snapshot.metadata.schema_string)
     return _Plan(snapshot, schema, _request(snapshot, schema, asked))
 
 
 def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
     snapshot, asked = plan.snapshot, plan.asked
+    scope = _in_scope(snapshot, plan.schema, asked, untouched)
+    if asked.is_clustered:
+        clusters = plan_clusters(
+            snapshot.files, scope, asked.order, full=asked.mode == "full", base=asked.mode == "major", files_max=_FILES_PER_COMMIT
+        )
+        return replace(plan, bins=clusters)
     bins = plan_bins(
         snapshot.files,
-        _in_scope(snapshot, plan.schema, asked, untouched),
+        scope,
         snapshot.partition_columns,
         target_bytes=asked.target_bytes,
         base=asked.mode == "major",
-        reorder=bool(asked.z_order),
+        reorder=bool(asked.order),
         files_max=_FILES_PER_COMMIT,
     )
     return replace(plan, bins=bins)
@@ -299,7 +309,7 @@ def _staged(
     )
     owner = transaction_id or access.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
-    rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.z_order, check)
+    rewriter = Rewriter(access.store, snapshot.version, plan.schema, layout, tag, asked.order, check, is_clustered=asked.is_clustered)
     change = partial(_change, access.ours, plan, owner, sources)
     lookout = _Lookout(access, snapshot.version, lambda: change([_yet_unwritten(each, asked) for each in sources]))
     return StagedCompaction(access, change(_written(rewriter, bins, sources, lookout)), rewriter)
@@ -326,9 +336,27 @@ def _request(snapshot: Snapshot, schema: StructType, asked: Asked) -> _Request:
             raise InvalidRequest(
                 f"where={where!r}: a compaction takes whole files, but {rest.to_sql()} depends on their rows; {remedy}", where=where
             )
+    clustering = clustering_columns(snapshot.domains)
+    if asked.z_order_by is not None and clustering:
+        raise InvalidRequest(
+            f"z_order_by was given, but the table is clustered by {', '.join(map(dotted, clustering))}, and a file has one order: leave "
+            "it out, or cluster the table by other columns",
+            columns=list(map(dotted, clustering)),
+        )
+    if asked.mode == "full" and not clustering:
+        raise InvalidRequest(
+            'mode="full" clusters every file, and the table is not clustered: cluster_by([...]) first, or use mode="major"'
+        )
     z_order = () if asked.z_order_by is None else z_columns(asked.z_order_by, schema, snapshot.partition_columns)
-    target_bytes = _target(asked.target_file_size, snapshot.configuration)
-    return _Request("major" if z_order else asked.mode, where, predicate, target_bytes, z_order, check_user_metadata(asked.user_metadata))
+    return _Request(
+        "major" if z_order else asked.mode,
+        where,
+        predicate,
+        _target(asked.target_file_size, snapshot.configuration),
+        clustering or tuple((name,) for name in z_order),
+        bool(clustering),
+        check_user_metadata(asked.user_metadata),
+    )
 
 
 def _target(asked: int | str | None, configuration: Mapping[str, str]) -> int:
@@ -384,7 +412,7 @@ class _Lookout:
 
 def _yet_unwritten(sources: pa.Table, asked: _Request) -> Output:
     """A bin's expected result, as far as it matters for conflicts: whether it says where rows went."""
-    if asked.z_order:
+    if asked.order:
         return Output((), None)
     counts = map(record_count, sources.column("stats").to_pylist())
     return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
@@ -413,7 +441,7 @@ def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table
 def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
     """The commit: removes every source, saying where its rows went, and adds the new files."""
     snapshot, asked = plan.snapshot, plan.asked
-    now_ms = table.now_ms()
+    now_ms, columns = table.now_ms(), list(map(dotted, asked.order))
     # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
     is_row_level = deletion_vectors(snapshot.protocol, snapshot.metadata)
     actions: list[Collection[Action]] = []
@@ -427,14 +455,15 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
         reads=Reads(files=() if is_row_level else _listed(sources)),
         parameters={
             "predicate": json.dumps([] if asked.where is None else [asked.where]),
-            "zOrderBy": json.dumps(list(asked.z_order)),
+            "zOrderBy": json.dumps([] if asked.is_clustered else columns),
+            **({"clusterBy": json.dumps(columns), "isFull": str(asked.mode == "full").lower()} if asked.is_clustered else {}),
             "auto": "false",
             "mode": asked.mode,
         },
         metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
         schema=plan.schema,
         # every policy allows clustering beside an INSERT, so its class is one that does, too
-        kind=Kind.MAJOR if asked.mode == "major" and not asked.z_order else Kind.MINOR,
+        kind=Kind.MAJOR if asked.mode == "major" and not asked.order else Kind.MINOR,
         user_metadata=asked.user_metadata,
     )
 

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions import AddFile
+from ...storage.actions.clustering import CLUSTERING_PROVIDER, cluster_tags
+from ...storage.actions.clustering import Path as ColumnPath
 from ...storage.actions.lineage import Moved
 from ...storage.data.file_writer import FileFormat, OpenFile
 from ...storage.data.partition_split import PartitionKey
@@ -55,8 +57,8 @@ class Rewriter:
     """Rewrites bins of one snapshot, under one transaction; thread-safe.
 
     `tag` is the transaction's id, with a label if the transaction writes other files, too; it is part of the files' names.
-    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order). `check` is called between
-    two pieces of work, and raises to stop it.
+    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order); if the table `is_clustered` by them,
+    the new files say so. `check` is called between two pieces of work, and raises to stop it.
     """
 
     store: ObjectStore
@@ -64,8 +66,9 @@ class Rewriter:
     schema: StructType
     layout: FileFormat
     tag: str
-    z_order: tuple[str, ...]
+    z_order: tuple[ColumnPath, ...]
     check: Callable[[], None]
+    is_clustered: bool = False
     _started: list[OpenFile] = field(default_factory=list)
 
     def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
@@ -97,10 +100,11 @@ class Rewriter:
         return Output(adds, tuple(_joined(each, adds) for each in moves))
 
     def _in_z_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
-        keys = [batch for _, batch in self._live_rows(sources, self.z_order)]
+        columns = list(dict.fromkeys(path[0] for path in self.z_order))
+        keys = [batch for _, batch in self._live_rows(sources, columns)]
         if not keys:
             return Output((), None)
-        positions = z_positions(pa.concat_tables(keys).columns)
+        positions = z_positions([_at(pa.concat_tables(keys), path) for path in self.z_order])
         del keys
         count = one.file_count(self.layout.target_file_bytes)
         share = math.ceil(len(positions) / count)
@@ -111,7 +115,11 @@ class Rewriter:
                 step = _rows_in(rows, self.layout.row_group_bytes)
                 for start in range(0, rows.num_rows, step):
                     out.add(rows.slice(start, step))
-        return Output(out.close(), None)
+        adds = out.close()
+        if self.is_clustered:
+            tags = cluster_tags(f"{self.tag}-{number}", self.z_order)
+            adds = tuple(replace(add, tags={**(add.tags or {}), **tags}, clustering_provider=CLUSTERING_PROVIDER) for add in adds)
+        return Output(adds, None)
 
     def _dealt(self, sources: pa.Table, positions: pa.Array, starts: Sequence[int], share: int) -> Iterator[pa.Table]:
         """For each start, the rows whose new positions are [start, start + share), in that order."""
@@ -271,6 +279,12 @@ def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> N
     for run in runs.to_pylist():
         decks[run["values"]].add(rows.slice(start, run["counts"]))
         start += run["counts"]
+
+
+def _at(rows: pa.Table, path: ColumnPath) -> pa.ChunkedArray:
+    """The column at a path; null where a struct on the way is."""
+    column = rows.column(path[0])
+    return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
 
 
 def _joined(moves: Sequence[tuple[int, Moved]], adds: Sequence[AddFile]) -> tuple[Moved, ...]:

@@ -28,6 +28,7 @@ from ...storage.schema.partitions import path_to_uri
 from ...storage.schema.schema import parse_schema
 from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.clustering_rules import clustering_names, first_clustering
 from ..client.property_rules import is_kept_by_sluice
 from ..write.redefinition import redefined
 from ..write.requirements import require_replaceable
@@ -60,7 +61,7 @@ def clone(
             "copy the rows",
             location=target.location,
         )
-    check_writable(then.protocol, then.metadata, then.domains)
+    check_writable(then.protocol, then.metadata)
     adds = [_at_home(location, add) for add in adds_of(then.files)]
     vectors = any(add.deletion_vector is not None for add in adds)
     asked = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
@@ -118,6 +119,7 @@ def _created(
         operation="CLONE",
         parameters=parameters,
         metrics=metrics,
+        clustering=first_clustering(clustering_names(then), metadata),
         row_ids=mark,
         timeout_s=timeout_s,
     )
@@ -134,9 +136,9 @@ def _replaced(
     timeout_s: Timeout,
 ) -> Commit:
     latest = access.latest()
-    check_writable(latest.protocol, latest.metadata, latest.domains)
+    check_writable(latest.protocol, latest.metadata)
     require_replaceable(access.address.location, latest)
-    becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE")
+    becomes = redefined(latest, parse_schema(then.metadata.schema_string), then.partition_columns, asked, "CLONE", clustering_names(then))
     metadata = becomes.metadata
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here
@@ -152,7 +154,7 @@ def _replaced(
         "CLONE",
         latest,
         Actions(
-            [*actions, metadata],
+            [*actions, metadata, *becomes.clustering],
             Removals(gone, access.ours.now_ms()),
             [_without_row_ids(add) for add in adds if add.key not in there],
         ),

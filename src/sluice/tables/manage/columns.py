@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import check_writable, new_protocol, with_features, writer_features
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
@@ -20,6 +21,7 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.evolution import Place, added, changed, field_at
 from ...storage.schema.schema import StructField, StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..client.access import Access
+from ..client.clustering_rules import check_clustering
 
 __all__ = ["ColumnChange", "NewColumn", "add_columns", "alter_columns"]
 
@@ -103,7 +105,7 @@ def _changed(field: StructField, asked: ColumnChange) -> StructField:
 def _latest(access: Access) -> Snapshot:
     _ = access.ours  # fails before anything is read if the table was opened for reading only
     snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
 
 
@@ -130,6 +132,7 @@ def _change(
     if parse_schema(text) == parse_schema(snapshot.metadata.schema_string) and text == snapshot.metadata.schema_string:
         return None
     check_new_schema(schema, snapshot.partition_columns)
+    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, snapshot.configuration)
     protocol = snapshot.protocol
     needed = writer_features(new_protocol(schema)) & {"timestampNtz"}
     actions = [] if needed <= writer_features(protocol) else [with_features(protocol, needed)]

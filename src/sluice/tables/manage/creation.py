@@ -17,6 +17,7 @@ from ...coordinator.facade.names import NewName, TableName, make_with_name, take
 from ...coordinator.facade.table import CoordinatedTable
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Head, Reads, SystemClock, Timeout
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
+from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (
     FEATURE_PREFIX,
     check_asked_features,
@@ -41,12 +42,14 @@ from ...storage.constants import (
 )
 from ...storage.data.constraints import Constraints
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, TableNotFound
+from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
+from ..client.clustering_rules import first_clustering
 from ..client.property_rules import check_asked, check_settings, is_on, with_defaults
 from ..client.unpublished_versions import all_published
 from ..maintain.garbage import first_stranger
@@ -58,6 +61,7 @@ __all__ = [
     "commit_first",
     "create",
     "created_or_found",
+    "creation_parameters",
     "detach",
     "first_actions",
     "new_table",
@@ -94,13 +98,14 @@ def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], prope
     return metadata
 
 
-def first_actions(metadata: Metadata, clock_ms: int) -> tuple[Action, ...]:
-    """The actions of a table's first version: its protocol, its metadata, and where row ids begin, if it has them."""
-    protocol = new_protocol(parse_schema(metadata.schema_string), metadata.configuration)
+def first_actions(metadata: Metadata, clock_ms: int, clustering: Sequence[DomainMetadata] = ()) -> tuple[Action, ...]:
+    """The actions of a table's first version: its protocol, its metadata, how it is clustered, and where row ids begin, if it has them."""
+    asked = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if clustering else {}
+    protocol = new_protocol(parse_schema(metadata.schema_string), {**metadata.configuration, **asked})
     # features requested by name are in the protocol now
     kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(FEATURE_PREFIX)}
     metadata = replace(metadata, configuration=kept, created_time=clock_ms)
-    return (protocol, metadata, *([first_domain()] if tracks_rows(metadata, protocol) else []))
+    return (protocol, metadata, *clustering, *([first_domain()] if tracks_rows(metadata, protocol) else []))
 
 
 def _require_writable(store: ObjectStore) -> None:
@@ -186,6 +191,7 @@ def create(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     *,
+    cluster_by: str | Sequence[str] = (),
     allow_nonempty: bool = False,
     name: TableName | None = None,
     managed: bool = False,
@@ -197,11 +203,28 @@ def create(
     With a `name` the table has it from version 0 on; `managed` says that the catalog chose the location.
     """
     metadata = replace(new_table(schema, partition_by, properties), description=comment)
+    clustering = first_clustering(cluster_by, metadata)
     new = None if name is None else NewName(name, metadata.id, managed, SystemClock().now_ms())
     access = access_for_creation(address, allow_nonempty=allow_nonempty, name=new)
     with taken_back_on_failure(access.ours, new):
-        parameters = {"partitionBy": str(list(partition_by))}
-        return access, commit_first(access, metadata, (), operation="CREATE TABLE", parameters=parameters, new=new, timeout_s=timeout_s)
+        commit = commit_first(
+            access,
+            metadata,
+            (),
+            operation="CREATE TABLE",
+            parameters=creation_parameters(metadata, clustering),
+            clustering=clustering,
+            new=new,
+            timeout_s=timeout_s,
+        )
+        return access, commit
+
+
+def creation_parameters(metadata: Metadata, clustering: Sequence[DomainMetadata]) -> dict[str, str]:
+    """The parameters of a creation in the history: the columns by which the table is partitioned or clustered."""
+    columns = [dotted(path) for each in clustering for path in clustering_columns({each.domain: each})]
+    parameters = {"partitionBy": str(list(metadata.partition_columns))}
+    return {**parameters, "clusterBy": dumps(columns).decode()} if columns else parameters
 
 
 def commit_first(
@@ -212,6 +235,7 @@ def commit_first(
     operation: str,
     parameters: Mapping[str, str],
     metrics: Mapping[str, str] | None = None,
+    clustering: Sequence[DomainMetadata] = (),
     row_ids: DomainMetadata | None = None,
     new: NewName | None = None,
     timeout_s: Timeout,
@@ -221,9 +245,9 @@ def commit_first(
     if new is not None:
         named = properties_of_name(str(new.name), new.named_ms, managed=new.managed)
         metadata = replace(metadata, configuration={**metadata.configuration, **named})
-    actions = first_actions(metadata, access.ours.now_ms())
+    actions = first_actions(metadata, access.ours.now_ms(), clustering)
     if row_ids is not None:
-        actions = (*(each for each in actions if not isinstance(each, DomainMetadata)), row_ids)
+        actions = (*(each for each in actions if not isinstance(each, DomainMetadata) or each.domain != row_ids.domain), row_ids)
     change = Change(
         access.new_transaction_id(),
         operation,

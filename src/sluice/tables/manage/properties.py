@@ -12,6 +12,7 @@ from ...coordinator.facade.values import Change, Reads
 from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, DomainMetadata, Metadata
+from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import FEATURE_PREFIX, asked_features, check_asked_features, check_writable, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
@@ -21,6 +22,7 @@ from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, parse_schema
 from ..client.access import Access
+from ..client.clustering_rules import check_clustering
 from ..client.property_rules import (
     CONSTRAINT_PREFIX,
     PRIMARY_KEY,
@@ -98,7 +100,7 @@ def remove_domain(access: Access, name: str) -> Change | None:
 def _latest(access: Access) -> Snapshot:
     _ = access.ours  # fails before anything is read if the table was opened for reading only
     snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
 
 
@@ -124,6 +126,7 @@ def _change(
     """Another configuration and what it needs; None if nothing would change. `features` are requested by name."""
     schema = parse_schema(snapshot.metadata.schema_string)
     check_settings(configuration, schema)
+    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, configuration)
     changed = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
     check_asked_features({**changed, **{FEATURE_PREFIX + name: "supported" for name in features}})
     metadata = replace(snapshot.metadata, configuration=dict(configuration))

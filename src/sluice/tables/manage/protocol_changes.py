@@ -9,6 +9,7 @@ from typing import Final
 from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Timeout
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Protocol
+from ...storage.actions.clustering import CLUSTERING_FEATURE
 from ...storage.actions.features import (
     FEATURE_PREFIX,
     asked_features,
@@ -39,6 +40,8 @@ def _constraints(snapshot: Snapshot) -> str | None:
 def _domains(snapshot: Snapshot) -> str | None:
     if "rowTracking" in writer_features(snapshot.protocol):
         return "the feature rowTracking needs it"
+    if CLUSTERING_FEATURE in writer_features(snapshot.protocol):
+        return "the feature clustering needs it"
     return f"the table has the domains {', '.join(snapshot.domains)}; remove_domain first" if snapshot.domains else None
 
 
@@ -138,7 +141,7 @@ def upgrade_protocol(
 def _latest(access: Access) -> Snapshot:
     _ = access.ours  # fails before anything is read if the table was opened for reading only
     snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
 
 

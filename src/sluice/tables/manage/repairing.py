@@ -29,7 +29,7 @@ def repair(access: Access) -> Change | None:
     """Take the files that are gone out of the table; None if there are none. Their rows stay lost."""
     _ = access.ours  # fails before anything is read if the table was opened for reading only
     snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     missing = lacking(access, snapshot)
     if not missing:
         return None

@@ -26,6 +26,7 @@ from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, Change, Commit, Dead
 from ...coordinator.rules.isolation import IsolationLevel, table_policy
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol
+from ...storage.actions.clustering import clustering_columns, clustering_domain
 from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
 from ...storage.actions.filetable import adds_of, picked
 from ...storage.actions.removals import Actions, Removals
@@ -67,7 +68,7 @@ def restore(
     with access.ours.bounding(timeout_s) as deadline, _alone(access, deadline):
         access.ours.fresh_head()
         latest = access.latest()
-        check_writable(latest.protocol, latest.metadata, latest.domains)
+        check_writable(latest.protocol, latest.metadata)
         require_replaceable(access.address.location, latest)
         with _pinned(access, version, latest) as pinned:
             change = _change(access, latest, access.at(version), pinned, ignore_missing=ignore_missing_files)
@@ -119,8 +120,11 @@ def _change(access: Access, latest: Snapshot, then: Snapshot, pinned: Snapshot, 
         raise _files_are_gone(access, then.version, missing)
     adds = [add for add in adds if add.path not in missing]
     metadata, protocol = _metadata(latest, then), _protocol(latest, then)
-    check_writable(protocol, metadata, latest.domains)
+    check_writable(protocol, metadata)
     actions: list[Action] = [each for each, old in ((protocol, latest.protocol), (metadata, latest.metadata)) if each != old]
+    clustered = clustering_columns(then.domains)
+    if clustered != clustering_columns(latest.domains):
+        actions.append(clustering_domain(clustered))
     if not (actions or adds or gone.num_rows):
         return None
     by_classes = table_policy(latest.configuration).by_classes

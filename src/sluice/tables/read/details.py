@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from ...storage.actions.features import reader_features, writer_features
 from ...storage.constants import NAME_KEY
 from ...storage.dataclass import dataclass
+from ..client.clustering_rules import clustering_names
 from .table_snapshot import TableSnapshot
 
 __all__ = ["TableDetail", "detail_of"]
@@ -29,6 +30,7 @@ class TableDetail:
     created_ms: int | None
     modified_ms: int
     partition_columns: tuple[str, ...]
+    clustering_columns: tuple[str, ...]
     num_files: int
     size_bytes: int
     properties: Mapping[str, str]
@@ -50,6 +52,7 @@ def detail_of(snapshot: TableSnapshot, location: str) -> TableDetail:
         created_ms=metadata.created_time,
         modified_ms=snapshot.timestamp,
         partition_columns=tuple(metadata.partition_columns),
+        clustering_columns=clustering_names(raw),
         num_files=snapshot.num_files,
         size_bytes=pc.sum(raw.files["size"]).as_py() or 0,
         properties=dict(metadata.configuration),

@@ -12,8 +12,9 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ...storage.actions import AddFile, Metadata
+from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
+from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.constants import COMPRESSION
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
@@ -173,14 +174,20 @@ def work_of(mode: str, where: str | None, read_where: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Redefinition:
-    """What an overwrite makes of the table itself: its metadata and protocol after the write.
+    """What an overwrite makes of the table itself: its metadata and protocol after the write, and how it is clustered.
 
-    `operation` is its name in the history (WRITE, REPLACE TABLE, ...).
+    `operation` is its name in the history (WRITE, REPLACE TABLE, ...); `clustering` is () if the table never was clustered.
     """
 
     metadata: Metadata
     protocol: TableProtocol
     operation: str = "WRITE"
+    clustering: tuple[DomainMetadata, ...] = ()
+
+    @property
+    def cluster_by(self) -> list[str]:
+        """The columns by which the table is clustered then."""
+        return [dotted(path) for each in self.clustering for path in clustering_columns({each.domain: each})]
 
     @property
     def replaces_table(self) -> bool:
@@ -199,8 +206,9 @@ class WritePlan:
     contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
     it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
-    `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `user_metadata` is a text for the
-    history. `compression` is the files' codec by Arrow's name; None: nobody named one.
+    `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `clustering` is that of a table
+    that it creates. `user_metadata` is a text for the history. `compression` is the files' codec by Arrow's name; None: nobody named
+    one.
     """
 
     address: TableAddress
@@ -222,6 +230,7 @@ class WritePlan:
     redefines: Redefinition | None = None
     user_metadata: str = ""
     compression: str | None = None
+    clustering: tuple[DomainMetadata, ...] = ()
 
     @property
     def work(self) -> str:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol
+from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol
 from ...storage.actions.features import deletion_vectors
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.removals import Actions, Removals, removal
@@ -33,6 +33,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
+from .data_writing import Redefinition
 
 __all__ = ["Draft", "Finished", "Found"]
 
@@ -93,6 +94,7 @@ class Draft:
         self.transaction_id = transaction_id
         self.metadata: Metadata = base.metadata
         self.protocol: Protocol = base.protocol
+        self.clustering: tuple[DomainMetadata, ...] = ()
         self.schema: StructType = parse_schema(base.metadata.schema_string)
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
         self.tells_changes = is_on(base.configuration, CHANGE_DATA_FEED)
@@ -220,7 +222,8 @@ class Draft:
     def atomically(self) -> Iterator[None]:
         """Make the block atomic: if it raises, the draft is what it was before."""
         # Sets of rows are never changed in place, so copying the dictionaries is enough.
-        metadata, protocol, schema, successors = self.metadata, self.protocol, self.schema, set(self._successors)
+        metadata, protocol, clustering = self.metadata, self.protocol, self.clustering
+        schema, successors = self.schema, set(self._successors)
         settings = self.uses_vectors, self.tells_changes
         files, dropped = [dict(each) for each in (self._added, self._removed, self._changed)], list(self._dropped)
         rows = [dict(each) for each in (self._deleted, self._replaced)]
@@ -228,7 +231,8 @@ class Draft:
         try:
             yield
         except BaseException:
-            self.metadata, self.protocol, self.schema, self._successors = metadata, protocol, schema, successors
+            self.metadata, self.protocol, self.clustering = metadata, protocol, clustering
+            self.schema, self._successors = schema, successors
             self.uses_vectors, self.tells_changes = settings
             self._added, self._removed, self._changed = files
             self._dropped = dropped
@@ -291,14 +295,14 @@ class Draft:
         self.add(successors)
         self._successors.update(add.path for add in successors)
 
-    def adopt(self, metadata: Metadata, protocol: Protocol | None = None) -> None:
-        """Set the table's metadata, and its protocol (None: as it is)."""
+    def adopt(self, metadata: Metadata, redefines: Redefinition | None = None) -> None:
+        """Set the table's metadata, and what else an overwrite makes of the table (None: nothing)."""
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = parse_schema(metadata.schema_string)
         self.metadata = metadata
-        if protocol is not None:
-            self.protocol = protocol
-            self.uses_vectors = deletion_vectors(protocol, metadata)
+        if redefines is not None:
+            self.protocol, self.clustering = redefines.protocol, redefines.clustering
+            self.uses_vectors = deletion_vectors(self.protocol, metadata)
             self.tells_changes = is_on(metadata.configuration, CHANGE_DATA_FEED)
 
     def write(

@@ -46,7 +46,7 @@ def check_plan(access: Access, plan: WritePlan, files: Sequence[AddFile] = ()) -
 def _draft(access: Access, plan: WritePlan, snapshot: Snapshot) -> Draft:
     draft = Draft(access.store, snapshot, plan.transaction_id, access.ours.require_room)
     if plan.changes_metadata:
-        draft.adopt(plan.metadata, None if plan.redefines is None else plan.redefines.protocol)
+        draft.adopt(plan.metadata, plan.redefines)
     return draft
 
 
@@ -56,6 +56,8 @@ def _outline(access: Access, plan: WritePlan, snapshot: Snapshot, files: Sequenc
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
     if plan.redefines is not None and plan.redefines.protocol != snapshot.protocol:
         actions.append(plan.redefines.protocol)
+    if plan.redefines is not None:
+        actions += plan.redefines.clustering
     if plan.transaction is not None:
         actions.append(Txn(*plan.transaction))
     removals: Collection[Action] = ()

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ...storage.actions import DomainMetadata, Metadata
+from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_domain
 from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ..client.clustering_rules import clustered_by, clustering_names
 from ..client.property_rules import check_asked, check_settings, is_kept_by_sluice, is_on, with_defaults
 from .data_writing import Redefinition
 
@@ -25,8 +28,11 @@ def redefined(
     partition_by: Sequence[str] | None,
     properties: Mapping[str, str] | None,
     operation: str = "WRITE",
+    cluster_by: str | Sequence[str] | None = None,
 ) -> Redefinition:
     """The table of `base` with another schema and partitioning (None: the same columns), and other properties (None: the same).
+
+    It is clustered by `cluster_by` (None: as it is; by nothing if its properties change, as its table is another one then).
 
     The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
     SchemaMismatch, UnsupportedFeature.
@@ -47,33 +53,45 @@ def redefined(
     metadata = replace(
         base.metadata, schema_string=text, partition_columns=columns, configuration=configuration, name=name, description=description
     )
+    clustering = _clustering(base, metadata, struct, () if cluster_by is None and properties is not None else cluster_by)
+    if clustering:
+        asked = {**asked, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
     needed = writer_features(new_protocol(struct, {**configuration, **asked}))
     lacking = needed - writer_features(base.protocol)
     protocol = with_features(base.protocol, lacking) if lacking else base.protocol
-    check_writable(protocol, metadata, base.domains)
+    check_writable(protocol, metadata)
     Constraints.of(struct, metadata)
-    return Redefinition(metadata, protocol, operation)
+    return Redefinition(metadata, protocol, operation, clustering)
 
 
 def asks_for_another(
-    overwrite_schema: bool, partition_by: Sequence[str] | None = None, properties: Mapping[str, str] | None = None
+    overwrite_schema: bool,
+    partition_by: Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    cluster_by: str | Sequence[str] | None = None,
 ) -> bool:
     """Whether a write replaces the table's definition, too. Raises InvalidRequest for a new partitioning without `overwrite_schema`."""
     if type(overwrite_schema) is not bool:
         raise InvalidRequest(f"overwrite_schema is {overwrite_schema!r}; give True or False", overwrite_schema=overwrite_schema)
-    if not overwrite_schema and (partition_by is not None or properties is not None):
-        given = "partition_by" if partition_by is not None else "properties"
+    asked = {"partition_by": partition_by, "properties": properties, "cluster_by": cluster_by}
+    given = next((name for name, value in asked.items() if value is not None), None)
+    if not overwrite_schema and given is not None:
         raise InvalidRequest(f"{given} of an existing table changes only with all its data: give overwrite_schema=True, too")
     return overwrite_schema
 
 
 def redefined_by_rows(
-    base: Snapshot, schema: pa.Schema | None, partition_by: Sequence[str] | None, properties: Mapping[str, str] | None = None
+    base: Snapshot,
+    schema: pa.Schema | None,
+    partition_by: Sequence[str] | None,
+    properties: Mapping[str, str] | None = None,
+    cluster_by: str | Sequence[str] | None = None,
 ) -> Redefinition:
     """The table of `base` with the schema of new rows; with `properties` (not None) it is replaced as a whole. Raises InvalidRequest."""
     if schema is None:
         raise InvalidRequest("overwrite_schema needs data whose schema is known before it is read: a table, a batch or a reader")
-    return redefined(base, schema, partition_by, properties, "WRITE" if properties is None else "REPLACE TABLE AS SELECT")
+    operation = "WRITE" if properties is None else "REPLACE TABLE AS SELECT"
+    return redefined(base, schema, partition_by, properties, operation, cluster_by)
 
 
 def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str] | None) -> tuple[str, ...]:
@@ -87,6 +105,23 @@ def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str
             columns=gone,
         )
     return base.partition_columns
+
+
+def _clustering(
+    base: Snapshot, metadata: Metadata, struct: StructType, cluster_by: str | Sequence[str] | None
+) -> tuple[DomainMetadata, ...]:
+    """How the table is clustered then; () if it never was.
+
+    A table that was clustered once says it again, so that a concurrent CLUSTER BY meets it.
+    """
+    asked = clustering_names(base) if cluster_by is None else cluster_by
+    try:
+        paths = clustered_by(asked, struct, metadata.partition_columns, metadata.configuration)
+    except InvalidRequest as unfit:
+        if cluster_by is None:
+            unfit.tell("; the table is clustered so now: say by which columns it is clustered then, cluster_by=[...] ([] for none)")
+        raise
+    return (clustering_domain(paths),) if paths or CLUSTERING_DOMAIN in base.domains else ()
 
 
 def _configuration(base: Snapshot, properties: Mapping[str, str]) -> dict[str, str]:

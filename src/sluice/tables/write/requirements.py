@@ -35,7 +35,7 @@ def newest_for_append(access: Access, *, numbered: bool = False) -> Snapshot:
     compares = numbered or table_policy(snapshot.configuration).by_classes
     if is_behind and (compares or head.metadata_version > snapshot.version):
         snapshot = access.latest()
-    check_writable(snapshot.protocol, snapshot.metadata, snapshot.domains)
+    check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
 
 
@@ -48,7 +48,7 @@ def snapshot_for_change(access: Access, read_version: int | None, *, numbered: b
     if numbered:
         access.ours.fresh_head()
     latest = access.latest()
-    check_writable(latest.protocol, latest.metadata, latest.domains)
+    check_writable(latest.protocol, latest.metadata)
     return latest if read_version is None else access.at(read_version)
 
 
@@ -83,7 +83,7 @@ def plan_on(
         raise InvalidRequest(
             "overwrite_schema replaces the whole table: leave where and dynamic out, or overwrite with the schema that the table has"
         )
-    if redefines is not None and redefines.metadata == metadata and not redefines.replaces_table:
+    if redefines is not None and redefines.metadata == metadata and not (redefines.replaces_table or redefines.clustering):
         redefines = None
     planned = metadata if redefines is None else redefines.metadata
     struct = parse_schema(planned.schema_string)

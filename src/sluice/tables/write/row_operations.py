@@ -199,7 +199,7 @@ def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
 def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     """Add what a plan's writers wrote, in place of what its mode replaces."""
     if plan.changes_metadata:
-        draft.adopt(plan.metadata, None if plan.redefines is None else plan.redefines.protocol)
+        draft.adopt(plan.metadata, plan.redefines)
     replaced = _replace_rows(draft, plan, files) if plan.mode != "append" else None
     draft.add(files)
     return replaced or Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
@@ -229,12 +229,14 @@ def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Repl
 
 def _parameters(plan: WritePlan) -> dict[str, str]:
     """The parameters of a write under Delta's names."""
+    columns = [] if plan.redefines is None else plan.redefines.cluster_by
+    clustered = {"clusterBy": dumps(columns).decode()} if columns else {}
     if plan.redefines is not None and plan.redefines.replaces_table:
         properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
-        return {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), "properties": dumps(properties).decode()}
+        return {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), "properties": dumps(properties).decode(), **clustered}
     parameters = {"mode": "Append" if plan.mode == "append" else "Overwrite"}
     if plan.redefines is not None:
-        parameters["partitionBy"] = dumps(list(plan.metadata.partition_columns)).decode()
+        parameters |= {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), **clustered}
     if plan.mode == "dynamic":
         parameters["partitionOverwriteMode"] = "dynamic"
     if plan.where is not None:
