@@ -84,9 +84,9 @@ print(*sys.modules)
 OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
 MAY_LOAD = {
     "looking for data sources": (5, ("sluice.storage", "pyarrow.compute", "kazoo")),
-    "plan a write": (280, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
+    "plan a write": (290, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
     "write": (82, ("kazoo", "sluice.coordinator.nodes.records", "sluice.tables.client.access", "sluice.coordinator.service.connect")),
-    "plan and commit a write": (280, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
+    "plan and commit a write": (290, ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")),
     "schema": (200, ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum")),
     "plan a read": (
         200,

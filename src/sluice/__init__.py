@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from .tables.consumer import Consumer
     from .tables.joint_transaction import CommitInfo, JointTransaction, read_together
     from .tables.maintain.vacuum import VacuumReport
+    from .tables.manage.analyzing import Analysis
     from .tables.manage.columns import ColumnChange, NewColumn
     from .tables.manage.doctor import Diagnosis, doctor
     from .tables.manage.dropping import DropReport, forget
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDenied",
+    "Analysis",
     "BadChecksum",
     "Catalog",
     "ChangeBatch",
@@ -224,6 +226,7 @@ _HOMES: Final = {
     "tables.table": ("Table",),
     "tables.transaction": ("Transaction",),
     "tables.maintain.vacuum": ("VacuumReport",),
+    "tables.manage.analyzing": ("Analysis",),
     "tables.read.table_snapshot": ("TableSnapshot",),
     "tables.write.data_writing": ("WritePlan",),
     "spark_integration": ("configure", "read", "unroute", "use_session"),

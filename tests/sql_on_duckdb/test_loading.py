@@ -133,8 +133,12 @@ def test_deleted_rows_are_purged_and_tables_handed_over(warehouse: Warehouse) ->
     assert table.snapshot().raw.files["deletion_vector"].null_count == 0
     warehouse.sql("REORG TABLE sales.t APPLY (PURGE)")
     assert table.refresh().snapshot().raw.files["deletion_vector"].null_count == 1
-    with pytest.raises(sluice.UnsupportedFeature, match="nothing to analyze"):
-        warehouse.sql("ANALYZE TABLE sales.t COMPUTE STATISTICS FOR ALL COLUMNS")
+    assert [row[1:] for row in warehouse.rows("ANALYZE TABLE sales.t COMPUTE STATISTICS FOR ALL COLUMNS")] == [(0, 0, 0, 0)]
+    for clause in ("COMPUTE STATISTICS NOSCAN", "PARTITION (v = 1) COMPUTE STATISTICS"):
+        with pytest.raises(sluice.UnsupportedFeature, match=f"without {clause.split()[-1 if 'NOSCAN' in clause else 0]}"):
+            warehouse.sql(f"ANALYZE TABLE sales.t {clause}")
+    with pytest.raises(sluice.InvalidRequest, match="column 'missing' is not in the table"):
+        warehouse.sql("ANALYZE TABLE sales.t COMPUTE STATISTICS FOR COLUMNS missing")
     warehouse.sql("DETACH TABLE sales.t", f"ATTACH TABLE delta.`{table.location}` AS sales.back")
     assert warehouse.rows("SELECT id FROM sales.back") == [(2,), (3,)]
     assert [each.full_name for each in warehouse.catalog.tables("sales")] == ["sales.back"]

@@ -83,10 +83,15 @@ def repair(_: Request, statement: Repair, place: Place) -> Answer:
     return Answer("dataFilePath string, reason string", tuple(missing.items()))
 
 
-def analyze(asked: Request, statement: Analyze, _: Place) -> Answer:
-    """Refuse: there is nothing to compute."""
-    said = "a table of sluice has nothing to analyze: each file carries its statistics since it was written; leave the statement out"
-    raise asked.unsupported(statement.target, said, "ANALYZE")
+def analyze(asked: Request, statement: Analyze, place: Place) -> Answer:
+    """Give files the statistics that they lack. Answers one row: numbers of files."""
+    if statement.refused is not None:
+        words, at = statement.refused
+        said = f"ANALYZE looks at all files that lack statistics, without {words}: leave it out"
+        raise asked.unsupported(at, said, f"ANALYZE ... {words}")
+    done = opened(place).analyze(statement.columns, user_metadata=asked.user_metadata)
+    numbers = (done.files, done.lacking, done.from_footers, done.from_rows, done.bytes_read)
+    return Answer("num_files bigint, num_lacking bigint, num_from_footers bigint, num_from_rows bigint, num_bytes_read bigint", (numbers,))
 
 
 def attach(asked: Request, statement: Attach) -> Answer:

@@ -47,9 +47,14 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Analyze:
-    """ANALYZE TABLE target COMPUTE ...."""
+    """ANALYZE TABLE target COMPUTE [DELTA] STATISTICS [FOR ALL COLUMNS | FOR COLUMNS a, b]; `columns` is None for all.
+
+    `refused` are the words and the place of something that sluice does not do.
+    """
 
     target: Name
+    columns: tuple[str, ...] | None = None
+    refused: tuple[str, Span] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +133,22 @@ def analyze(here: Cursor) -> Analyze | None:
     if not here.take("TABLE"):
         return None
     target = here.name()
-    here.rest("COMPUTE STATISTICS")
-    return Analyze(target)
+    if here.sees("PARTITION"):
+        return Analyze(target, refused=("PARTITION", here.rest("COMPUTE STATISTICS")))
+    here.expect("COMPUTE")
+    here.take("DELTA")
+    here.expect("STATISTICS")
+    if here.sees("NOSCAN"):
+        return Analyze(target, refused=("NOSCAN", here.rest("NOSCAN")))
+    if here.take("FOR", "ALL", "COLUMNS") or not here.take("FOR", "COLUMNS"):
+        return Analyze(target)
+    within = here.inside() if here.sees("(") else here
+    columns = [within.name().quoted]
+    while within.take(","):
+        columns.append(within.name().quoted)
+    if within is not here:
+        within.finish()
+    return Analyze(target, tuple(columns))
 
 
 def attach(here: Cursor) -> Attach:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from .client.address import TableAddress
 from .client.asked_version import asked_version
+from .manage.analyzing import Analysis, analyze
 from .manage.cloning import clone
 from .manage.converting import convert
 from .manage.manifests import MODE, generate
@@ -20,6 +21,7 @@ from .manage.protocol_changes import add_feature, drop_feature, upgrade_protocol
 from .manage.repairing import lacking, repair
 from .manage.restoring import restore
 from .table_writes import TableWrites
+from .write.write_once import check_user_metadata
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -127,6 +129,26 @@ class TableManagement(TableWrites):
         with self._bounding(timeout_s) as limit:
             change = repair(self._access)
             return None if change is None else self._note(self._access.ours.commit(change, ack=self._ack, timeout_s=limit))
+
+    def analyze(
+        self, columns: str | Sequence[str] | None = None, *, user_metadata: str | None = None, timeout_s: Timeout | None = None
+    ) -> Analysis:
+        """Give data files the statistics that they lack, from their footers or else from their rows, so that readers can skip them.
+
+        Files of sluice's have them. Those of converted tables and other engines may lack them, and so may older files after
+        `delta.dataSkippingNumIndexedCols` was raised. `columns` (`a`, `a.b`; all fields of a struct) are by default those that files have
+        statistics of. No row changes: the same files are added again, and changes that others make meanwhile are kept. The last commit
+        is None if nothing was to be done; there is one for every 10,000 files, and `timeout_s` bounds each.
+        """
+        done = analyze(
+            self._access,
+            columns,
+            user_metadata=check_user_metadata(user_metadata),
+            ack=self._ack,
+            commit_timeout_s=self._limit(timeout_s),
+        )
+        self._note(done.commit)
+        return done
 
     def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
         """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).

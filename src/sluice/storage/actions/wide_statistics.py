@@ -9,7 +9,7 @@ import orjson
 
 from .records import AddFile
 
-__all__ = ["live_count", "record_count", "wide"]
+__all__ = ["live_count", "merged", "record_count", "wide"]
 
 
 def record_count(stats: str | None) -> int | None:
@@ -45,6 +45,25 @@ def wide(stats: str | None) -> str | None:
     except ValueError:
         return stats
     return orjson.dumps({**fields, "tightBounds": False}).decode()
+
+
+def merged(stats: str | None, more: str | None) -> str | None:
+    """Statistics with what others of the same file say besides, and instead of the same; text that is not statistics is left out."""
+    known, added = _fields(stats), _fields(more)
+    return stats if added is None else more if known is None else orjson.dumps(_united(known, added)).decode()
+
+
+def _fields(stats: str | None) -> dict[str, Any] | None:
+    try:
+        fields = json.loads((stats or "null").strip() or "null", parse_float=_verbatim, parse_int=_verbatim)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _united(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    both = {name: _united(known[name], each) for name, each in more.items() if isinstance(each, dict) and isinstance(known.get(name), dict)}
+    return {**known, **more, **both}
 
 
 def _verbatim(number: str) -> Any:

@@ -49,7 +49,7 @@ class Footer:
         for each in listed if indexed_columns < 0 else listed[:indexed_columns]:
             own = self.schema.get(each.name)
             low, high, count = self.columns.get(own.name, (None, None, None)) if own is not None else (None, None, self.rows)
-            if count is not None:
+            if count is not None and not isinstance(each.type, StructType):
                 nulls[each.name] = count
             if own is None or own.type != each.type or not isinstance(each.type, PrimitiveType):
                 continue

@@ -18,7 +18,7 @@ from ...storage.schema.evolution import field_at
 from ...storage.schema.schema import StructType, parse_schema
 from .property_rules import indexed_columns_of
 
-__all__ = ["CLUSTER_COLUMNS_MAX", "check_clustering", "clustered_by", "clustering_names", "first_clustering"]
+__all__ = ["CLUSTER_COLUMNS_MAX", "check_clustering", "clustered_by", "clustering_names", "first_clustering", "path_of"]
 
 CLUSTER_COLUMNS_MAX: Final = 4
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
@@ -32,7 +32,7 @@ def clustered_by(
     Raises InvalidRequest for columns by which a table cannot be clustered.
     """
     asked = [names] if isinstance(names, str) else list(names)
-    paths = tuple(_path(name, schema) for name in asked)
+    paths = tuple(path_of(name, schema) for name in asked)
     check_clustering(paths, schema, partition_columns, configuration)
     return paths
 
@@ -87,10 +87,10 @@ def first_clustering(names: str | Iterable[str], metadata: Metadata) -> tuple[Do
     return (clustering_domain(paths),) if paths else ()
 
 
-def _path(name: object, schema: StructType) -> Path:
-    """The path of the column, as the schema spells it."""
+def path_of(name: object, schema: StructType) -> Path:
+    """The path of the column `a`, or `a.b` in a struct, as the schema spells it. Raises InvalidRequest."""
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{name!r} is not the name of a column to cluster by; give a text", column=name)
+        raise InvalidRequest(f"{name!r} is not the name of a column; give a text", column=name)
     whole = schema.get(name)
     if whole is not None:
         return (whole.name,)

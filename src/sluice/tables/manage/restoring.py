@@ -42,7 +42,7 @@ from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable
 from ..write.write_once import check_user_metadata
 
-__all__ = ["missing_files", "restore"]
+__all__ = ["alone", "missing_files", "restore"]
 
 _LOOKS_AT_ONCE: Final = 16
 _NAMED_MAX: Final = 5
@@ -65,7 +65,7 @@ def restore(
     """
     _ = access.ours  # refuses a table opened for reading
     text = check_user_metadata(user_metadata)
-    with access.ours.bounding(timeout_s) as deadline, _alone(access, deadline):
+    with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "RESTORE"):
         access.ours.fresh_head()
         latest = access.latest()
         check_writable(latest.protocol, latest.metadata)
@@ -79,12 +79,12 @@ def restore(
 
 
 @contextmanager
-def _alone(access: Access, deadline: Deadline) -> Iterator[None]:
+def alone(access: Access, deadline: Deadline, why: str) -> Iterator[None]:
     """Hold an exclusive lease on the table, unless this thread holds one of this coordinator already."""
     with ExitStack() as held:
         # check: restores-depend-on-their-session (not access.ours.leases.of_this_thread() -> False)
         if not access.ours.leases.of_this_thread():
-            wanted = lease_on_table(access.ours.leases, access.current(), "exclusive", None, "RESTORE")
+            wanted = lease_on_table(access.ours.leases, access.current(), "exclusive", None, why)
             held.enter_context(leases([wanted], wait_s=deadline))
         yield
 

@@ -1,0 +1,256 @@
+"""ANALYZE: statistics of data files that lack them, so that readers can skip these files.
+
+Files that sluice writes have statistics from the beginning. Those of converted tables, of other engines, and those from the time before a
+property made more columns count, may lack some. A footer that knows them is enough; otherwise the columns are read. The commit adds the
+same files again, with the statistics (`dataChange` is false): no row changes, and nothing is written but the log.
+
+What others commit meanwhile is not lost: the commit happens under a lease, on the version that is the latest then, and leaves out files
+that have changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...coordinator.errors import ConcurrentModification
+from ...coordinator.facade.values import Change, Commit, Reads, Timeout, within_this_call
+from ...coordinator.rules.operation_kinds import Kind
+from ...storage.actions import AddFile
+from ...storage.actions.features import check_writable
+from ...storage.actions.filetable import add_rows, adds_of, picked
+from ...storage.actions.uris import absolute, object_at
+from ...storage.actions.wide_statistics import merged, wide
+from ...storage.data.footers import read_footer
+from ...storage.data.scan import TableScan
+from ...storage.data.statistics import Leaf, StatsCollector, leaves
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.log.snapshot import Snapshot
+from ...storage.schema.evolution import field_at
+from ...storage.schema.schema import StructType, parse_schema
+from ..client.access import Access
+from ..client.clustering_rules import path_of
+from ..client.property_rules import indexed_columns_of
+from .restoring import alone
+
+__all__ = ["Analysis", "analyze", "lacks"]
+
+_log = logging.getLogger(__name__)
+_FILES_PER_COMMIT: Final = 10_000
+"""So many files have their statistics committed at once: an interrupted call keeps what it has done."""
+_READERS: Final = 4
+_ROWS_AT_ONCE: Final = 16_384
+_ATTEMPTS: Final = 5
+"""How often a commit is tried: only transactions that were filed before the lease can come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What `Table.analyze` found and did.
+
+    `commit` is the last commit, None if nothing was to be done. `files` are those of the table, `lacking` those that lacked statistics;
+    of these `from_footers` got them from their footers, and `from_rows` from their rows, of `bytes_read` in all. `elsewhere` are files that
+    lack some and lie outside the table's location (a shallow clone's): their own table is to be analyzed.
+    """
+
+    commit: Commit | None
+    files: int
+    lacking: int
+    from_footers: int
+    from_rows: int
+    bytes_read: int
+    elsewhere: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The statistics of a file, and whether its rows had to be read for them."""
+
+    add: AddFile
+    stats: str | None
+    read_rows: bool
+
+
+def analyze(
+    access: Access, columns: str | Iterable[str] | None, *, user_metadata: str = "", ack: str, commit_timeout_s: Timeout
+) -> Analysis:
+    """Give the files of the latest version the statistics that they lack, of these columns (None: those that have statistics).
+
+    Raises InvalidRequest for unknown columns, MissingObject, and what committing raises.
+    """
+    _ = access.ours  # fails before anything is read if the table was opened for reading only
+    snapshot = access.latest()
+    check_writable(snapshot.protocol, snapshot.metadata)
+    schema = parse_schema(snapshot.metadata.schema_string)
+    wanted = _wanted(columns, schema, snapshot)
+    work = _Work(access, snapshot, schema, wanted)
+    lacking = elsewhere = footers = rows = nbytes = 0
+    commit: Commit | None = None
+    for share in _shares(snapshot, wanted):
+        own = [add for add in share if absolute(access.address.location, add.path) is None]
+        elsewhere += len(share) - len(own)
+        found = [each for each in work.done(own) if each.stats != each.add.stats]
+        lacking += len(own)
+        rows += sum(each.read_rows for each in found)
+        footers += sum(not each.read_rows for each in found)
+        nbytes += sum(each.add.size for each in found if each.read_rows)
+        last = _commit(access, found, user_metadata, ack, commit_timeout_s) if found else None
+        if last is not None:
+            commit = last if commit is None else replace(last, commits=commit.commits + 1)
+    if commit is None:
+        _log.info("the files of %s lack no statistics: no version was made", access.address.location)
+    return Analysis(commit, snapshot.num_files, lacking, footers, rows, nbytes, elsewhere)
+
+
+def _wanted(columns: str | Iterable[str] | None, schema: StructType, snapshot: Snapshot) -> tuple[Leaf, ...]:
+    partitions = snapshot.partition_columns
+    if columns is None:
+        return leaves(schema, partitions, indexed_columns_of(snapshot.configuration))
+    every = leaves(schema, partitions, -1)
+    found: list[Leaf] = []
+    for name in [columns] if isinstance(columns, str) else columns:
+        path = path_of(name, schema)
+        field_at(schema, path)
+        if path[0] in partitions:
+            raise InvalidRequest(f"{name!r} is a partition column, whose values the log has: leave it out", column=name)
+        found += [leaf for leaf in every if leaf.path[: len(path)] == path and leaf not in found]
+    return tuple(found)
+
+
+def _shares(snapshot: Snapshot, wanted: Sequence[Leaf]) -> Iterator[list[AddFile]]:
+    """The files that lack statistics, so many at a time."""
+    share: list[AddFile] = []
+    for batch in snapshot.files.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        texts = batch.column("stats").to_pylist()
+        chosen = pa.array([lacks(text, wanted) for text in texts], pa.bool_())
+        for add in adds_of(pa.Table.from_batches([batch]).filter(chosen)):
+            share.append(add)
+            if len(share) == _FILES_PER_COMMIT:
+                yield share
+                share = []
+    if share:
+        yield share
+
+
+def lacks(stats: str | None, wanted: Sequence[Leaf]) -> bool:
+    """Whether statistics say less than they could: the number of rows, of nulls in each column, and a bound of each that has values."""
+    try:
+        known: Any = orjson.loads(stats or "null")
+    except orjson.JSONDecodeError:
+        return True
+    if not isinstance(known, dict) or type(known.get("numRecords")) is not int:
+        return True
+    rows = known["numRecords"]
+    for leaf in wanted:
+        nulls = _at(known.get("nullCount"), leaf.path)
+        if nulls is None:
+            return True
+        has_bounds = any(_at(known.get(name), leaf.path) is not None for name in ("minValues", "maxValues"))
+        if leaf.kind is not None and nulls != rows and not has_bounds:
+            return True
+    return False
+
+
+def _at(values: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Finds statistics of a version's files; thread-safe."""
+
+    access: Access
+    snapshot: Snapshot
+    schema: StructType
+    wanted: tuple[Leaf, ...]
+
+    def done(self, adds: Sequence[AddFile]) -> list[_Found]:
+        """The statistics of files, in their order."""
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-analyze") as pool:
+            try:
+                return list(pool.map(within_this_call(self._found), adds))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _found(self, add: AddFile) -> _Found:
+        text = merged(add.stats, self._of_footer(add))
+        read_rows = lacks(text, self.wanted)
+        if read_rows:
+            text = merged(text, self._of_rows(add))
+        # counts and bounds are those of all rows, also of deleted ones
+        return _Found(add, text if add.deletion_vector is None else wide(text), read_rows)
+
+    @property
+    def _columns(self) -> StructType:
+        return StructType(self.schema.named(name) for name in dict.fromkeys(leaf.path[0] for leaf in self.wanted))
+
+    def _of_footer(self, add: AddFile) -> str | None:
+        store, key = object_at(self.access.store, add.path)
+        try:
+            return read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1)
+        except SchemaMismatch as strange:
+            _log.info("the footer of %s tells no statistics: %s", add.path, strange)
+            return None
+
+    def _of_rows(self, add: AddFile) -> str:
+        scan = TableScan(self.access.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
+        collector = StatsCollector(self._columns, self.snapshot.partition_columns, -1)
+        for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), self._columns.names):
+            collector.update(pa.Table.from_batches([batch]))
+        return collector.to_json()
+
+
+def _commit(access: Access, found: Sequence[_Found], user_metadata: str, ack: str, timeout_s: Timeout) -> Commit | None:
+    """Commit the statistics of those files that are as they were; None if none is."""
+    stats = {each.add.key: each for each in found}
+    for attempt in range(1, _ATTEMPTS + 1):
+        with access.ours.bounding(timeout_s) as deadline, alone(access, deadline, "ANALYZE"):
+            access.ours.fresh_head()
+            change = _change(access, stats, user_metadata)
+            if change is None:
+                return None
+            try:
+                return access.ours.commit(change, ack=ack, timeout_s=deadline)
+            except ConcurrentModification:
+                if attempt == _ATTEMPTS:
+                    raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _change(access: Access, stats: dict[tuple[str, str], _Found], user_metadata: str) -> Change | None:
+    latest = access.latest()
+    check_writable(latest.protocol, latest.metadata)
+    paths = pa.array([path for path, _ in stats], pa.string())
+    there = picked(latest.files, pc.is_in(latest.files["path"].combine_chunks().cast(pa.string()), value_set=paths))
+    adds = [
+        replace(add, stats=known.stats, data_change=False)
+        for add in adds_of(there)
+        for known in (stats.get(add.key),)
+        if known is not None and known.add.stats == add.stats
+    ]
+    if not adds:
+        return None
+    return Change(
+        access.new_transaction_id(),
+        "COMPUTE STATS",
+        latest,
+        adds,
+        # nobody can have removed one of the files, or deleted rows of it: it would come back
+        expected_version=latest.version + 1,
+        reads=Reads(),
+        metrics={"numFiles": str(len(adds))},
+        schema=parse_schema(latest.metadata.schema_string),
+        kind=Kind.MINOR,
+        user_metadata=user_metadata,
+    )
