@@ -37,7 +37,7 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_
 STREAMS = {".stream_batches", ".stream_commit", "..stream_options", ".stream_plan", ".stream_reader", ".stream_writer"}
 PHASES = {".changes", "..options", ".reader", ".read_plan", "..schemas", ".writer", ".write_plan", ".write_commit", *STREAMS}
 SQL = {".demo", "..shell", "..sql_on_spark", "..spark_integration"}
-HEAVY = {*SQL, ".s3", ".parse", ".render", "...coordinator", "..admission", ".consumer", *PHASES}
+HEAVY = {*SQL, ".s3", ".parse", ".render", ".outline", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads boto3, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: imported late, for processes start faster so."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))

@@ -82,6 +82,9 @@ class Table(TableManagement):
 
         Raises InvalidRequest for a folder that holds other files, unless `allow_nonempty` is True.
 
+        Fields of an Arrow schema define columns: their metadata may have `CURRENT_DEFAULT` (SQL of a default),
+        `delta.generationExpression` (SQL over other columns) and `comment`; the protocol gets the features that these need.
+
         `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
         default SLUICE_COORDINATOR, else `embedded://`). `timeout_s` bounds this commit and later ones, as for `open`.
         """
@@ -284,13 +287,14 @@ class Table(TableManagement):
     def add_columns(self, columns: Sequence[NewColumn], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
 
-        Raises InvalidRequest for a column that is there, or may not be null; MetadataChangedException if another client changed the
-        metadata first. Concurrent writers get that error, too, as for every change of the schema.
+        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
+        MetadataChangedException if another client changed the metadata first. Concurrent writers get that
+        error, too, as for every change of the schema.
         """
         return self._change(lambda: add_columns(self._access, columns), timeout_s)
 
     def alter_columns(self, changes: Sequence[ColumnChange], *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Change columns' comments and order, and whether they may be null. Returns None if they are like that already.
+        """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
 
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """

@@ -20,7 +20,7 @@ from ..storage.actions.removals import Actions
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.schema import StructType, parse_schema, to_arrow
+from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
 from .client.access import Access
 from .maintain.compaction import Asked, stage_compaction
 from .write.change_capture import capture_changes
@@ -234,7 +234,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         `create` says that the caller would have created the table, which the history shows (CREATE OR REPLACE TABLE).
         """
         rows = None if rows is None else arrow_of(rows)
-        fields = schema if schema is not None else None if rows is None else schema_of(rows)
+        given = None if rows is None else schema_of(rows)
+        fields = schema if schema is not None or given is None else from_arrow(given)
         if fields is None:
             raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"

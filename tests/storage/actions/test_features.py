@@ -97,6 +97,9 @@ def test_writable_while_in_use() -> None:
     check_writable(Protocol(1, 4), metadata({"delta.enableChangeDataFeed": "true"}))
     check_writable(writer("clustering", "domainMetadata"), metadata())
     check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
+    for protocol in (writer("generatedColumns"), Protocol(1, 4)):
+        check_writable(protocol, metadata(column={"delta.generationExpression": "id + 1"}))
+    check_writable(writer("allowColumnDefaults"), metadata(column={"CURRENT_DEFAULT": "1"}))
 
 
 @pytest.mark.parametrize("name", ["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
@@ -107,9 +110,7 @@ def test_writable_for_readers_too(name: str) -> None:
 @pytest.mark.parametrize(
     ("feature", "legacy", "used", "idle"),
     [
-        ("generatedColumns", Protocol(1, 4), metadata(column={"delta.generationExpression": "id + 1"}), metadata(column={"comment": "x"})),
         ("identityColumns", Protocol(1, 6), metadata(column={"delta.identity.start": 1}), metadata()),
-        ("allowColumnDefaults", None, metadata(column={"CURRENT_DEFAULT": "1"}), metadata()),
     ],
 )
 def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None, used: Metadata, idle: Metadata) -> None:
@@ -311,4 +312,4 @@ def test_in_commit_timestamps(value: str | None, enabled: bool) -> None:
 
 def test_a_schema_that_is_no_json_is_corrupt() -> None:
     with pytest.raises(CorruptLogFile, match="the schema in the newest metaData action is not JSON"):
-        check_writable(Protocol(1, 4), Metadata("id", "{", (), {}))
+        check_writable(Protocol(1, 6), Metadata("id", "{", (), {}))

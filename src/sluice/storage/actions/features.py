@@ -13,6 +13,7 @@ from typing import Any, Final
 from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
 from ..errors import CorruptLogFile, UnsupportedFeature
 from ..jsontext import loads
+from ..schema.computed import features_of_columns
 from ..schema.datatypes import StructType, schema_to_json
 from .records import Metadata, Protocol
 
@@ -53,11 +54,13 @@ _LEGACY_WRITER: Final[Mapping[int, tuple[str, ...]]] = {
 
 _READABLE: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _WRITABLE: Final = _READABLE | {
+    "allowColumnDefaults",
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
     "clustering",
     "domainMetadata",
+    "generatedColumns",
     "inCommitTimestamp",
     "invariants",
     "rowTracking",
@@ -79,9 +82,7 @@ def _maps_columns(metadata: Metadata) -> bool:
 
 # Features that require nothing until something uses them; a table with any other unsupported feature is refused.
 _IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
-    "allowColumnDefaults": _on_a_column("CURRENT_DEFAULT"),
     "columnMapping": _maps_columns,
-    "generatedColumns": _on_a_column("delta.generationExpression"),
     "identityColumns": _on_a_column("delta.identity."),
 }
 
@@ -149,7 +150,14 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
 
     Reader version 1 unless a type needs a reader feature, so that every Delta reader can read the table.
     """
-    features = {"appendOnly", "inCommitTimestamp", "invariants", SLUICE_FEATURE, *asked_features(configuration or {})}
+    features = {
+        "appendOnly",
+        "inCommitTimestamp",
+        "invariants",
+        SLUICE_FEATURE,
+        *asked_features(configuration or {}),
+        *features_of_columns(schema),
+    }
     if "timestamp_ntz" in _nodes(loads(schema_to_json(schema).encode())):
         features.add("timestampNtz")
     return with_features(Protocol(1, FEATURE_WRITER_VERSION, None, ()), features)

@@ -20,9 +20,9 @@ from ..expressions import types, values
 from ..expressions.evaluate import check_cast, run
 from ..expressions.nodes import Cast, Column, Node, Value, columns
 from ..expressions.sql import parse
-from ..schema.schema import StructField, StructType, to_arrow
+from ..schema.schema import StructField, StructType, arrow_type, to_arrow
 
-__all__ = ["Assignment", "Assignments"]
+__all__ = ["Assignment", "Assignments", "assignment"]
 
 _MOMENTS = (pa.date32(), types.TIMESTAMP, types.TIMESTAMP_NTZ)
 
@@ -96,7 +96,7 @@ class Assignments:
             field = _target(key, schema)
             if field.name in found:
                 raise InvalidRequest(f"the column {field.name!r} is set twice (case does not count); set it once", column=field.name)
-            found[field.name] = _assignment(field, expression, schema, moment)
+            found[field.name] = assignment(field, expression, schema, moment)
         return cls(tuple(found.values()))
 
     @cached_property
@@ -137,7 +137,8 @@ def _target(key: str, schema: StructType) -> StructField:
     raise InvalidRequest(f"there is no column {key!r} to set; the columns are {', '.join(schema.names)}", column=key)
 
 
-def _assignment(field: StructField, expression: str, schema: StructType, now: datetime) -> Assignment:
+def assignment(field: StructField, expression: str, schema: StructType, now: datetime | None = None) -> Assignment:
+    """The expression over the columns of `schema` as values of a column; see `Assignments.parse`, which raises the same."""
     if not isinstance(expression, str):
         raise InvalidRequest(
             f'column {field.name!r} is set to {expression!r}, which is not SQL text: write a string as "\'text\'", a number as "1"',
@@ -147,7 +148,7 @@ def _assignment(field: StructField, expression: str, schema: StructType, now: da
         node = parse(expression, to_arrow(schema), noun="expression", now=now)
     except PredicateError as error:
         raise PredicateError(f"column {field.name!r} cannot be set: {error.message}", **{**error.details, "column": field.name}) from None
-    target = to_arrow(schema).field(field.name).type
+    target = arrow_type(field.type, field.name)
     _require_storable(field.name, expression, node.type, target)
     return Assignment(field, expression, node, target)
 

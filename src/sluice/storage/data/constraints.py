@@ -1,7 +1,7 @@
-"""CHECK constraints and column invariants, enforced on written rows.
+"""CHECK constraints, column invariants and generated columns, enforced on written rows.
 
-They must be TRUE for every row: null is a violation, too. `schema.conform` checks NOT NULL. If sluice cannot evaluate a
-constraint exactly as Spark would, it does not write the table.
+The first two must be TRUE for every row: null is a violation, too. `schema.conform` checks NOT NULL. If sluice cannot evaluate a
+constraint exactly as Spark would, it does not write the table. A generated column must equal its expression, or both are null.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from ..actions import Metadata
 from ..dataclass import dataclass
 from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from ..pruning.predicate import Predicate
+from ..schema.computed import generated_of
 from ..schema.schema import ArrayType, DataType, MapType, StructType
+from ..schema.sqltypes import quoted_name
 
 __all__ = ["Constraint", "Constraints"]
 
 _CHECK_PREFIX = "delta.constraints."
 _INVARIANTS_KEY = "delta.invariants"
+_GENERATED = "generated column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,15 @@ class Constraints:
         found = [*_checks(metadata), *_invariants(schema, "")]
         return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
 
+    @classmethod
+    def of_generated(cls, schema: StructType) -> Constraints:
+        """That generated columns have the values of their expressions. Raises UnsupportedFeature for one that only Spark evaluates."""
+        found = [(each.name, text) for each in schema.fields if (text := generated_of(each)) is not None]
+        return cls(tuple(_constraint(f"{_GENERATED} {name}", f"{quoted_name(name)} <=> ({text})", schema) for name, text in found))
+
+    def __add__(self, other: Constraints) -> Constraints:
+        return Constraints((*self.constraints, *other.constraints))
+
     def check(self, table: pa.Table) -> None:
         """Raise ConstraintViolated, naming the constraint and the first row that breaks it, unless every row satisfies all."""
         for constraint in self.constraints:
@@ -66,9 +78,10 @@ def _violation(constraint: Constraint, table: pa.Table, row: int, count: int) ->
     by_name = {name.lower(): index for index, name in enumerate(table.column_names)}
     values = {name: table.column(by_name[name.lower()])[row].as_py() for name in names}
     shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+    remedy = "leave the column out, and it is computed" if constraint.name.startswith(_GENERATED) else "correct or leave out those rows"
     return ConstraintViolated(
         f"row {row} breaks the constraint {constraint.name} ({constraint.expression}): {shown or 'it is never true'};"
-        f" {count} of {table.num_rows} rows break it; correct or leave out those rows",
+        f" {count} of {table.num_rows} rows break it; {remedy}",
         constraint=constraint.name,
         expression=constraint.expression,
         row=row,
@@ -81,10 +94,13 @@ def _constraint(name: str, expression: str, schema: StructType) -> Constraint:
     try:
         return Constraint(name, expression, Predicate.parse(expression, schema))
     except PredicateError as error:
+        feature = (
+            "generatedColumns" if name.startswith(_GENERATED) else "invariants" if name.startswith("invariant") else "checkConstraints"
+        )
+        remedy = "write with Spark" if feature == "generatedColumns" else "drop the constraint or write with Spark"
         raise UnsupportedFeature(
-            f"sluice cannot enforce the constraint {name} ({expression}), so it does not write this table: {error.message};"
-            " drop the constraint or write with Spark",
-            features=("checkConstraints",) if not name.startswith("invariant") else ("invariants",),
+            f"sluice cannot enforce the constraint {name} ({expression}), so it does not write this table: {error.message}; {remedy}",
+            features=(feature,),
             access="write",
             constraint=name,
             expression=expression,

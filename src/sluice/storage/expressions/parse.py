@@ -17,7 +17,7 @@ from . import build, types
 from .calls import bits, call, clock, ilike
 from .nodes import Node
 
-__all__ = ["parse", "parse_widely"]
+__all__ = ["parse", "parse_widely", "trees"]
 
 _PARSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """The memory for recently parsed trees, each of which takes some hundred times its text."""
@@ -38,7 +38,7 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
 
     Errors call the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
     """
-    found = _trees(text, noun)
+    found = trees(text, noun)
     try:
         return _Translator(schema, now).node(_only(found))
     except RecursionError:
@@ -52,15 +52,15 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
 
     PredicateError if the text is not an expression.
     """
-    trees = _trees(text, "predicate")
+    found = trees(text, "predicate")
     try:
-        return _Translator(schema).widened(_only(trees))
+        return _Translator(schema).widened(_only(found))
     except RecursionError:
         return build.TRUE
 
 
 @cached_by_size(_PARSED_BYTES_MAX, per_character=100)
-def _trees(text: str, noun: str) -> tuple[Any, ...]:
+def trees(text: str, noun: str) -> tuple[Any, ...]:
     """The parsed trees, which must not be changed. Raises PredicateError."""
     try:
         return tuple(sqlglot.parse(text, dialect=_Dialect))
@@ -87,10 +87,10 @@ def _too_deep(text: str, noun: str) -> PredicateError:
     )
 
 
-def _only(trees: Sequence[Any]) -> Any:
-    if len(trees) != 1 or trees[0] is None:
+def _only(found: Sequence[Any]) -> Any:
+    if len(found) != 1 or found[0] is None:
         raise PredicateError("it must be exactly one expression")
-    return trees[0]
+    return found[0]
 
 
 _SHOWN: Final = 200

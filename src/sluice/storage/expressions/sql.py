@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from .nodes import Node
 
-__all__ = ["parse", "parse_widely", "to_sql"]
+if TYPE_CHECKING:
+    from .outline import Outline
+
+__all__ = ["outline_of", "parse", "parse_widely", "to_sql"]
 
 
 def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetime | None = None) -> Node:
@@ -23,6 +27,13 @@ def parse_widely(text: str, schema: pa.Schema) -> Node:
     from .parse import parse_widely as implementation
 
     return implementation(text, schema)
+
+
+def outline_of(text: str, *, clock: bool) -> Outline:
+    """What an expression is made of; see `sluice.storage.expressions.outline`."""
+    from .outline import outline_of as implementation
+
+    return implementation(text, clock=clock)
 
 
 def to_sql(node: Node) -> str:

@@ -13,13 +13,15 @@ from ...coordinator.rules.isolation import IsolationLevel
 from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.clustering import clustering_columns
 from ...storage.actions.features import check_writable, new_protocol, with_features, writer_features
+from ...storage.data.filling import check_definitions
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.computed import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
 from ...storage.schema.evolution import Place, added, changed, field_at
-from ...storage.schema.schema import StructField, StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ...storage.schema.schema import StructField, StructType, check_new_schema, parse_schema, schema_to_json
 from ..client.access import Access
 from ..client.clustering_rules import check_clustering
 
@@ -43,18 +45,21 @@ class NewColumn:
     @property
     def stored(self) -> StructField:
         """The field as Delta's type. Raises UnsupportedFeature for a type that Delta lacks."""
-        return self.field if isinstance(self.field, StructField) else from_arrow(pa.schema([self.field])).fields[0]
+        return self.field if isinstance(self.field, StructField) else defined(pa.schema([self.field])).fields[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What changes of the column at `path`; None leaves it as it is. An empty comment removes it; `first` and `after` move the column."""
+    """What changes of the column at `path`; None leaves it as it is. An empty comment or default (SQL) removes it; `first` and `after` move
+    the column.
+    """
 
     path: tuple[str, ...]
     comment: str | None = None
     nullable: bool | None = None
     first: bool = False
     after: str | None = None
+    default: str | None = None
 
 
 def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
@@ -67,6 +72,7 @@ def add_columns(access: Access, columns: Sequence[NewColumn]) -> Change | None:
         if not field.nullable:
             remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
             raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
+        _refuse_value(field, name)
         schema = added(schema, each.path, field, _place(each))
     parameters = {"columns": dumps([{"column": str(each.stored)} for each in columns]).decode()}
     return _change(access, snapshot, schema, "ADD COLUMNS", parameters)
@@ -79,6 +85,8 @@ def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | N
     required: list[str] = []
     for each in changes:
         was = field_at(schema, each.path)
+        if each.default and len(each.path) > 1:
+            raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself have defaults")
         if each.nullable is False and was.nullable:
             if len(each.path) > 1:
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
@@ -87,6 +95,22 @@ def alter_columns(access: Access, changes: Sequence[ColumnChange]) -> Change | N
     _check_no_nulls(access, snapshot, old, required)
     parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
     return _change(access, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+
+
+def _refuse_value(field: StructField, name: str) -> None:
+    """Raise InvalidRequest for a new column with a default, or a generated one: the rows that are there would have no value, or another."""
+    if default_of(field) is not None:
+        raise InvalidRequest(
+            f"column {name} has a DEFAULT, which the rows that are there do not get (Delta's rule): add it without one, and then ALTER "
+            f"COLUMN {name} SET DEFAULT {default_of(field)}",
+            column=name,
+        )
+    if generated_of(field) is not None:
+        raise InvalidRequest(
+            f"column {name} is GENERATED, but the rows that are there would have no value: add it without that and give it one, or create "
+            "the table anew",
+            column=name,
+        )
 
 
 def _place(asked: NewColumn | ColumnChange) -> Place | None:
@@ -99,6 +123,10 @@ def _changed(field: StructField, asked: ColumnChange) -> StructField:
         metadata[_COMMENT] = asked.comment
         if not asked.comment:
             del metadata[_COMMENT]
+    if asked.default is not None:
+        metadata[DEFAULT_KEY] = asked.default
+        if not asked.default:
+            del metadata[DEFAULT_KEY]
     return replace(field, metadata=metadata, nullable=field.nullable if asked.nullable is None else asked.nullable)
 
 
@@ -133,8 +161,9 @@ def _change(
         return None
     check_new_schema(schema, snapshot.partition_columns)
     check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, snapshot.configuration)
+    check_definitions(schema)
     protocol = snapshot.protocol
-    needed = writer_features(new_protocol(schema)) & {"timestampNtz"}
+    needed = writer_features(new_protocol(schema)) & {"timestampNtz", *features_of_columns(schema)}
     actions = [] if needed <= writer_features(protocol) else [with_features(protocol, needed)]
     return Change(
         access.new_transaction_id(),

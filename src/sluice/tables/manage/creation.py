@@ -41,11 +41,13 @@ from ...storage.constants import (
     PROBE_PREFIX,
 )
 from ...storage.data.constraints import Constraints
+from ...storage.data.filling import check_definitions
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, TableExists, TableNotFound
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ...storage.schema.computed import defined
+from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
 from ...storage.stores.objects import ObjectStore
 from ..client.access import Access
 from ..client.address import TableAddress
@@ -78,11 +80,12 @@ _log = logging.getLogger(__name__)
 def new_table(schema: pa.Schema | StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> Metadata:
     """The metadata of a new table, for `first_actions`. Raises InvalidRequest or UnsupportedFeature."""
     if hasattr(schema, "__arrow_c_schema__"):
-        schema = pa.schema(schema)
-    if not isinstance(schema, (pa.Schema, StructType)):
+        schema = defined(pa.schema(schema))
+    if not isinstance(schema, StructType):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
-    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
+    struct = schema
     check_new_schema(struct, partition_by)
+    check_definitions(struct)
     if isinstance(properties, Mapping):
         check_asked_features({key: value for key, value in properties.items() if isinstance(key, str) and isinstance(value, str)})
     check_asked(properties, creating=True)

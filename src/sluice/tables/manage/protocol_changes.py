@@ -22,6 +22,8 @@ from ...storage.actions.features import (
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.computed import features_of_columns
+from ...storage.schema.schema import parse_schema
 from ..client.access import Access
 from ..client.property_rules import CHANGE_DATA_FEED, CONSTRAINT_PREFIX, is_on
 
@@ -45,11 +47,16 @@ def _domains(snapshot: Snapshot) -> str | None:
     return f"the table has the domains {', '.join(snapshot.domains)}; remove_domain first" if snapshot.domains else None
 
 
+def _of_columns(feature: str, uses: str) -> Callable[[Snapshot], str | None]:
+    return lambda snapshot: f"a column {uses}" if feature in features_of_columns(parse_schema(snapshot.metadata.schema_string)) else None
+
+
 def _switched(key: str) -> Callable[[Snapshot], str | None]:
     return lambda snapshot: f"{key} is true; unset_properties first" if is_on(snapshot.configuration, key) else None
 
 
 DROPPABLE: Final[Mapping[str, Callable[[Snapshot], str | None]]] = {
+    "allowColumnDefaults": _of_columns("allowColumnDefaults", "has a DEFAULT; drop it with alter_columns first"),
     "appendOnly": _switched("delta.appendOnly"),
     "changeDataFeed": _switched(CHANGE_DATA_FEED),
     "checkConstraints": _constraints,

@@ -7,6 +7,7 @@ object store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
@@ -18,11 +19,13 @@ from ...storage.actions.clustering import clustering_columns, dotted
 from ...storage.constants import COMPRESSION
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
+from ...storage.data.filling import Filling
 from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.arrow_schema import is_list
+from ...storage.schema.computed import features_of_columns, generated_of, is_filled, to_give
 from ...storage.schema.conform import conform
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, StructType, parse_schema, to_arrow
 from ...storage.schema.value_limits import check_values
@@ -117,17 +120,29 @@ def _constraints(schema_string: str, configuration: tuple[tuple[str, str], ...])
     return Constraints.of(_schema(schema_string), metadata)
 
 
+@lru_cache(maxsize=64)
+def _of_generated(schema_string: str) -> Constraints:
+    return Constraints.of_generated(_schema(schema_string))
+
+
+@lru_cache(maxsize=64)
+def _filling(schema_string: str, names: tuple[str, ...], now: datetime) -> Filling:
+    return Filling.of(_schema(schema_string), names, now)
+
+
 def constraints_of(metadata: Metadata) -> Constraints:
     """The constraints on the table's rows. Raises UnsupportedFeature for one that sluice cannot check."""
     return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())))
 
 
-def check_rows(metadata: Metadata) -> Callable[[pa.Table], None]:
+def check_rows(metadata: Metadata, *, computed: bool = False) -> Callable[[pa.Table], None]:
     """A check that raises ConstraintViolated for rows that break a constraint of the table, and SchemaMismatch for illegal values.
 
-    Raises UnsupportedFeature for a constraint that sluice cannot check.
+    `computed`: the values of generated columns are right. Raises UnsupportedFeature for a constraint that sluice cannot check.
     """
     constraints = constraints_of(metadata)
+    if not computed:
+        constraints += _of_generated(metadata.schema_string)
     schema = _schema(metadata.schema_string)
 
     def check(rows: pa.Table) -> None:
@@ -208,7 +223,8 @@ class WritePlan:
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
     `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `clustering` is that of a table
     that it creates. `user_metadata` is a text for the history. `compression` is the files' codec by Arrow's name; None: nobody named
-    one.
+    one. `computed`: the rows have every column that their writer fills in, and generated ones have the right values; otherwise the plan's
+    writer sees to that.
     """
 
     address: TableAddress
@@ -231,6 +247,7 @@ class WritePlan:
     user_metadata: str = ""
     compression: str | None = None
     clustering: tuple[DomainMetadata, ...] = ()
+    computed: bool = False
 
     @property
     def work(self) -> str:
@@ -245,14 +262,15 @@ class WritePlan:
     def write(self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None) -> tuple[AddFile, ...]:
         """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
 
-        With `row_ids` the files get these columns, too, for rows that bring their ids along.
+        Columns with defaults and generated ones that rows lack are filled in. With `row_ids` the files get these columns, too, for rows
+        that bring their ids along.
 
         Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
         """
         configuration = dict(self.metadata.configuration)
         files = write_files(
             self.address.store(),
-            self._checked(batches_of(rows)),
+            self._filled(batches_of(rows)),
             schema=self.schema,
             partition_columns=self.metadata.partition_columns,
             transaction_id=self.transaction_id,
@@ -269,32 +287,48 @@ class WritePlan:
     def gather(self, rows: Rows, *, whole: bool = False) -> pa.Table:
         """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch.
 
-        `whole`: they replace existing rows, and must have every column, inside structs, too, since nulls would replace
-        values.
+        `whole`: they replace existing rows, and must have every column that is not generated, inside structs, too, since nulls and
+        defaults would replace values.
         """
-        fitted = [conform(batch, self.schema) for batch in self._checked(batches_of(rows), whole=whole)]
+        fitted = [conform(batch, self.schema) for batch in self._filled(batches_of(rows), whole=whole)]
         return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
 
     def require_partitions(self, data: pa.Schema) -> None:
         """Raise SchemaMismatch if the data lacks a partition column."""
         present = {name.lower() for name in data.names}
-        missing = [name for name in self.metadata.partition_columns if name.lower() not in present]
+        missing = [
+            name for name in self.metadata.partition_columns if name.lower() not in present and not is_filled(self.schema.named(name))
+        ]
         _require_all(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
 
-    def _checked(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The batches. Raises SchemaMismatch, naming them, if one lacks columns that cannot be filled with nulls."""
+    def require_fit(self, data: pa.Schema) -> None:
+        """Raise SchemaMismatch unless rows of this schema fit the table, of which they may lack what their writer fills in."""
+        conform(data.empty_table(), to_give(self.schema, data.names))
+
+    def require_filling(self, data: pa.Schema) -> None:
+        """Raise UnsupportedFeature if the writer of rows of this schema has to evaluate an expression that only Spark evaluates."""
+        check_rows(self.metadata, computed=self.computed)
+        _filling(self.metadata.schema_string, tuple(data.names), self._now())
+
+    def _now(self) -> datetime:
+        """The moment of the write: all its tasks take the same, if somebody planned it."""
+        return datetime.fromtimestamp(self.planned_ms / 1000, timezone.utc) if self.planned_ms else datetime.now(timezone.utc)
+
+    def _filled(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The batches with what their writer fills in. Raises SchemaMismatch, naming them, if one lacks columns that cannot be filled."""
         checked: pa.Schema | None = None
+        now = self._now() if features_of_columns(self.schema) else None
         for batch in batches:
             if batch.schema is not checked:
                 self.require_partitions(batch.schema)
                 if whole:
-                    missing = list(_lacking(batch.schema, self.schema))
+                    missing = list(_lacking(batch.schema, StructType(each for each in self.schema.fields if generated_of(each) is None)))
                     _require_all(missing, "rows are replaced as a whole: give all their values")
                 checked = batch.schema
-            yield batch
+            yield batch if now is None else _filling(self.metadata.schema_string, tuple(batch.schema.names), now).apply(batch)
 
     def _checks(self) -> Callable[[pa.Table], None]:
-        constraints = check_rows(self.metadata)
+        constraints = check_rows(self.metadata, computed=self.computed)
         if self.mode != "overwrite" or self.where is None:
             return constraints
         inside = Predicate.parse(self.where, self.schema)

@@ -12,8 +12,10 @@ from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE,
 from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
 from ...storage.actions.row_tracking import ROW_TRACKING_KEY
 from ...storage.data.constraints import Constraints
+from ...storage.data.filling import check_definitions
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.computed import defined
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..client.clustering_rules import clustered_by, clustering_names
 from ..client.property_rules import check_asked, check_settings, is_kept_by_sluice, is_on, with_defaults
@@ -37,13 +39,14 @@ def redefined(
     The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
     SchemaMismatch, UnsupportedFeature.
     """
-    if hasattr(schema, "__arrow_c_schema__") and not isinstance(schema, pa.Schema):
-        schema = pa.schema(schema)
-    if not isinstance(schema, (pa.Schema, StructType)):
+    if hasattr(schema, "__arrow_c_schema__"):
+        schema = defined(pa.schema(schema))
+    if not isinstance(schema, StructType):
         raise InvalidRequest(f"the schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
-    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
+    struct = schema
     columns = _partitioning(base, struct, partition_by)
     check_new_schema(struct, columns)
+    check_definitions(struct)
     configuration, name, description = dict(base.configuration), base.metadata.name, base.metadata.description
     asked: Mapping[str, str] = {}
     if properties is not None:
@@ -91,7 +94,7 @@ def redefined_by_rows(
     if schema is None:
         raise InvalidRequest("overwrite_schema needs data whose schema is known before it is read: a table, a batch or a reader")
     operation = "WRITE" if properties is None else "REPLACE TABLE AS SELECT"
-    return redefined(base, schema, partition_by, properties, operation, cluster_by)
+    return redefined(base, from_arrow(schema), partition_by, properties, operation, cluster_by)
 
 
 def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str] | None) -> tuple[str, ...]:

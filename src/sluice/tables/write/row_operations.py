@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -14,10 +15,12 @@ from ...storage.actions import AddFile
 from ...storage.actions.filetable import picked
 from ...storage.actions.removals import Removals
 from ...storage.data.assignments import Assignments
+from ...storage.data.filling import renewing
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.jsontext import dumps
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import with_values_of_defaults
 from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
@@ -103,23 +106,37 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
 
     Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
     """
-    require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
-    assignments = Assignments.parse(assigned, draft.schema)
+    assignments, renewed = _assigned(draft, assigned)
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = reads_in(draft, predicate, files)
     # Rows that this transaction added itself stay new to the table.
     is_new = pa.array([draft.is_new(path) for path in files["path"].to_pylist()], pa.bool_())
-    rows = _rewritten(draft, assignments, predicate, picked(files, pc.invert(is_new)), label)
+    change = partial(_changed, assignments, renewed)
+    rows = _rewritten(draft, change, predicate, picked(files, pc.invert(is_new)), label)
     if pc.any(is_new).as_py():
-        rows += _rewritten(draft, assignments, predicate, files.filter(is_new), f"{label}n")
+        rows += _rewritten(draft, change, predicate, files.filter(is_new), f"{label}n")
     if not rows:
         return reads, None
     parameters = {} if where is None else {"predicate": where}
     return reads, Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads)
 
 
-def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | None, files: pa.Table, label: str) -> int:
+def _assigned(draft: Draft, assigned: Mapping[str, str]) -> tuple[Assignments, Assignments]:
+    """What an update assigns, and the generated columns that are computed again afterwards. Raises what `Assignments.parse` does."""
+    require_no_keys(draft, assigned if isinstance(assigned, Mapping) else ())
+    given = with_values_of_defaults(assigned, draft.schema) if isinstance(assigned, Mapping) else assigned
+    assignments = Assignments(()) if assigned and not given else Assignments.parse(given, draft.schema)
+    renewed = renewing(draft.schema, assignments.columns)
+    require_no_keys(draft, [each.column.name for each in renewed.assignments if Assignments((each,)).reads & {*assignments.columns}])
+    return assignments, renewed
+
+
+def _changed(assignments: Assignments, renewed: Assignments, rows: pa.Table) -> pa.Table:
+    return renewed.apply(assignments.apply(rows))
+
+
+def _rewritten(draft: Draft, change: Callable[[pa.Table], pa.Table], predicate: Predicate | None, files: pa.Table, label: str) -> int:
     """Write the rows of `files` that satisfy the predicate, with new values, to new files; returns how many."""
     gone: list[tuple[AddFile, pa.Array]] = []
 
@@ -128,7 +145,7 @@ def _rewritten(draft: Draft, assignments: Assignments, predicate: Predicate | No
         for found in draft.find(predicate, files, with_ids=True):
             gone.append((found.file, found.positions))
             draft.require_room(nbytes := nbytes + Removals.least_bytes_of([found.file]))
-            rows = assignments.apply(found.rows)
+            rows = change(found.rows)
             # readers give rows that store no commit version the version of the commit
             yield rows if draft.row_ids is None else rows.drop_columns([draft.row_ids.commit_version])
 

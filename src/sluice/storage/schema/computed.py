@@ -1,0 +1,117 @@
+"""Columns whose values a writer fills in, by the metadata of fields: defaults, and values generated from other columns.
+
+The texts are Spark SQL, under the keys of Delta Lake and Spark ("Default Columns", "Generated Columns" in PROTOCOL.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from .arrow_schema import from_arrow
+from .datatypes import ArrayType, DataType, MapType, StructField, StructType
+
+__all__ = [
+    "DEFAULT_KEY",
+    "GENERATED_KEY",
+    "default_of",
+    "defined",
+    "features_of_columns",
+    "generated_of",
+    "is_filled",
+    "nested_with_value",
+    "to_give",
+    "with_values_of_defaults",
+]
+
+DEFAULT_KEY: Final = "CURRENT_DEFAULT"
+GENERATED_KEY: Final = "delta.generationExpression"
+_FEATURES: Final = {DEFAULT_KEY: "allowColumnDefaults", GENERATED_KEY: "generatedColumns"}
+# What a field of an Arrow schema may say of the column that it defines.
+_DEFINING: Final = (DEFAULT_KEY, GENERATED_KEY, "comment")
+_KEYWORD: Final = "DEFAULT"
+
+
+def default_of(field: StructField) -> str | None:
+    """The SQL of a column's default; None if it has none."""
+    return _text(field, DEFAULT_KEY)
+
+
+def generated_of(field: StructField) -> str | None:
+    """The SQL from which a generated column's values are made; None for any other column."""
+    return _text(field, GENERATED_KEY)
+
+
+def _text(field: StructField, key: str) -> str | None:
+    found = field.metadata.get(key)
+    return None if found is None else str(found)
+
+
+def is_filled(field: StructField) -> bool:
+    """Whether rows may lack the column because their writer fills it in."""
+    return DEFAULT_KEY in field.metadata or GENERATED_KEY in field.metadata
+
+
+def features_of_columns(schema: StructType) -> frozenset[str]:
+    """The table features that the columns need."""
+    return frozenset(feature for key, feature in _FEATURES.items() if any(key in each.metadata for each in schema.fields))
+
+
+def to_give(schema: StructType, names: Collection[str]) -> StructType:
+    """The columns that rows with columns of these `names` give: without those that they lack and their writer fills in."""
+    given = {each.lower() for each in names}
+    kept = [each for each in schema.fields if each.name.lower() in given or not is_filled(each)]
+    return schema if len(kept) == len(schema.fields) else StructType(kept)
+
+
+def defined(schema: pa.Schema) -> StructType:
+    """The columns that an Arrow schema defines for a new table: fields may have defaults, generation expressions and comments as metadata.
+
+    Raises SchemaMismatch for a type that Delta lacks.
+    """
+    plain = from_arrow(schema)
+    return StructType(_with_metadata(field, each.metadata or {}) for field, each in zip(plain.fields, schema, strict=True))
+
+
+def _with_metadata(field: StructField, given: Mapping[bytes, bytes]) -> StructField:
+    said = {key: given[key.encode()].decode() for key in _DEFINING if key.encode() in given}
+    return replace(field, metadata=said) if said else field
+
+
+def nested_with_value(schema: StructType) -> str | None:
+    """The path of a field inside a column that has a default or is generated, which only columns of the table itself may; else None."""
+    return next((path for each in schema.fields for path in _nested(each.type, each.name)), None)
+
+
+def _nested(dtype: DataType, path: str) -> Iterator[str]:
+    match dtype:
+        case StructType():
+            for each in dtype.fields:
+                inside = f"{path}.{each.name}"
+                if is_filled(each):
+                    yield inside
+                yield from _nested(each.type, inside)
+        case ArrayType():
+            yield from _nested(dtype.element_type, f"{path}.element")
+        case MapType():
+            yield from _nested(dtype.key_type, f"{path}.key")
+            yield from _nested(dtype.value_type, f"{path}.value")
+
+
+def with_values_of_defaults(assigned: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The assignments with a column's default in place of the word DEFAULT (NULL without one); generated columns are left out, since
+    they are computed.
+
+    In a table with a column of that name the word is the column.
+    """
+    found: dict[str, str] = {}
+    for name, text in assigned.items():
+        field = schema.get(name.strip("`")) if isinstance(name, str) else None
+        if field is None or not isinstance(text, str) or text.strip().upper() != _KEYWORD or schema.get(_KEYWORD) is not None:
+            found[name] = text
+        elif generated_of(field) is None:
+            found[name] = default_of(field) or "NULL"
+    return found
