@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,8 +18,26 @@ from hypothesis import settings
 from sluice.coordinator.service.connect import close_all
 from tests import processes
 from tests.fixtures import spark_start
+from tests.scheduling import FewJvms, bounds_of, kind_of
 
 ROOT = Path(__file__).resolve().parent.parent
+MEMORY = Path("/dev/shm")
+
+
+def _use_memory() -> None:
+    """Put temporary files into memory where there is enough of it, unless TMPDIR names a place.
+
+    Each commit waits several times until a file is on the disk (fsync), and ZooKeeper does for each change: without a disk the tests of
+    tables take two thirds of the time.
+    """
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize > 4 << 30 and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+_use_memory()
 HOME = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
 
 settings.register_profile("fast", max_examples=15)
@@ -68,16 +88,46 @@ STARTS = {
 """The fixtures that start a server, and the markers of the tests that ask for them."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the million objects of the collection, none of which ends before the run does, out of every search for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what `--notices` asks for; mark what starts a server. Those that start Spark come first, so that one worker does for all."""
+    """Keep what `--notices` asks for; mark what starts a server; sort by kind for `scheduling`, those that take long first."""
     names = set(filter(None, str(config.getoption("--notices")).split(",")))
     if names:
         items[:] = [item for item in items if any(names.intersection(mark.args) for mark in item.iter_markers("notices"))]
     for item in items:
         for marker in {STARTS[name] for name in getattr(item, "fixturenames", ()) if name in STARTS}:
             item.add_marker(marker)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    items.sort(key=lambda item: (kind_of(item), item.get_closest_marker("slow") is None))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Each worker of pytest-xdist writes where the kinds of tests begin, the same as the others."""
+    if "bounds" in (given := getattr(session.config, "workerinput", {})):
+        Path(given["bounds"]).write_text(bounds_of(session.items))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a new worker where to write that."""
+    node.workerinput["bounds"] = str(HOME / "bounds")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewJvms | None:
+    """Our own in the place of `--dist worksteal`."""
+    return FewJvms(config, log, HOME / "bounds") if config.getoption("dist") == "worksteal" else None
 
 
 @pytest.fixture(scope="module", autouse=True)

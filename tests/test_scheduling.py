@@ -1,0 +1,81 @@
+"""Every test runs once on one worker, and few workers run those that need a JVM of Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.scheduling import WORTH_A_JVM, FewJvms
+
+
+class Worker:
+    """A worker that runs a test when the scheduler's world says so."""
+
+    def __init__(self, number: int) -> None:
+        self.gateway = SimpleNamespace(id=f"gw{number}")
+        self.queue: list[int] = []
+        self.ran: list[int] = []
+        self.asked: list[int] | None = None
+        self.shutting_down = False
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        self.queue += tests
+
+    def send_steal(self, tests: list[int]) -> None:
+        assert self.asked is None
+        self.asked = tests
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+    def may_run(self) -> bool:
+        """It begins a test when it knows the next one, too, or that none comes."""
+        return len(self.queue) > 1 or (bool(self.queue) and self.shutting_down)
+
+
+def run(tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int, slow_sessions: int = 1) -> list[Worker]:
+    dice, count = random.Random(seed), programs + sessions + others
+    bounds = tmp_path / f"{seed}"
+    bounds.write_text(f"{programs} {programs + sessions}")
+    config = SimpleNamespace(getvalue=lambda _: ["popen"] * workers)
+    scheduler: Any = FewJvms(cast("pytest.Config", config), None, bounds)
+    nodes = [Worker(number) for number in range(workers)]
+    for node in nodes:
+        scheduler.add_node(node)
+    for node in nodes:
+        scheduler.add_node_collection(node, [f"test_{number}" for number in range(count)])
+    scheduler.schedule()
+    while busy := [node for node in nodes if node.may_run() or node.asked is not None]:
+        node = dice.choice(busy)
+        if node.asked is not None:
+            asked, node.asked = node.asked, None
+            given = asked if set(asked) <= set(node.queue[1:]) else []
+            node.queue = [test for test in node.queue if test not in given]
+            scheduler.remove_pending_tests_from_node(node, given)
+        elif node.queue[0] >= programs + sessions or dice.randrange(slow_sessions) == 0:
+            node.ran.append(node.queue.pop(0))
+            scheduler.mark_test_complete(node, node.ran[-1])
+    assert Counter(test for node in nodes for test in node.ran) == Counter(range(count))
+    assert scheduler.tests_finished
+    assert all(node.shutting_down for node in nodes)
+    return nodes
+
+
+@pytest.mark.parametrize("workers", range(1, 8))
+def test_every_test_runs_once_and_few_workers_start_a_jvm(tmp_path: Path, workers: int) -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        programs, sessions, others = (dice.choice([0, 1, 2, dice.randrange(WORTH_A_JVM)]) for _ in range(3))
+        nodes = run(tmp_path, workers, programs, sessions, others, seed)
+        assert sum(any(test < programs for test in node.ran) for node in nodes) <= 1
+        assert sum(any(programs <= test < programs + sessions for test in node.ran) for node in nodes) <= max(1, workers // 2)
+
+
+def test_workers_without_a_jvm_help_where_many_tests_are_left(tmp_path: Path) -> None:
+    nodes = run(tmp_path, 4, programs=0, sessions=20 * WORTH_A_JVM, others=40, seed=1, slow_sessions=20)
+    assert all(any(test < 20 * WORTH_A_JVM for test in node.ran) for node in nodes)
