@@ -101,14 +101,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what `--notices` asks for; mark what starts a server; sort by kind for `scheduling`, those that take long first."""
+    """Keep what `--notices` asks for; mark what starts a server; sort by kind for `scheduling`.
+
+    Of each kind the tests with S3 come first, so that few workers start its servers, then those that take long.
+    """
     names = set(filter(None, str(config.getoption("--notices")).split(",")))
     if names:
         items[:] = [item for item in items if any(names.intersection(mark.args) for mark in item.iter_markers("notices"))]
     for item in items:
         for marker in {STARTS[name] for name in getattr(item, "fixturenames", ()) if name in STARTS}:
             item.add_marker(marker)
-    items.sort(key=lambda item: (kind_of(item), item.get_closest_marker("slow") is None))
+    items.sort(key=lambda item: (kind_of(item), *(item.get_closest_marker(marker) is None for marker in ("s3", "slow"))))
 
 
 @pytest.hookimpl(tryfirst=True)

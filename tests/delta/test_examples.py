@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("drivers", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("drivers", [1, pytest.param(3, marks=pytest.mark.long)])  # each starts a JVM, and so does the optimizer
 def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: int) -> None:
     location, environment = tmp_path / "accounts", {**os.environ, "SLUICE_HOME": str(tmp_path / "home")}
     sizes = ["--drivers", str(drivers), "--rounds", "2", "--accounts", "60"]
@@ -30,11 +30,18 @@ def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: i
     assert operations.count("MERGE") == 2 * drivers
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_an_outbox(tmp_path: Path, spark_jvm: SparkJvm) -> None:
+    done = example("outbox.py", tmp_path, "--batches", "3", "--kills", "0", jvm=spark_jvm)
+    assert "each order is there once, in both tables at once" in done
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_an_outbox_whose_driver_is_killed(tmp_path: Path) -> None:
-    done = example("outbox.py", tmp_path, "--batches", "5", "--kills", "1")
+    done = example("outbox.py", tmp_path, "--batches", "12", "--kills", "2")
     assert "each order is there once, in both tables at once" in done
 
 
