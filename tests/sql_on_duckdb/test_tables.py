@@ -63,8 +63,38 @@ def test_tables_are_altered_cared_for_and_dropped(warehouse: Warehouse) -> None:
         warehouse.sql("CREATE TABLE sales.v USING sluice AS SELECT 1 AS a")
     with pytest.raises(sluice.UnsupportedFeature, match="a table of parquet; that needs Spark"):
         warehouse.sql("CREATE TABLE p (a INT) USING parquet")
-    with pytest.raises(sluice.UnsupportedFeature, match="sluice keeps no length of a text"):
-        warehouse.sql("CREATE TABLE sales.p (a VARCHAR(10)) USING sluice")
+    for text in (
+        "CREATE TABLE sales.p (a CHAR(10)) USING sluice",
+        "CREATE TABLE sales.p (a STRUCT<b: VARCHAR(10)>) USING sluice",
+        "ALTER TABLE sales.v ADD COLUMN (a ARRAY<VARCHAR(10)>)",
+    ):
+        with pytest.raises(sluice.UnsupportedFeature, match="write VARCHAR\\(n\\), or STRING inside of others"):
+            warehouse.sql(text)
+
+
+def test_texts_of_limited_length(warehouse: Warehouse) -> None:
+    warehouse.sql("CREATE TABLE sales.l (`a_b` VARCHAR( 3 ) COMMENT 'short', s STRUCT<x: INT>) USING sluice")
+    warehouse.sql("INSERT INTO sales.l VALUES ('äöü', NULL), (NULL, NULL)", "ALTER TABLE sales.l ADD COLUMN more varchar(1)")
+    table = warehouse.catalog.open("sales.l")
+    assert [dict(each.metadata) for each in table.struct.fields] == [
+        {"comment": "short", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"},
+        {},
+        {"__CHAR_VARCHAR_TYPE_STRING": "varchar(1)"},
+    ]
+    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(3\) of a_b .*length\(`a_b`\) <= 3"):
+        warehouse.sql("INSERT INTO sales.l VALUES ('ok', NULL, NULL), ('long', NULL, NULL)")
+    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(1\) of more"):
+        table.update({"more": "'xy'"})
+    shown = warehouse.rows("SHOW CREATE TABLE sales.l")[0][0]
+    assert "`a_b` varchar(3) COMMENT 'short'" in shown
+    assert ("a_b", "varchar(3)", "short") in warehouse.rows("DESCRIBE TABLE sales.l")
+    warehouse.sql("ALTER TABLE sales.l ALTER COLUMN `a_b` COMMENT 'shorter'", "CREATE TABLE sales.k LIKE sales.l")
+    assert warehouse.catalog.open("sales.k").struct == table.refresh().struct
+    with pytest.raises(sluice.UnsupportedFeature, match="the length of its texts stays as it is"):
+        warehouse.sql("ALTER TABLE sales.l ALTER COLUMN more TYPE VARCHAR(2)")
+    with pytest.raises(sluice.UnsupportedFeature, match="no length of a text in another column"):
+        warehouse.sql("ALTER TABLE sales.l ADD COLUMN s.y VARCHAR(2)")
+    assert len(warehouse.rows("SELECT * FROM sales.l")) == 2
 
 
 def test_a_table_its_name_and_its_rows_are_one_commit(warehouse: Warehouse) -> None:

@@ -73,6 +73,13 @@ def test_create_with_rows_and_replace(warehouse: Warehouse) -> None:
     warehouse.sql("ALTER TABLE sales.numbers CLUSTER BY (b, a)")
     [optimized] = warehouse.sql("OPTIMIZE sales.numbers").collect()
     assert (optimized["metrics"]["numFilesAdded"], table.refresh().clustering_columns) == (1, ("b", "a"))
+    warehouse.sql("REPLACE TABLE sales.numbers (a INT, short VARCHAR(2)) USING sluice")
+    warehouse.sql("INSERT INTO sales.numbers VALUES (1, 'ok')")
+    with pytest.raises(sluice.ConstraintViolated, match=r"varchar\(2\) of short"):
+        warehouse.sql("INSERT INTO sales.numbers VALUES (2, 'long')")
+    assert warehouse.held("sales.numbers") == [(1, "ok")]
+    [analyzed] = warehouse.sql("ANALYZE TABLE sales.numbers COMPUTE STATISTICS FOR ALL COLUMNS").collect()
+    assert (analyzed["num_files"], analyzed["num_lacking"]) == (1, 0)
     warehouse.sql("REPLACE TABLE sales.numbers (a INT) USING sluice")
     assert table.refresh().clustering_columns == ()
     assert table.refresh().schema.names == ["a"]

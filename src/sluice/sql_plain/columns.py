@@ -9,12 +9,13 @@ from typing import Final
 from ..statements.columns import Column
 from ..storage.errors import InvalidRequest
 from ..storage.schema.datatypes import StructField, StructType
-from ..storage.schema.sqltypes import parse_sql_type
+from ..storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
 from .request import Request
 
 __all__ = ["field_of", "struct_of"]
 
 _FEATURES: Final = {"DEFAULT": "allowColumnDefaults", "GENERATED": "generatedColumns"}
+_VARCHAR: Final = re.compile(r"\s*varchar\s*\(\s*([1-9][0-9]{0,8})\s*\)\s*", re.IGNORECASE)
 _LIMITED: Final = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
 
 
@@ -37,8 +38,12 @@ def field_of(asked: Request, column: Column) -> StructField:
     if column.type is None:
         raise InvalidRequest(f"column {column.name!r} has no type; write it as {column.name} BIGINT", column=column.name)
     written = column.type.of(asked.text)
-    if _LIMITED.search(written):
-        remedy = f"write STRING, and a CHECK such as length({column.name}) <= 10"
-        raise asked.unsupported(column.type, f"sluice keeps no length of a text: {remedy}", "CHAR and VARCHAR")
+    limited = _VARCHAR.fullmatch(written)
+    if limited is None and _LIMITED.search(written):
+        said = "sluice keeps the length of a whole column, and pads no text: write VARCHAR(n), or STRING inside of others"
+        raise asked.unsupported(column.type, said, "CHAR(n), and VARCHAR(n) in structs, arrays and maps")
     kind = parse_sql_type(written)
-    return StructField(column.name, kind, column.nullable, {} if column.comment is None else {"comment": column.comment})
+    metadata = {} if column.comment is None else {"comment": column.comment}
+    if limited is not None:
+        metadata[LENGTH_KEY] = f"varchar({limited[1]})"
+    return StructField(column.name, kind, column.nullable, metadata)

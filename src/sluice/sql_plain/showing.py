@@ -9,7 +9,7 @@ from ..storage.errors import InvalidRequest, SluiceError
 from ..storage.pruning.partition_maps import partition_texts
 from ..storage.schema.datatypes import PrimitiveType
 from ..storage.schema.partitions import decode_column
-from ..storage.schema.sqltypes import field_sql, quoted_name, quoted_text, type_sql
+from ..storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
 from ..tables.client.property_rules import check_asked
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
@@ -120,12 +120,12 @@ def describe(asked: Request, statement: Describe, place: Place) -> Answer:
     if found is None:
         names = ", ".join(table.struct.names)
         raise asked.refused(statement.target, f"column {statement.column!r} is not in the table; its columns are {names}")
-    rows = (("col_name", found.name), ("data_type", type_sql(found.type)), ("comment", found.metadata.get("comment", "NULL")))
+    rows = (("col_name", found.name), ("data_type", column_type_sql(found)), ("comment", found.metadata.get("comment", "NULL")))
     return Answer("info_name string, info_value string", rows)
 
 
 def _columns(table: Table, place: Place, *, extended: bool) -> list[tuple[str, str, str | None]]:
-    described = {each.name: (each.name, type_sql(each.type), each.metadata.get("comment")) for each in table.struct.fields}
+    described = {each.name: (each.name, column_type_sql(each), each.metadata.get("comment")) for each in table.struct.fields}
     rows = list(described.values())
     if table.partition_columns:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]

@@ -10,7 +10,7 @@ from ..statements.tables import Create, Drop, Like, Undrop
 from ..storage.errors import InvalidRequest
 from ..storage.schema.datatypes import StructType
 from ..storage.schema.evolution import field_at
-from ..storage.schema.sqltypes import parse_sql_type, type_sql
+from ..storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
 from ..tables.manage.columns import ColumnChange, NewColumn
 from ..tables.table import Table
 from .columns import field_of, struct_of
@@ -146,7 +146,10 @@ def _add_columns(asked: Request, statement: Alter, table: Table) -> None:
     for each in statement.added:
         if statement.if_not_exists and _is_there(table.struct, (*each.path, each.column.name)):
             continue
-        wanted.append(NewColumn(field_of(asked, each.column), each.path, each.first, each.after))
+        field = field_of(asked, each.column)
+        if each.path and each.column.type is not None and length_limit(field) is not None:
+            raise asked.unsupported(each.column.type, "sluice keeps no length of a text in another column: write STRING", "nested VARCHAR")
+        wanted.append(NewColumn(field, each.path, each.first, each.after))
     if wanted:
         table.add_columns(wanted)
 
@@ -165,12 +168,20 @@ def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
         feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
         raise asked.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
     if action.type is not None:
-        old, new = field_at(table.struct, action.path).type, parse_sql_type(action.type.of(asked.text))
+        column = field_at(table.struct, action.path)
+        old, new = column.type, parse_sql_type(action.type.of(asked.text))
+        if "char" in action.type.of(asked.text).lower() and column_type_sql(column) != _spelled(action.type.of(asked.text)):
+            said = f"the column is {column_type_sql(column)}, and the length of its texts stays as it is: use a CHECK"
+            raise asked.unsupported(action.type, said, "ALTER COLUMN ... TYPE VARCHAR")
         if old != new:
             wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
             said = f"the column is {wider}, which sluice does not write yet"
             raise asked.unsupported(action.type, said, "typeWidening")
     return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after)
+
+
+def _spelled(kind: str) -> str:
+    return "".join(kind.lower().split())
 
 
 def create_like(asked: Request, statement: Like, source: Place) -> Answer:

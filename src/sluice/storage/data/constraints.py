@@ -1,4 +1,4 @@
-"""CHECK constraints, column invariants and generated columns, enforced on written rows.
+"""CHECK constraints, column invariants, lengths of VARCHAR columns and generated columns, enforced on written rows.
 
 The first two must be TRUE for every row: null is a violation, too. `schema.conform` checks NOT NULL. If sluice cannot evaluate a
 constraint exactly as Spark would, it does not write the table. A generated column must equal its expression, or both are null.
@@ -19,7 +19,7 @@ from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from ..pruning.predicate import Predicate
 from ..schema.computed import generated_of
 from ..schema.schema import ArrayType, DataType, MapType, StructType
-from ..schema.sqltypes import quoted_name
+from ..schema.sqltypes import column_type_sql, length_limit, quoted_name
 
 __all__ = ["Constraint", "Constraints"]
 
@@ -46,7 +46,7 @@ class Constraints:
     @classmethod
     def of(cls, schema: StructType, metadata: Metadata) -> Constraints:
         """The constraints in the table's metadata. Raises UnsupportedFeature, with the reason, for one that cannot be evaluated."""
-        found = [*_checks(metadata), *_invariants(schema, "")]
+        found = [*_checks(metadata), *_invariants(schema, ""), *_lengths(schema)]
         return cls(tuple(_constraint(name, expression, schema) for name, expression in found))
 
     @classmethod
@@ -111,6 +111,14 @@ def _checks(metadata: Metadata) -> Iterator[tuple[str, str]]:
     for key, expression in sorted(metadata.configuration.items()):
         if key.lower().startswith(_CHECK_PREFIX):
             yield key[len(_CHECK_PREFIX) :], expression
+
+
+def _lengths(schema: StructType) -> Iterator[tuple[str, str]]:
+    for field in schema.fields:
+        limit = length_limit(field)
+        if limit is not None:
+            name = quoted_name(field.name)
+            yield f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"
 
 
 def _invariants(kind: DataType, path: str) -> Iterator[tuple[str, str]]:

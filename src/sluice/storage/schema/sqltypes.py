@@ -8,8 +8,10 @@ from typing import Final
 from ..errors import SchemaMismatch
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
-__all__ = ["field_sql", "parse_sql_type", "quoted_name", "quoted_text", "type_sql"]
+__all__ = ["LENGTH_KEY", "column_type_sql", "field_sql", "length_limit", "parse_sql_type", "quoted_name", "quoted_text", "type_sql"]
 
+LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
 _NAMES: Final = {
     "bigint": "long",
     "binary": "binary",
@@ -33,6 +35,7 @@ _NAMES: Final = {
 }
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*\d+\s*\)")
+_LIMIT: Final = re.compile(r"(?:varchar|char)\((\d{1,9})\)")
 _NESTED: Final = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 _FIELD: Final = re.compile(
     r"(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+?)(\s+not\s+null)?(?:\s+comment\s+'((?:[^'\\]|\\.)*)')?", re.DOTALL | re.IGNORECASE
@@ -117,11 +120,25 @@ def type_sql(dtype: DataType) -> str:
     return _SPELLED.get(dtype.name, dtype.name)
 
 
+def column_type_sql(field: StructField) -> str:
+    """The type of a column, with the length that its texts may have."""
+    limit = length_limit(field)
+    return type_sql(field.type) if limit is None else str(field.metadata[LENGTH_KEY])
+
+
+def length_limit(field: StructField) -> int | None:
+    """How many characters a text of the column may have; None if nothing limits them."""
+    said = field.metadata.get(LENGTH_KEY)
+    found = _LIMIT.fullmatch(said) if isinstance(said, str) and field.type == PrimitiveType("string") else None
+    return None if found is None else int(found[1])
+
+
 def field_sql(field: StructField, *, nested: bool = False) -> str:
     """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [COMMENT '...']."""
     comment = field.metadata.get("comment")
     name = (field.name if nested and _PLAIN.fullmatch(field.name) else quoted_name(field.name)) + (":" if nested else " ")
-    return f"{name}{type_sql(field.type)}{'' if field.nullable else ' NOT NULL'}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
+    required = "" if field.nullable else " NOT NULL"
+    return f"{name}{column_type_sql(field)}{required}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
 
 
 def quoted_name(name: str) -> str:
