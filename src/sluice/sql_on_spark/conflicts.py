@@ -88,7 +88,8 @@ def _foreseen(asked: Asked, statement: Changing, table: Table) -> Foreseen:
         return Foreseen("TRUNCATE", reads=where, removes=where, whole_files=True)
     if isinstance(statement, Optimize):
         where = _ANY if statement.where is None else _condition(asked, schema, asked.expression(statement.where), None) or _ANY
-        return Foreseen("OPTIMIZE ZORDER" if statement.z_order_by else "OPTIMIZE", removes=where, changes_data=False)
+        orders = statement.z_order_by or table.clustering_columns
+        return Foreseen("OPTIMIZE ZORDER" if orders else "OPTIMIZE", removes=where, changes_data=False)
     found = found_in(asked, statement.relations)
     with views_of(asked, found, at_one_moment) as edits:
         if isinstance(statement, Insert):

@@ -140,6 +140,17 @@ def test_columns_that_cluster_keep_their_statistics(place: Place) -> None:
         table.alter_columns([sluice.ColumnChange(("delay",), first=True)])
 
 
+def test_files_have_statistics_of_a_new_column_first(place: Place) -> None:
+    table = place.create(partition_by=())
+    table.append(flights(("JFK", 1, 2)))
+    table.add_columns([sluice.NewColumn(pa.field("late", pa.int32()))])
+    table.append(pa.Table.from_pylist([{"origin": "LAX", "month": 1, "delay": 1, "late": 3}], table.schema))
+    with pytest.raises(sluice.InvalidRequest, match="1 of 2 files have no statistics of late, which clustering needs"):
+        table.cluster_by(["delay", "late"])
+    assert table.analyze().from_footers == 1
+    assert table.cluster_by(["delay", "late"]) is not None
+
+
 def test_what_replaces_the_table_replaces_its_clusters(place: Place) -> None:
     table = place.create(partition_by=(), cluster_by="delay")
     table.overwrite(flights(("JFK", 1, 2)), overwrite_schema=True)

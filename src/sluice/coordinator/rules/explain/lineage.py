@@ -23,9 +23,9 @@ def is_z_order(operation: str, actions: Sequence[Action] = ()) -> bool:
     """Whether an operation's name, or a commit's own parameters, say that rows were ordered anew."""
     info = next((each for each in actions if isinstance(each, CommitInfo)), None)
     parameters = info.fields.get("operationParameters") if info is not None else None
-    columns = parameters.get("zOrderBy") if isinstance(parameters, Mapping) else None
+    columns = [parameters.get(name) for name in ("zOrderBy", "clusterBy")] if isinstance(parameters, Mapping) else []
     named = (operation, "" if info is None or info.operation is None else info.operation)
-    return columns not in (None, "", "[]", []) or any("ORDER" in name.upper() for name in named)
+    return any(each not in (None, "", "[]", []) for each in columns) or any("ORDER" in name.upper() for name in named)
 
 
 def with_lineage(actions: Sequence[Action], files: Mapping[str, AddFile]) -> tuple[tuple[Action, ...], frozenset[str]]:
