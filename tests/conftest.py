@@ -9,6 +9,8 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +90,22 @@ STARTS = {
 """The fixtures that start a server, and the markers of the tests that ask for them."""
 
 
+def _import_share(config: pytest.Config) -> None:
+    """Import some of the tests first, each worker others: in a fresh clone together they rewrite each module's assertions once."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    modules = sorted(path for folder in config.args for path in Path(folder).rglob("test_*.py"))
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection imports it again, and reports the error
+            import_module(".".join(path.resolve().relative_to(ROOT).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep the million objects of the collection, none of which ends before the run does, out of every search for garbage."""
     gc.disable()
+    _import_share(session.config)
     try:
         return (yield)
     finally:
