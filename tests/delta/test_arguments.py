@@ -88,13 +88,9 @@ def test_a_wrong_argument_raises_what_delta_raises(error: type[Exception], match
 @pytest.mark.parametrize(
     ("feature", "call"),
     [
-        ("generatedColumns", lambda: builder().addColumn("a", IntegerType(), generatedAlwaysAs="b + 1")),
         ("identityColumns", lambda: builder().addColumn("a", IntegerType(), generatedAlwaysAs=IdentityGenerator())),
         ("identityColumns", lambda: builder().addColumn("a", IntegerType(), generatedByDefaultAs=IdentityGenerator(5, 2))),
-        (
-            "generatedColumns",
-            lambda: builder().addColumns([StructField("a", IntegerType(), True, {"delta.generationExpression": "b + 1"})]),
-        ),
+        ("identityColumns", lambda: builder().addColumns([StructField("a", IntegerType(), True, {"delta.identity.start": 1})])),
     ],
 )
 def test_what_sluice_cannot_fill_in_or_keep_is_refused_by_name(feature: str, call: Callable[[], Any]) -> None:

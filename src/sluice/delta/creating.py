@@ -9,11 +9,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..spark_integration.schemas import from_spark
+from ..spark_integration.rows.definitions import defined_in
 from ..spark_integration.spark_errors import as_spark_users_know
 from ..sql_plain.creating import Definition
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
+from ..storage.schema.computed import GENERATED_KEY
 from .arguments import names, required_type
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 
 _KEPT: Final = "comment"
-# What steers an engine that fills columns in by itself, which sluice does not.
-_FILLED_IN: Final = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
+_IDENTITY: Final = "delta.identity."
 
 
 @dataclass(frozen=False)
@@ -81,7 +81,8 @@ class DeltaTableBuilder:
     ) -> DeltaTableBuilder:
         """A column; `dataType` is Spark's, or its name in SQL. Raises TypeError, ValueError, and ParseException for such a name.
 
-        Raises UnsupportedFeature for a column whose values the writer would compute: sluice does not.
+        `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
+        column, whose rows the writer would number: sluice does not.
         """
         if type(colName) is not str:
             required_type("the name of a column must be str", [colName])
@@ -93,7 +94,10 @@ class DeltaTableBuilder:
             required_type("the comment of a column must be str", [comment])
         _check_generated(colName, generatedAlwaysAs, generatedByDefaultAs)
         kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
-        self._columns.append(StructField(colName, kind, nullable, None if comment is None else {_KEPT: comment}))
+        metadata = {} if comment is None else {_KEPT: comment}
+        if isinstance(generatedAlwaysAs, str):
+            metadata[GENERATED_KEY] = generatedAlwaysAs
+        self._columns.append(StructField(colName, kind, nullable, metadata))
         return self
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
@@ -102,10 +106,10 @@ class DeltaTableBuilder:
         for each in fields:
             if not isinstance(each, StructField):
                 required_type("the schema must be a StructType or a list of StructField", [cols])
-            filled = [key for key in each.metadata or {} if key.startswith(_FILLED_IN)]
+            numbered = [key for key in each.metadata or {} if key.startswith(_IDENTITY)]
             with as_spark_users_know():
-                if filled:
-                    raise _not_filled_in(each.name, f"its metadata has {', '.join(filled)}", "generatedColumns")
+                if numbered:
+                    raise _not_numbered(each.name, f"its metadata has {', '.join(numbered)}")
             self._columns.append(each)
         return self
 
@@ -131,7 +135,7 @@ class DeltaTableBuilder:
         if self._name is None and self._location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
         with as_spark_users_know():
-            schema = from_spark(StructType(self._columns))
+            schema = defined_in(self._spark, StructType(self._columns))
             return self._make(
                 Definition(
                     self._how,
@@ -157,21 +161,18 @@ def _check_generated(column: str, always: object, by_default: object) -> None:
     if by_default is not None and not isinstance(by_default, IdentityGenerator):
         required_type("generatedByDefaultAs must be IdentityGenerator", [by_default])
     given = always if by_default is None else by_default
-    if given is None:
-        return
     if isinstance(given, IdentityGenerator) and given.step == 0:
         raise ValueError(f"the step of the identity column {column!r} is 0; give another number")
-    with as_spark_users_know():
-        if isinstance(given, IdentityGenerator):
-            raise _not_filled_in(column, f"it has {given!r}", "identityColumns")
-        raise _not_filled_in(column, f"it is generated as {given!r}", "generatedColumns")
+    if isinstance(given, IdentityGenerator):
+        with as_spark_users_know():
+            raise _not_numbered(column, f"it has {given!r}")
 
 
-def _not_filled_in(column: str, why: str, feature: str) -> UnsupportedFeature:
+def _not_numbered(column: str, why: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"column {column!r} would be filled in by the writer ({why}), which sluice does not do; leave that out and compute the column in "
+        f"column {column!r} would be numbered by the writer ({why}), which sluice does not do; leave that out and compute the column in "
         "the DataFrames that are written",
-        features=[feature],
+        features=["identityColumns"],
         access="write",
         column=column,
     )

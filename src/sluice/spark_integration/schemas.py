@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import Corrupt, SchemaMismatch
+from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ..storage.schema.datatypes import as_nullable
 from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
@@ -22,14 +23,21 @@ def to_spark(schema: StructType) -> SparkStruct:
     return SparkStruct.fromJson(json.loads(schema_to_json(_plain_struct(schema))))
 
 
-def from_spark(schema: SparkStruct) -> StructType:
-    """The Delta schema of a DataFrame. Raises SchemaMismatch for a type that Delta (or sluice) lacks."""
+def from_spark(schema: SparkStruct, *, defines: bool = False) -> StructType:
+    """The Delta schema of a DataFrame; `defines`: of a new table, whose fields' metadata may have defaults and generation expressions.
+
+    Raises SchemaMismatch for a type that Delta (or sluice) lacks.
+    """
     try:
-        struct = _plain_struct(parse_schema(schema.json()))
+        parsed = parse_schema(schema.json())
+        struct = _plain_struct(parsed)
     except Corrupt as cause:
         raise SchemaMismatch(f"the DataFrame's schema cannot be a table's: {cause.message}; cast the columns") from cause
     to_arrow(struct)  # raises UnsupportedFeature, which names the type
-    return struct
+    if not defines:
+        return struct
+    said = ({key: text for key in (DEFAULT_KEY, GENERATED_KEY) if (text := each.metadata.get(key)) is not None} for each in parsed.fields)
+    return StructType(replace(each, metadata={**each.metadata, **more}) for each, more in zip(struct.fields, said, strict=True))
 
 
 def for_new_table(schema: StructType) -> StructType:

@@ -12,7 +12,7 @@ from ...tables.planned_writes import abandon_plan, commit_creation
 from ...tables.write.data_writing import WritePlan
 from ..options import WriteOptions
 from .write_commit import open_table
-from .write_plan import plan_for
+from .write_plan import plan_for, require_filling
 
 __all__ = ["create_if_missing", "plan_batch"]
 
@@ -39,4 +39,6 @@ def plan_batch(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -
     """The plan of a batch; creates the table if it is not there. Raises what `plan_for` does."""
     create_if_missing(replace(options, mode="append", where=None), schema)
     # the columns to cluster by may change while the stream runs
-    return plan_for(replace(options, cluster_by=None), schema, until_gone=until_gone)[0]
+    plan = plan_for(replace(options, cluster_by=None), schema, until_gone=until_gone)[0]
+    require_filling(plan, schema)
+    return plan

@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...coordinator.errors import ConcurrentModification
 from ...coordinator.rules.isolation import stricter, table_isolation
 from ...storage.actions.features import FEATURE_PREFIX, writer_features
-from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound
-from ...storage.schema.schema import StructType, conform, to_arrow
-from ...tables.planned_writes import note_loss, plan_creation
+from ...storage.errors import InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
+from ...storage.schema.schema import StructType, to_arrow
+from ...tables.planned_writes import abandon_plan, note_loss, plan_creation
 from ...tables.table import Table
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.write_once import require_same_rows
@@ -21,7 +21,7 @@ from ..schemas import for_new_table, from_spark
 from .turns import turn_after_loss
 from .write_commit import open_table
 
-__all__ = ["is_repeated", "plan_for"]
+__all__ = ["is_repeated", "plan_for", "require_filling"]
 
 
 def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> tuple[WritePlan, bool]:
@@ -53,7 +53,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
             read_version=options.read_version,
             read_where=options.read_where,
         )
-        conform(to_arrow(data).empty_table(), plan.schema)
+        plan.require_fit(to_arrow(data))
     except SchemaMismatch as refused:
         raise in_options(refused) from refused
     stricter(table_isolation(plan.metadata.configuration), options.isolation)
@@ -72,6 +72,19 @@ def plan_for(options: WriteOptions, schema: SparkStruct, *, until_gone: int) -> 
         note_loss(table.access, plan, lost)
         raise
     return plan, is_repeated(table, options)
+
+
+def require_filling(plan: WritePlan, schema: SparkStruct) -> None:
+    """Abandon the plan, and raise UnsupportedFeature, if its tasks had to evaluate an expression that they cannot."""
+    try:
+        plan.require_filling(to_arrow(from_spark(schema)))
+    except UnsupportedFeature as refused:
+        abandon_plan(plan)
+        refused.tell(
+            ": df.write in a session of sluice.configure, or sluice.delta; in a stream with foreachBatch. What format('sluice') writes by "
+            "itself is written by Python"
+        )
+        raise
 
 
 def _creation(options: WriteOptions, schema: StructType) -> WritePlan:

@@ -35,10 +35,11 @@ class SluiceWriter(DataSourceArrowWriter):
     """Writes the rows of one job and commits them as one transaction."""
 
     def __init__(self, options: WriteOptions, schema: SparkStruct) -> None:
-        from .write_plan import plan_for
+        from .write_plan import plan_for, require_filling
 
         self._options = options
         self._plan, self._is_repeated = plan_for(options, schema, until_gone=os.getppid())
+        require_filling(self._plan, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""

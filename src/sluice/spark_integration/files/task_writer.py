@@ -56,6 +56,8 @@ def plan_options(plan: WritePlan, label: str, ids: RowIdColumns | None = None) -
         "label": label,
         "max_records_per_file": plan.max_records_per_file,
         "compression": plan.compression,
+        "planned_ms": plan.planned_ms,
+        "computed": plan.computed,
         "row_ids": None if ids is None else ids.names,
     }
     return {"plan": json.dumps(told), **{_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}}
@@ -75,6 +77,8 @@ def plan_of(options: Mapping[str, str]) -> tuple[WritePlan, str]:
         where=told["where"],
         max_records_per_file=told["max_records_per_file"],
         compression=told["compression"],
+        planned_ms=told["planned_ms"],
+        computed=told["computed"],
     )
     return plan, told["label"]
 

@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame
 
 from ...storage.actions import AddFile
 from ...storage.data.row_ids import RowIdColumns
-from ...storage.schema.schema import conform, to_arrow
+from ...storage.schema.schema import to_arrow
 from ...tables.write.data_writing import WritePlan
 from ..schemas import from_spark
 from .compression import codec_of_session
+from .filling import filled
 from .optimised import SETTING, gathered, is_wanted, why_not_gathered
 from .spark_writer import written_by_spark
 from .task_writer import written_in_tasks
@@ -39,10 +40,11 @@ def written_by_executors(
     schema = to_arrow(from_spark(rows.schema))
 
     def write(plan: WritePlan, label: str) -> Sequence[AddFile]:
-        conform(schema.empty_table(), plan.schema if ids is None else ids.beside(plan.schema))  # before any task runs
+        plan.require_fit(schema, ids)  # before any task runs
         plan.require_partitions(schema)
         plan = replace(plan, compression=plan.compression or codec_of_session(rows.sparkSession))
-        with gathered(rows, plan) if _is_gathered(rows, plan, optimise) else nullcontext(rows) as frame:
+        whole, plan = filled(rows, plan)
+        with gathered(whole, plan) if _is_gathered(whole, plan, optimise) else nullcontext(whole) as frame:
             files = written_by_spark(frame, plan, label) if ids is None else "they bring their ids along"
             if isinstance(files, str):
                 _log.info("rows for %s are written by Python tasks: %s", plan.address.location, files)

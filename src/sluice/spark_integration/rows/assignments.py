@@ -17,12 +17,14 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.schema.computed import generated_of, is_word_default
 from ...storage.schema.schema import StructType
+from ..files.filling import default_value
 from ..jvm import items, jvm_of, quoted
 from ..schemas import to_spark
 from .conditions import as_column, resolved_types
 
-__all__ = ["Assigned", "Path", "as_stored", "assigned_in", "by_path", "has_struct", "new_values", "old_values", "path_of"]
+__all__ = ["Assigned", "Path", "as_stored", "assigned_in", "by_path", "defaults_in", "has_struct", "new_values", "old_values", "path_of"]
 
 Path: TypeAlias = tuple[str, ...]
 Tree: TypeAlias = "dict[str, Tree | Column]"
@@ -86,6 +88,22 @@ class Assigned:
     def kept_in(self, schema: StructType) -> frozenset[str]:
         """The table's columns that keep their value, or a part of it."""
         return frozenset(schema.names) - {path[0] for path in self.values if len(path) == 1}
+
+    def gives(self, name: str) -> bool:
+        """Whether it assigns a column, or a part of it."""
+        return any(path[0] == name for path in self.values)
+
+
+def defaults_in(spark: SparkSession, values: Mapping[Path, Column | str], schema: StructType) -> dict[Path, Column | str]:
+    """The values with a column's default in place of the word DEFAULT, null without one; generated columns are computed anyway."""
+    found: dict[Path, Column | str] = {}
+    for path, value in values.items():
+        field = schema.get(path[0])
+        if field is None or len(path) > 1 or not isinstance(value, str) or not is_word_default(value, schema):
+            found[path] = value
+        elif generated_of(field) is None:
+            found[path] = default_value(spark, field)
+    return found
 
 
 def assigned_in(frame: DataFrame, values: Mapping[Path, Column | str], what: str, *, subqueries: bool = False) -> Assigned:

@@ -16,14 +16,15 @@ from ...coordinator.rules.operation_kinds import Kind
 from ...storage.actions.filetable import picked
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import generated_of
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
-from ...tables.write.row_operations import require_no_keys
+from ...tables.write.row_operations import require_no_keys, with_those_made_of
 from ..jvm import named
-from .assignments import Assigned, assigned_in, new_values, old_values, path_of
+from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .attributes import attributes_in
 from .clauses import RowCounts
 from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
@@ -96,7 +97,8 @@ def update_rows(
         values = {path_of(session, name, work.schema, alias): value for name, value in assignments.items()}
         if len(values) < len(assignments):
             raise InvalidRequest(f"the update assigns a column twice: {', '.join(assignments)}")
-        require_no_keys(draft, [path[0] for path in values])
+        values = defaults_in(session, values, work.schema)
+        require_no_keys(draft, with_those_made_of(work.schema, [path[0] for path in values]))
         assigned = assigned_in(empty, values, "the update", subqueries=subqueries)
         new_values(session, assigned, work.schema, old_values(empty, work.schema))
         predicate, _ = _predicate(work, condition, alias, "UPDATE", subqueries=subqueries)
@@ -184,7 +186,9 @@ def _update_in(work: Work, target: Target, assigned: Assigned, condition: Column
     values = [named(new.get(name, located.columns[name]), name) for name in work.schema.names]
     values += [named(row_id, name) for name, row_id in located.ids.items()]
     what = work.replacing(located.file, located.paths).alias(hidden.what)
-    return _carried_out(work, chosen.select(what, located.file, located.row, *told, *values), hidden, located)
+    changed = chosen.select(what, located.file, located.row, *told, *values)
+    given = {each.name: assigned.gives(each.name) for each in work.schema.fields if generated_of(each) is not None}
+    return _carried_out(work, work.with_generated(changed, given, F.col(hidden.what)), hidden, located)
 
 
 def _carried_out(work: Work, frame: DataFrame, hidden: Hidden, located: Located) -> int:

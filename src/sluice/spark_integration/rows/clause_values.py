@@ -9,9 +9,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType as SparkType
 
 from ...storage.errors import InvalidRequest, SchemaMismatch
-from ...tables.write.row_operations import require_no_keys
+from ...storage.schema.computed import default_of, generated_of
+from ...tables.write.row_operations import require_no_keys, with_those_made_of
+from ..files.filling import default_value
 from ..jvm import quoted
-from .assignments import Assigned, Path, assigned_in, new_values, path_of
+from ..schemas import to_spark
+from .assignments import Assigned, Path, assigned_in, defaults_in, new_values, path_of
 from .clauses import Clause
 from .work import Work
 
@@ -47,7 +50,7 @@ def assigned_by(
         return Assigned({}, {}, clause.name)
     schema = work.schema
     if clause.action.endswith("_all"):
-        lacking = [name for name in schema.names if name.lower() not in source]
+        lacking = [each.name for each in schema.fields if each.name.lower() not in source and generated_of(each) is None]
         if lacking and not evolves:
             raise SchemaMismatch(
                 f"{clause.name}: the source has no column {', '.join(map(repr, lacking))} (or several); it has "
@@ -62,7 +65,20 @@ def assigned_by(
         values: dict[Path, Column | str] = {path_of(work.session, name, schema, alias): value for name, value in clause.assignments.items()}
         if len(values) < len(clause.assignments):
             raise InvalidRequest(f"{clause.name} assigns a column twice: {', '.join(clause.assignments)}")
-        assigned = assigned_in(frame, values, clause.name, subqueries=subqueries)
-    require_no_keys(work.draft, [path[0] for path in assigned.values])
+        assigned = assigned_in(frame, defaults_in(work.session, values, schema), clause.name, subqueries=subqueries)
+    require_no_keys(work.draft, with_those_made_of(schema, [path[0] for path in assigned.values]))
+    if clause.inserts:
+        assigned = _with_defaults(assigned, work)
     new_values(work.session, assigned, schema, {} if clause.inserts else old)
     return assigned
+
+
+def _with_defaults(assigned: Assigned, work: Work) -> Assigned:
+    """What an insertion assigns, and the defaults of the columns that it does not."""
+    left = [each for each in work.schema.fields if default_of(each) is not None and not assigned.gives(each.name)]
+    if not left:
+        return assigned
+    kinds = to_spark(work.schema)
+    values: dict[Path, Column] = {(each.name,): default_value(work.session, each) for each in left}
+    types: dict[Path, SparkType] = {(each.name,): kinds[each.name].dataType for each in left}
+    return Assigned({**assigned.values, **values}, {**assigned.types, **types}, assigned.what)

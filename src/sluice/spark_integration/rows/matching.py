@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ...coordinator.facade.values import Reads
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.errors import InvalidRequest
+from ...storage.schema.computed import generated_of
 from ...tables.write.row_changes import Target
 from ..jvm import named
 from ..schemas import to_spark
@@ -159,7 +160,8 @@ class _Merge:
         values = self._values(located.columns, which, kinds)
         # rows of the source that match nothing have no id yet
         ids = [named(row_id, name) for name, row_id in located.ids.items()] if values else []
-        return rows.select(*columns, *values, *ids)
+        given, flags = self._given(which, kinds) if values else ({}, [])
+        return work.with_generated(rows.select(*columns, *values, *ids, *flags), given, F.col(hidden.what))
 
     def _values(self, old: Mapping[str, Column], which: Column, kinds: Sequence[str]) -> list[Column]:
         """The new values of all columns, null where a clause makes no new row; `old` are the values in the table."""
@@ -184,6 +186,22 @@ class _Merge:
             values.append(named(_by_case(cases) if cases else F.lit(None).cast(field.dataType), name))
         return values
 
+    def _given(self, which: Column, kinds: Sequence[str]) -> tuple[dict[str, str | bool], list[Column]]:
+        """Whether clauses give the values of generated columns, and the columns that tell it where some do and others do not."""
+        given: dict[str, str | bool] = {}
+        flags: list[Column] = []
+        for field in self._work.schema.fields:
+            if generated_of(field) is None:
+                continue
+            writing = [number for number, clause in enumerate(self._clauses) if clause.matched in kinds and clause.writes]
+            giving = [number for number in writing if self._assigned[number].gives(field.name)]
+            given[field.name] = bool(giving)
+            if 0 < len(giving) < len(writing):
+                flag = self._work.name(f"given_{len(flags)}", self._kept.frame)
+                given[field.name] = flag
+                flags.append(named(which.isin(giving), flag))
+        return given, flags
+
     def _inserted(self, unmatched: DataFrame, step: str) -> Done:
         """Insert rows of the source: those of a local one in this process, others by tasks."""
         work, kept, hidden = self._work, self._kept, Hidden(self._hidden.what)
@@ -191,7 +209,8 @@ class _Merge:
         unmatched = unmatched.coalesce(kept.tasks) if kept.small and not kept.local else unmatched
         rows = unmatched.select("*", named(self._which(None, F.lit(False), (NOT_MATCHED,)), self._clause)).where(which.isNotNull())
         values = self._values({}, which, (NOT_MATCHED,))
-        rows = rows.select(F.lit(ADD).alias(hidden.what), *values)
+        given, flags = self._given(which, (NOT_MATCHED,))
+        rows = work.with_generated(rows.select(F.lit(ADD).alias(hidden.what), *values, *flags), given, F.col(hidden.what))
         return work.done_here(rows, hidden, step) if kept.local else work.done_by_tasks(rows, hidden, step, shuffles=not kept.small)
 
     def _pairs(self, joined: DataFrame, located: Located, matched: Column) -> DataFrame:

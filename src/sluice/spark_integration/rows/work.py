@@ -24,6 +24,7 @@ from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.row_changes import RowChanges, Target, apply_changes
 from ..files.compression import codec_of_session
+from ..files.filling import renewed
 from ..files.optimised import SETTING, gathering, is_wanted
 from ..files.writing import written_by_executors
 from ..jvm import quoted
@@ -33,7 +34,7 @@ from ..scan.python_scan import rows_by_python
 from ..schemas import to_spark
 from .attributes import numbered_as
 from .session import planned_once
-from .writer import DELETE, RENEW, REPLACE, Change, Done, Hidden, changed_by_tasks, changed_here
+from .writer import DELETE, NOTHING, RENEW, REPLACE, Change, Done, Hidden, changed_by_tasks, changed_here
 
 __all__ = ["Located", "Work"]
 
@@ -73,7 +74,7 @@ class Work:
         self.session = session
         self._attributes = attributes or {}
         self.draft = draft
-        self.plan = replace(plan, compression=codec_of_session(session))
+        self.plan = replace(plan, compression=codec_of_session(session), computed=True)
         self.label = label
         self.pristine = draft.is_pristine
         self.records = draft.tells_changes and self.pristine
@@ -152,6 +153,10 @@ class Work:
         """What a task does with a row that changes: rows that the transaction added itself stay new to the table."""
         own = [key for key, uri in paths.items() if self.draft.is_new(uri)] if self.draft.tells_changes else []
         return F.when(file.isin(own), F.lit(RENEW)).otherwise(F.lit(REPLACE)) if own else F.lit(REPLACE)
+
+    def with_generated(self, frame: DataFrame, given: Mapping[str, str | bool], what: Column) -> DataFrame:
+        """The things to do, see `rows.writer`, with generated columns computed; `given` as for `files.filling.renewed`."""
+        return renewed(frame, self.schema, given, ~what.isin(NOTHING, DELETE)) if given else frame
 
     def done_by_tasks(self, frame: DataFrame, hidden: Hidden, step: str = "", *, shuffles: bool = False) -> Done:
         """Have tasks do what the rows say, see `rows.writer`; `step` distinguishes the jobs of one operation."""

@@ -22,6 +22,7 @@ __all__ = [
     "features_of_columns",
     "generated_of",
     "is_filled",
+    "is_word_default",
     "nested_with_value",
     "to_give",
     "with_values_of_defaults",
@@ -101,16 +102,19 @@ def _nested(dtype: DataType, path: str) -> Iterator[str]:
             yield from _nested(dtype.value_type, f"{path}.value")
 
 
+def is_word_default(text: str, schema: StructType) -> bool:
+    """Whether an assigned value is the word DEFAULT; in a table with a column of that name it is the column."""
+    return text.strip().upper() == _KEYWORD and schema.get(_KEYWORD) is None
+
+
 def with_values_of_defaults(assigned: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """The assignments with a column's default in place of the word DEFAULT (NULL without one); generated columns are left out, since
     they are computed.
-
-    In a table with a column of that name the word is the column.
     """
     found: dict[str, str] = {}
     for name, text in assigned.items():
         field = schema.get(name.strip("`")) if isinstance(name, str) else None
-        if field is None or not isinstance(text, str) or text.strip().upper() != _KEYWORD or schema.get(_KEYWORD) is not None:
+        if field is None or not isinstance(text, str) or not is_word_default(text, schema):
             found[name] = text
         elif generated_of(field) is None:
             found[name] = default_of(field) or "NULL"

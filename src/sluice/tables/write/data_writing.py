@@ -301,9 +301,10 @@ class WritePlan:
         ]
         _require_all(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
 
-    def require_fit(self, data: pa.Schema) -> None:
-        """Raise SchemaMismatch unless rows of this schema fit the table, of which they may lack what their writer fills in."""
-        conform(data.empty_table(), to_give(self.schema, data.names))
+    def require_fit(self, data: pa.Schema, row_ids: RowIdColumns | None = None) -> None:
+        """Raise SchemaMismatch unless rows of this schema, maybe with columns of ids, fit the table; they may lack what is filled in."""
+        needed = to_give(self.schema, data.names)
+        conform(data.empty_table(), needed if row_ids is None else row_ids.beside(needed))
 
     def require_filling(self, data: pa.Schema) -> None:
         """Raise UnsupportedFeature if the writer of rows of this schema has to evaluate an expression that only Spark evaluates."""

@@ -18,9 +18,11 @@ from ...storage.data.assignments import Assignments
 from ...storage.data.filling import renewing
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
+from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import with_values_of_defaults
+from ...storage.schema.computed import generated_of, with_values_of_defaults
+from ...storage.schema.datatypes import StructType
 from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft
@@ -38,6 +40,7 @@ __all__ = [
     "require_room_for",
     "truncate_rows",
     "update_rows",
+    "with_those_made_of",
 ]
 
 LISTED_MAX: Final = 10_000
@@ -128,7 +131,7 @@ def _assigned(draft: Draft, assigned: Mapping[str, str]) -> tuple[Assignments, A
     given = with_values_of_defaults(assigned, draft.schema) if isinstance(assigned, Mapping) else assigned
     assignments = Assignments(()) if assigned and not given else Assignments.parse(given, draft.schema)
     renewed = renewing(draft.schema, assignments.columns)
-    require_no_keys(draft, [each.column.name for each in renewed.assignments if Assignments((each,)).reads & {*assignments.columns}])
+    require_no_keys(draft, with_those_made_of(draft.schema, assignments.columns))
     return assignments, renewed
 
 
@@ -155,6 +158,14 @@ def _rewritten(draft: Draft, change: Callable[[pa.Table], pa.Table], predicate: 
     if are_new:
         draft.add(written_files)
     return sum(len(positions) for _, positions in gone)
+
+
+def with_those_made_of(schema: StructType, columns: Sequence[str]) -> list[str]:
+    """These columns, and those that are generated from them."""
+    lowered = {name.lower() for name in columns}
+    texts = {each.name: text for each in schema.fields if (text := generated_of(each)) is not None}
+    made = [name for name, text in texts.items() if lowered & {each.lower() for each in outline_of(text, clock=False).columns}]
+    return [*columns, *(name for name in made if name.lower() not in lowered)]
 
 
 def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ from ...storage.data.written_footers import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.computed import features_of_columns
 from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, as_nullable
 from ...storage.schema.partitions import decode_column, folder, path_to_uri
 from ...storage.schema.schema import void_columns
@@ -49,6 +50,8 @@ def why_rows_are_needed(plan: WritePlan) -> str | None:
         return "it has a column of type void, which Parquet lacks"
     if constraints_of(plan.metadata).constraints:
         return "it has constraints"
+    if not plan.computed and features_of_columns(schema):
+        return "it has columns that are filled in"
     for each in schema.fields:
         if any(isinstance(dtype, MapType) for dtype in _all_types(each.type)):
             return f"the keys of maps in {each.name} must be distinct"
