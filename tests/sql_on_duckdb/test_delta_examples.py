@@ -89,9 +89,7 @@ def test_schemas(warehouse: Warehouse) -> None:
         ("ALTER TABLE boxes RENAME COLUMN colB.field1 TO field001", "column mapping"),
         ("ALTER TABLE boxes DROP COLUMNS (colA)", "column mapping"),
         ("ALTER TABLE boxes ALTER COLUMN colA TYPE INT", "typeWidening"),
-        ("CREATE TABLE e (at TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(at AS DATE))) USING DELTA", "generatedColumns"),
-        ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns|generatedColumns"),
-        ("CREATE TABLE d (c INT DEFAULT 42) USING DELTA", "allowColumnDefaults"),
+        ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns"),
     ):
         with pytest.raises(sluice.UnsupportedFeature, match=feature):
             warehouse.sql(text)
@@ -126,6 +124,40 @@ def test_clusters(warehouse: Warehouse, tmp_path: Path) -> None:
     ):
         with pytest.raises(sluice.InvalidRequest, match=message):
             warehouse.sql(text)
+
+
+def test_columns_that_are_filled_in(warehouse: Warehouse) -> None:
+    warehouse.sql(
+        """CREATE TABLE events (id BIGINT, at TIMESTAMP, day DATE GENERATED ALWAYS AS (CAST(at AS DATE)) COMMENT 'of at',
+           status STRING NOT NULL DEFAULT 'new', n INT DEFAULT 41 + 1) USING DELTA PARTITIONED BY (day)""",
+        "INSERT INTO events VALUES (1, TIMESTAMP'2024-05-01 08:00:00', DEFAULT, DEFAULT, 7), (2, NULL, DEFAULT, 'old', DEFAULT)",
+        "INSERT INTO events (id, at) SELECT 3, TIMESTAMP'2024-05-03 08:00:00'",
+        "UPDATE events SET status = DEFAULT, at = TIMESTAMP'2024-05-09 08:00:00', n = 0 WHERE id = 2",
+        "ALTER TABLE events ALTER COLUMN n SET DEFAULT 5",
+        "INSERT INTO events (id) VALUES (4)",
+        "ALTER TABLE events ALTER COLUMN n DROP DEFAULT",
+        "INSERT INTO events (id, status) VALUES (5, 'last')",
+    )
+    assert warehouse.rows("SELECT id, CAST(day AS STRING), status, n FROM events ORDER BY id") == [
+        (1, "2024-05-01", "new", 7),
+        (2, "2024-05-09", "new", 0),
+        (3, "2024-05-03", "new", 42),
+        (4, None, "new", 5),
+        (5, None, "last", None),
+    ]
+    with pytest.raises(sluice.ConstraintViolated, match="generated column day"):
+        warehouse.sql("INSERT INTO events VALUES (6, NULL, DATE'2024-05-01', 'x', 1)")
+    with pytest.raises(sluice.InvalidRequest, match="column 'day' is generated: give it in no row"):
+        warehouse.sql("INSERT INTO events VALUES (6, NULL, DEFAULT, 'x', 1), (7, NULL, NULL, 'x', 1)")
+    [(text,)] = warehouse.rows("SHOW CREATE TABLE events")
+    assert "`day` date GENERATED ALWAYS AS (CAST(at AS DATE)) COMMENT 'of at'" in text
+    assert "`status` string NOT NULL DEFAULT 'new'" in text
+    warehouse.sql(text.replace("events", "again", 1))
+    assert [each.metadata for each in warehouse.catalog.open("again").struct.fields] == [
+        each.metadata for each in warehouse.catalog.open("events").struct.fields
+    ]
+    assert ("generated_always_as", "CAST(at AS DATE)") in warehouse.rows("DESCRIBE events day")
+    assert ("status", "string", "'new'") in warehouse.rows("DESCRIBE EXTENDED events")
 
 
 def test_utilities(people: Warehouse, tmp_path: Path) -> None:

@@ -49,16 +49,24 @@ def test_columns() -> None:
         ((), "d", False, None),
     ]
     actions = "s.a COMMENT 'x', b SET NOT NULL, c AFTER d, e TYPE BIGINT, f SET DEFAULT (1, 2), g DROP NOT NULL"
-    changed = read(f"ALTER TABLE t ALTER COLUMN {actions}")
+    text = f"ALTER TABLE t ALTER COLUMN {actions}"
+    changed = read(text)
     assert isinstance(changed, Alter)
     assert [(each.path, each.comment, each.nullable, each.after, each.type is not None, each.other) for each in changed.changes] == [
         (("s", "a"), "x", None, None, False, ""),
         (("b",), None, False, None, False, ""),
         (("c",), None, None, "d", False, ""),
         (("e",), None, None, None, True, ""),
-        (("f",), None, None, None, False, "SET DEFAULT"),
+        (("f",), None, None, None, False, ""),
         (("g",), None, True, None, False, ""),
     ]
+    assert [(each.default and each.default.of(text), each.drops_default) for each in changed.changes[4:]] == [
+        ("(1, 2)", False),
+        (None, False),
+    ]
+    dropped = read("ALTER TABLE t ALTER COLUMN a DROP DEFAULT")
+    assert isinstance(dropped, Alter)
+    assert dropped.changes[0].drops_default
 
 
 def test_namespaces() -> None:

@@ -13,6 +13,7 @@ from ..statements.cursor import Name, Span
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.expressions.render import literal_sql
+from ..storage.schema.datatypes import StructType
 from .engine import run
 
 __all__ = ["NEEDS_SPARK", "Plain"]
@@ -35,6 +36,9 @@ class Plain(Request):
     def options(self) -> dict[str, str]:
         """Of the object store."""
         return dict(self.storage_options or {})
+
+    def check_columns(self, schema: StructType) -> None:
+        """Nothing: the tables' own checks are all there are."""
 
     def literal(self, value: Any) -> str:
         """The value of a parameter as sluice's own expressions take it."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, Commit
 from ..sql_plain.creating import Definition
-from ..sql_plain.inserting import names_for
+from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, catalog_of, exists, opened, title
 from ..sql_plain.reports import NOTHING, Answer
@@ -19,6 +19,7 @@ from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Create
 from ..statements.tokens import Token, tokens_of
 from ..storage.errors import PredicateError, TableExists, TableNotFound
+from ..storage.schema.computed import is_filled
 from ..storage.schema.datatypes import StructType, as_nullable
 from ..storage.schema.schema import from_arrow
 from ..tables.client.address import TableAddress
@@ -48,11 +49,12 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
         where = equals(fixed, table.struct)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
     read_version = table.refresh().version
-    rows = query(asked, spans, statement.relations)
-    rows = rows.rename_columns(names_for(asked, statement, rows.column_names, table.struct, fixed))
+    defaults, left_out = left_to_table(asked, statement, table.struct, fixed)
+    rows = query(asked, spans, statement.relations, defaults)
+    rows = rows.rename_columns(names_for(asked, statement, rows.column_names, table.struct, fixed)).drop_columns(left_out)
     given = {name.lower() for name in rows.column_names}
     for name in table.partition_columns:  # other columns may be left out as they are
-        if name.lower() not in given:
+        if name.lower() not in given and (name in fixed or not is_filled(table.struct.named(name))):
             kind = table.schema.field(name).type
             rows = rows.append_column(name, pa.repeat(pa.scalar(fixed.get(name), kind), rows.num_rows))
     rows = stored(asked, statement.query, rows, table.struct)

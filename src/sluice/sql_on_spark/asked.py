@@ -9,10 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.options import default_storage_options
+from ..spark_integration.rows.definitions import check_by_spark
 from ..sql_plain.request import Edit, Request
 from ..statements.cursor import Span
 from ..statements.reading import parameters_in
 from ..storage.dataclass import dataclass
+from ..storage.schema.datatypes import StructType
 from .parameters import literal_of
 
 __all__ = ["Asked", "Edit"]
@@ -44,6 +46,10 @@ class Asked(Request):
     def may_keep_short(self) -> bool:
         """Whether Delta Lake's setting says so."""
         return str(self.spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
+
+    def check_columns(self, schema: StructType) -> None:
+        """Have Spark resolve defaults and generation expressions."""
+        check_by_spark(self.spark, schema)
 
     def literal(self, value: Any) -> str:
         """The value of a parameter as Spark writes it."""

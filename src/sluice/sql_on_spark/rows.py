@@ -20,7 +20,7 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.schemas import to_spark
 from ..spark_integration.session.format_and_options import Options
 from ..spark_integration.session.saving import Write, save
-from ..sql_plain.inserting import names_for
+from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, opened, title
@@ -30,6 +30,7 @@ from ..statements.relations import Relation
 from ..statements.rows import Assignment, Delete, Insert, Merge, MergeClause, Update
 from ..storage.dataclass import dataclass
 from ..storage.errors import TableNotFound
+from ..storage.schema.computed import is_filled
 from ..storage.schema.schema import StructType
 from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
@@ -85,10 +86,12 @@ def insertion(asked: Asked, statement: Insert, schema: StructType, partition_col
     fixed = partition_of(asked, statement.partition, schema, partition_columns)
     told, mode = _how(asked, statement, schema, fixed)
     spans = [span for span in (statement.prefix, statement.query) if span is not None]
-    frame = asked.query(spans, edits)
-    frame = frame.toDF(*names_for(asked, statement, frame.columns, schema, fixed))
+    defaults, left_out = left_to_table(asked, statement, schema, fixed)
+    frame = asked.query(spans, [*edits, *defaults])
+    frame = frame.toDF(*names_for(asked, statement, frame.columns, schema, fixed)).drop(*left_out)
     lacking = [name for name in partition_columns if name.lower() not in {each.lower() for each in frame.columns}]
-    for name in lacking:  # in the table's type; other columns may be left out as they are
+    # in the table's type; other columns may be left out as they are
+    for name in (each for each in lacking if each in fixed or not is_filled(schema.named(each))):
         frame = frame.withColumn(name, F.lit(fixed.get(name)).cast(to_spark(schema)[name].dataType))
     return Source(frame, told, mode)
 

@@ -8,13 +8,14 @@ from typing import Final
 
 from ..statements.columns import Column
 from ..storage.errors import InvalidRequest
+from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
 from ..storage.schema.datatypes import StructField, StructType
 from ..storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
 from .request import Request
 
 __all__ = ["field_of", "struct_of"]
 
-_FEATURES: Final = {"DEFAULT": "allowColumnDefaults", "GENERATED": "generatedColumns"}
+_FEATURES: Final = {"IDENTITY": "identityColumns"}
 _VARCHAR: Final = re.compile(r"\s*varchar\s*\(\s*([1-9][0-9]{0,8})\s*\)\s*", re.IGNORECASE)
 _LIMITED: Final = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
 
@@ -46,4 +47,7 @@ def field_of(asked: Request, column: Column) -> StructField:
     metadata = {} if column.comment is None else {"comment": column.comment}
     if limited is not None:
         metadata[LENGTH_KEY] = f"varchar({limited[1]})"
+    for key, place in ((DEFAULT_KEY, column.default), (GENERATED_KEY, column.generated)):
+        if place is not None:
+            metadata[key] = asked.expression(place)
     return StructField(column.name, kind, column.nullable, metadata)

@@ -1,4 +1,4 @@
-"""INSERT: which columns of the table the rows of a query fill."""
+"""INSERT: which columns of the table the rows of a query fill, and what the word DEFAULT means among them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Collection, Sequence
 
 from ..statements.rows import Insert
 from ..storage.errors import SchemaMismatch
+from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.schema import StructType
-from .request import Request
+from ..storage.schema.sqltypes import type_sql
+from .request import Edit, Request
 
-__all__ = ["names_for"]
+__all__ = ["left_to_table", "names_for"]
 
 
 def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: StructType, fixed: Collection[str]) -> list[str]:
@@ -20,12 +22,11 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
     """
     if statement.by_name:
         return list(given)
-    names = [name for name in schema.names if name not in fixed]
+    names = _asked_for(statement, schema, fixed)
     if statement.columns is not None:
         unknown = [name for name in statement.columns if schema.get(name) is None]
         if unknown and not statement.evolves:
             raise asked.refused(statement.target, f"column {unknown[0]!r} is not in the table; its columns are {', '.join(schema.names)}")
-        names = list(statement.columns)
     if len(names) != len(given):
         said = (
             f"these rows have {len(given)} columns ({', '.join(given)}) for {len(names)} of the table ({', '.join(names)}); "
@@ -34,3 +35,35 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
         condition = f"INSERT_COLUMN_ARITY_MISMATCH.{'NOT_ENOUGH' if len(given) < len(names) else 'TOO_MANY'}_DATA_COLUMNS"
         raise SchemaMismatch(asked.shown(statement.query, said), condition=condition)
     return names
+
+
+def _asked_for(statement: Insert, schema: StructType, fixed: Collection[str]) -> list[str]:
+    """The columns listed, or all but those that PARTITION (...) has fixed."""
+    return [name for name in schema.names if name not in fixed] if statement.columns is None else list(statement.columns)
+
+
+def left_to_table(asked: Request, statement: Insert, schema: StructType, fixed: Collection[str]) -> tuple[list[Edit], list[str]]:
+    """Values in the place of the word DEFAULT in VALUES, and the columns to leave out since every row leaves them to the table.
+
+    Raises InvalidRequest for a generated column that some rows give a value, and others do not.
+    """
+    names = _asked_for(statement, schema, fixed)
+    edits: list[Edit] = []
+    places = [position for position, _ in statement.defaults]
+    left_out = {position for position in places if places.count(position) == statement.value_rows}
+    dropped: list[str] = []
+    for position, at in statement.defaults:
+        field = schema.get(names[position]) if position < len(names) else None
+        text = "NULL"
+        if field is not None and is_filled(field):
+            if position in left_out:
+                dropped += [] if names[position] in dropped else [names[position]]
+            elif generated_of(field) is not None:
+                raise asked.refused(
+                    at,
+                    f"column {field.name!r} is generated: give it in no row (DEFAULT in all, or leave it out), or in all of them",
+                )
+            else:
+                text = f"CAST(({default_of(field)}) AS {type_sql(field.type)})"
+        edits.append(Edit(at.start, at.end, text))
+    return edits, dropped

@@ -10,6 +10,7 @@ from ..statements.cursor import Name, Span
 from ..statements.reading import parameters_in, pointed
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.schema.datatypes import StructType
 
 __all__ = ["Edit", "Request"]
 
@@ -46,6 +47,10 @@ class Request(ABC):
     def may_keep_short(self) -> bool:
         """Whether VACUUM takes a time shorter than the table's own."""
         return False
+
+    @abstractmethod
+    def check_columns(self, schema: StructType) -> None:
+        """Raise what the engine has against the defaults and generated columns of a schema; tables have their own checks."""
 
     @abstractmethod
     def literal(self, value: Any) -> str:

@@ -7,6 +7,7 @@ import fnmatch
 from ..statements.tables import Describe, Show, ShowTables
 from ..storage.errors import InvalidRequest, SluiceError
 from ..storage.pruning.partition_maps import partition_texts
+from ..storage.schema.computed import default_of, generated_of
 from ..storage.schema.datatypes import PrimitiveType
 from ..storage.schema.partitions import decode_column
 from ..storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
@@ -120,8 +121,10 @@ def describe(asked: Request, statement: Describe, place: Place) -> Answer:
     if found is None:
         names = ", ".join(table.struct.names)
         raise asked.refused(statement.target, f"column {statement.column!r} is not in the table; its columns are {names}")
-    rows = (("col_name", found.name), ("data_type", column_type_sql(found)), ("comment", found.metadata.get("comment", "NULL")))
-    return Answer("info_name string, info_value string", rows)
+    rows = [("col_name", found.name), ("data_type", column_type_sql(found)), ("comment", found.metadata.get("comment", "NULL"))]
+    for word, text in (("default", default_of(found)), ("generated_always_as", generated_of(found))):
+        rows += [] if text is None else [(word, text)]
+    return Answer("info_name string, info_value string", tuple(rows))
 
 
 def _columns(table: Table, place: Place, *, extended: bool) -> list[tuple[str, str, str | None]]:
@@ -134,6 +137,9 @@ def _columns(table: Table, place: Place, *, extended: bool) -> list[tuple[str, s
         rows += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
         rows += [described.get(name, (name, "", None)) for name in table.clustering_columns]
     if extended:
+        for title_of, value_of in (("# Column Default Values", default_of), ("# Generated Columns", generated_of)):
+            said = [(each.name, type_sql(each.type), text) for each in table.struct.fields if (text := value_of(each)) is not None]
+            rows += [("", "", ""), (title_of, "", ""), *said] if said else []
         known = table.detail()
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows += [("Name", place.name or table.location, ""), ("Type", "MANAGED" if place.name and known.name else "EXTERNAL", "")]

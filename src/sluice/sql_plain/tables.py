@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..statements.altering import Alter, ColumnAction
 from ..statements.cursor import Name, Span
 from ..statements.tables import Create, Drop, Like, Undrop
 from ..storage.errors import InvalidRequest
+from ..storage.schema.computed import DEFAULT_KEY
 from ..storage.schema.datatypes import StructType
 from ..storage.schema.evolution import field_at
 from ..storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
@@ -44,6 +46,7 @@ def definition_of(asked: Request, statement: Create) -> Definition:
         raise asked.unsupported(name, "a table that is made by a query gets no COMMENT; set it afterwards with COMMENT ON TABLE", "COMMENT")
     if statement.query is None and not schema.fields:
         raise asked.refused(name, "the table has no columns: list them in brackets, or add AS SELECT ...")
+    asked.check_columns(schema)
     location = name.path or statement.location
     own = None if name.path else name.quoted
     return Definition(statement.how, own, location, schema, partition_by, properties, statement.comment, statement.cluster_by)
@@ -177,7 +180,12 @@ def _change(asked: Request, action: ColumnAction, table: Table) -> ColumnChange:
             wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
             said = f"the column is {wider}, which sluice does not write yet"
             raise asked.unsupported(action.type, said, "typeWidening")
-    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after)
+    default = None if action.default is None else asked.expression(action.default)
+    if default is not None:
+        wanted = field_at(table.struct, action.path)
+        asked.check_columns(StructType([replace(wanted, metadata={DEFAULT_KEY: default})]))
+    default = "" if action.drops_default else default
+    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default)
 
 
 def _spelled(kind: str) -> str:
@@ -202,7 +210,7 @@ def create_like(asked: Request, statement: Like, source: Place) -> Answer:
     return create(asked, wanted)
 
 
-_FEATURES: Final = {"DEFAULT": "allowColumnDefaults", "IDENTITY": "identityColumns", "RENAME": "columnMapping"}
+_FEATURES: Final = {"IDENTITY": "identityColumns", "RENAME": "columnMapping"}
 
 
 def _other(statement: Alter) -> str:

@@ -24,7 +24,9 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAction:
-    """What becomes of the column at `path`, whose name is at `at`; None leaves it. `other` are words that tell something else."""
+    """What becomes of the column at `path`, whose name is at `at`; None leaves it. `default` is the place of a new default,
+    `drops_default` takes it away. `other` are words that tell something else.
+    """
 
     path: tuple[str, ...]
     at: Span
@@ -34,6 +36,8 @@ class ColumnAction:
     first: bool = False
     after: str | None = None
     other: str = ""
+    default: Span | None = None
+    drops_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,11 @@ def _change(here: Cursor) -> ColumnAction:
         return ColumnAction(path, at, nullable=False)
     if here.take("DROP", "NOT", "NULL"):
         return ColumnAction(path, at, nullable=True)
-    verb = here.take_one("SET DEFAULT", "DROP DEFAULT", "SET MASK", "DROP MASK", "SYNC IDENTITY", "SET TAGS")
+    if here.take("SET", "DEFAULT"):
+        return ColumnAction(path, at, default=here.until(lambda each: each.sees(","), "a value"))
+    if here.take("DROP", "DEFAULT"):
+        return ColumnAction(path, at, drops_default=True)
+    verb = here.take_one("SET MASK", "DROP MASK", "SYNC IDENTITY", "SET TAGS")
     if verb is not None:
         if not (here.is_done() or here.sees(",") or here.sees(";")):
             here.until(lambda each: each.sees(","), "a value")

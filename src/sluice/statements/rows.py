@@ -28,7 +28,8 @@ class Insert:
     """INSERT INTO, INSERT OVERWRITE and INSERT INTO ... REPLACE WHERE.
 
     `partition` has the columns of PARTITION (...), with the places of the values that are given. `columns` are those listed. The rows
-    are those of `query`, which the definitions at `prefix` (WITH ...) precede; `relations` are the tables in both.
+    are those of `query`, which the definitions at `prefix` (WITH ...) precede; `relations` are the tables in both. If they are VALUES,
+    there are `value_rows` of them, and `defaults` has the places of the word DEFAULT, each with its position in the row.
     """
 
     target: Name
@@ -42,6 +43,8 @@ class Insert:
     prefix: Span | None = None
     evolves: bool = False
     relations: tuple[Relation, ...] = ()
+    value_rows: int = 0
+    defaults: tuple[tuple[int, Span], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,23 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
     if not _is_query(here, 0):
         raise here.unreadable("expected VALUES, SELECT or another query")
     relations = (*before, *relations_in(here, known=known))
+    count, defaults = _defaults(Cursor(here.text, here.tokens, here.at, here.end))
     query = here.rest("a query")
-    return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations)
+    return Insert(target, overwrite, query, partition, if_not_exists, by_name, columns, where, prefix, evolves, relations, count, defaults)
+
+
+def _defaults(here: Cursor) -> tuple[int, tuple[tuple[int, Span], ...]]:
+    """The number of rows of VALUES, and the places of the word DEFAULT in them."""
+    rows, found = 0, list[tuple[int, Span]]()
+    if not here.take("VALUES"):
+        return 0, ()
+    while here.sees("(") and not here.sees("(", ")"):
+        values = here.inside().listed("a value")
+        found += [(number, each) for number, each in enumerate(values) if each.of(here.text).upper() == "DEFAULT"]
+        rows += 1
+        if not here.take(","):
+            break
+    return rows, tuple(found)
 
 
 def _is_query(here: Cursor, ahead: int) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ..errors import SchemaMismatch
+from .computed import default_of, generated_of
 from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 __all__ = ["LENGTH_KEY", "column_type_sql", "field_sql", "length_limit", "parse_sql_type", "quoted_name", "quoted_text", "type_sql"]
@@ -134,11 +135,13 @@ def length_limit(field: StructField) -> int | None:
 
 
 def field_sql(field: StructField, *, nested: bool = False) -> str:
-    """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [COMMENT '...']."""
+    """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [DEFAULT a | GENERATED ALWAYS AS (a)] [COMMENT '...']."""
     comment = field.metadata.get("comment")
     name = (field.name if nested and _PLAIN.fullmatch(field.name) else quoted_name(field.name)) + (":" if nested else " ")
+    default, generated = default_of(field), generated_of(field)
+    value = f" DEFAULT {default}" if default is not None else f" GENERATED ALWAYS AS ({generated})" if generated is not None else ""
     required = "" if field.nullable else " NOT NULL"
-    return f"{name}{column_type_sql(field)}{required}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
+    return f"{name}{column_type_sql(field)}{required}{value}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
 
 
 def quoted_name(name: str) -> str:
