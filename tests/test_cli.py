@@ -251,6 +251,16 @@ def test_create_makes_the_table_that_is_described(tmp_path: Path, coordinator: s
     assert (again.exit_code, "TableExists" in again.stderr) == (2, True)
 
 
+def test_a_clustered_table_is_created_and_compacted(tmp_path: Path, coordinator: str) -> None:
+    place = [str(tmp_path / "t"), "--coordinator", coordinator]
+    told("create", *place, "--schema", "id bigint, origin string", "--cluster-by", "origin", "--cluster-by", "id")
+    table = Table.open(tmp_path / "t", coordinator=coordinator)
+    assert table.clustering_columns == ("origin", "id")
+    table.append(pa.table({"id": [1], "origin": ["JFK"]}))
+    assert told("compact", *place, "--mode", "full")["version"] == 2
+    assert told("compact", *place)["version"] is None
+
+
 @pytest.mark.parametrize(("schema", "reason"), [("id", "not a field"), ("", "no column"), ("id nonsense", "not a type of Spark SQL")])
 def test_a_schema_that_is_none_is_refused_before_anything_is_made(schema: str, reason: str, tmp_path: Path, coordinator: str) -> None:
     result = sluice("create", str(tmp_path / "t"), "--coordinator", coordinator, "--schema", schema)

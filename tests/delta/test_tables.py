@@ -103,6 +103,18 @@ def test_a_table_is_replaced_with_its_rows_or_made(named: bool, place: Place, sp
     assert table.table.location == first.table.location
 
 
+def test_a_clustered_table_is_made_optimized_and_described(place: Place) -> None:
+    builder = DeltaTable.create(place.spark, coordinator=place.coordinator).location(place.location).addColumn("id", "bigint")
+    made = builder.addColumn("place", "string").clusterBy("id", "place").execute()
+    assert place.table().clustering_columns == ("id", "place")
+    place.table().append(pa.table({"id": [2, 1], "place": ["b", "a"]}))
+    [row] = made.optimize().executeCompaction().collect()
+    assert (row["metrics"]["numFilesAdded"], row["metrics"]["preserveInsertionOrder"]) == (1, False)
+    assert made.detail().collect()[0]["clusteringColumns"] == ["id", "place"]
+    with pytest.raises(AnalysisException, match="clustered by id, place, and a file has one order"):
+        made.optimize().executeZOrderBy("id")
+
+
 def test_partition_columns_that_do_not_exist_and_contradicting_places_are_refused(place: Place) -> None:
     builder = DeltaTable.create(place.spark, coordinator=place.coordinator).addColumn("x", "int")
     with pytest.raises(AnalysisException, match="different paths"):

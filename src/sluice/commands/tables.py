@@ -32,6 +32,7 @@ def _schema(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     help="The columns with their types in Spark SQL, such as 'id bigint not null, origin string, at timestamp'.",
 )
 @click.option("--partition-by", metavar="COLUMN", multiple=True, help="A column to partition by; may be repeated, in order.")
+@click.option("--cluster-by", metavar="COLUMN", multiple=True, help="A column to cluster by instead; may be repeated, up to 4 times.")
 @click.option(
     "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=pairs, help="A property of the table; may be repeated."
 )
@@ -41,12 +42,13 @@ def create_command(
     as_json: bool,
     schema: StructType,
     partition_by: tuple[str, ...],
+    cluster_by: tuple[str, ...],
     properties: dict[str, str],
     allow_nonempty: bool,
 ) -> None:
     """Create an empty table. Refused if a table exists, or if the folder has other files."""
-    asked: dict[str, Any] = {"partition_by": partition_by, "properties": properties, "allow_nonempty": allow_nonempty}
-    with Table.create(at.location, schema, **asked, **at.reached) as table:
+    asked: dict[str, Any] = {"partition_by": partition_by, "cluster_by": cluster_by, "properties": properties}
+    with Table.create(at.location, schema, **asked, allow_nonempty=allow_nonempty, **at.reached) as table:
         facts = {"created": table.location, "version": table.version}
     print_facts(facts, as_json=as_json, text=f"created: {facts['created']}")
 
@@ -82,10 +84,10 @@ def properties_command(
 @on_table
 @click.option(
     "--mode",
-    type=click.Choice(["minor", "major"]),
+    type=click.Choice(["minor", "major", "full"]),
     default="minor",
     show_default=True,
-    help="minor: merge small files; major: also drop deleted rows from files.",
+    help="minor: merge small files, or cluster new ones; major: also drop deleted rows from files; full: cluster all files.",
 )
 @click.option("--where", metavar="CONDITION", help="Only the partitions selected by a condition on partition columns.")
 @click.option("--target-file-size", metavar="SIZE", help="Bytes, or a size like 128mb; the table's own by default.")

@@ -121,6 +121,15 @@ def test_what_cannot_be_is_refused_before_rows_are_written(place: Place) -> None
     assert held(place) == [("a", 1)]
 
 
+def test_a_table_is_clustered_by_columns_that_later_writes_repeat(place: Place) -> None:
+    writer(place, ("a", 1)).clusterBy("k").save(place.location)
+    with pytest.raises(AnalysisException, match=r"clusterBy is 'v', but .* is clustered by k"):
+        writer(place, ("b", 1)).clusterBy("v").mode("append").save(place.location)
+    writer(place, ("b", 1)).clusterBy("K").mode("append").save(place.location)
+    writer(place, ("c", 1), overwriteSchema="true").clusterBy("v").mode("overwrite").save(place.location)
+    assert place.table().clustering_columns == ("v",)
+
+
 def test_files_have_at_most_so_many_rows(place: Place) -> None:
     rows = place.spark.range(0, 100, numPartitions=1).selectExpr("id % 2 AS p", "id")
     rows.write.format("sluice").options(coordinator=place.coordinator, maxRecordsPerFile=20).partitionBy("p").save(place.location)
