@@ -149,6 +149,11 @@ def test_columns_that_are_filled_in(warehouse: Warehouse) -> None:
         warehouse.sql("INSERT INTO events VALUES (6, NULL, DATE'2024-05-01', 'x', 1)")
     with pytest.raises(sluice.InvalidRequest, match="column 'day' is generated: give it in no row"):
         warehouse.sql("INSERT INTO events VALUES (6, NULL, DEFAULT, 'x', 1), (7, NULL, NULL, 'x', 1)")
+    warehouse.sql("CREATE TABLE buckets (id BIGINT, b INT GENERATED ALWAYS AS (pmod(hash(id), 4))) USING DELTA")
+    for statement in ("INSERT INTO buckets (id) VALUES (1)", "UPDATE buckets SET id = 1"):
+        with pytest.raises(sluice.UnsupportedFeature, match="pmod") as refused:
+            warehouse.sql(statement)
+        assert refused.value.features == ["Spark"]
     [(text,)] = warehouse.rows("SHOW CREATE TABLE events")
     assert "`day` date GENERATED ALWAYS AS (CAST(at AS DATE)) COMMENT 'of at'" in text
     assert "`status` string NOT NULL DEFAULT 'new'" in text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from ..statements.cursor import Name, Span
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Create
 from ..statements.tokens import Token, tokens_of
-from ..storage.errors import PredicateError, TableExists, TableNotFound
+from ..storage.errors import PredicateError, TableExists, TableNotFound, UnsupportedFeature
 from ..storage.schema.computed import is_filled
 from ..storage.schema.datatypes import StructType, as_nullable
 from ..storage.schema.schema import from_arrow
@@ -58,10 +59,11 @@ def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
             kind = table.schema.field(name).type
             rows = rows.append_column(name, pa.repeat(pa.scalar(fixed.get(name), kind), rows.num_rows))
     rows = stored(asked, statement.query, rows, table.struct)
-    if statement.overwrite or where is not None:
-        table.overwrite(rows, where, merge_schema=statement.evolves, read_version=read_version)
-    else:
-        table.append(rows, merge_schema=statement.evolves)
+    with _filled_in(asked, statement.target):
+        if statement.overwrite or where is not None:
+            table.overwrite(rows, where, merge_schema=statement.evolves, read_version=read_version)
+        else:
+            table.append(rows, merge_schema=statement.evolves)
     return NOTHING
 
 
@@ -109,7 +111,8 @@ def merge(asked: Plain, statement: Merge, place: Place) -> Answer:
     begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
     relations = [each for each in statement.relations if each.end <= statement.source.end]
     rows = stored(asked, statement.source, query(asked, (statement.source,), relations, [begin]), table.struct)
-    commit = table.upsert(rows, on=[table.struct.named(key).name for key in keys])
+    with _filled_in(asked, statement.target):
+        commit = table.upsert(rows, on=[table.struct.named(key).name for key in keys])
     updated, inserted = (_count(table, commit, name) for name in ("numTargetRowsUpdated", "numTargetRowsInserted"))
     columns = "num_affected_rows bigint, num_updated_rows bigint, num_deleted_rows bigint, num_inserted_rows bigint"
     return Answer(columns, ((updated + inserted, updated, 0, inserted),))
@@ -164,10 +167,22 @@ def _expression(asked: Plain, span: Span, alias: str | None, schema: StructType)
     return asked.expression(span, edits)
 
 
+@contextmanager
+def _filled_in(asked: Plain, at: Span | Name) -> Iterator[None]:
+    """A default or a generated column that only Spark evaluates makes a statement Spark's."""
+    try:
+        yield
+    except UnsupportedFeature as error:
+        if not {*error.features} <= {"allowColumnDefaults", "generatedColumns"}:
+            raise
+        raise asked.needs_spark(at, error.message) from error
+
+
 def _evaluated(asked: Plain, at: Span | Name, change: Callable[[], Commit | None]) -> Commit | None:
     """What the change commits; an expression that only Spark evaluates has another error than a wrong one."""
     try:
-        return change()
+        with _filled_in(asked, at):
+            return change()
     except PredicateError as error:
         if "columns" in error.details:  # a column that the table lacks
             raise asked.refused(at, error.message) from error

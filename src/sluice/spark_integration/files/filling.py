@@ -68,10 +68,14 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
         return frame, plan
     given = {name.lower(): name for name in frame.columns}
     lacking = [each for each in schema.fields if each.name.lower() not in given]
-    columns = [default_value(frame.sparkSession, each).alias(each.name) for each in lacking]
+    columns = [_default(frame.sparkSession, each).alias(each.name) for each in lacking]
     whole = frame.select("*", *columns) if columns else frame
     known = {each.name: given[each.name.lower()] for each in schema.fields if each.name.lower() in given}
     return _computed(whole, schema, lambda name: F.lit(name in known), known), replace(plan, computed=True)
+
+
+def _default(spark: SparkSession, field: StructField) -> Column:
+    return F.lit(None).cast(_kind(field)) if default_of(field) is None else default_value(spark, field)
 
 
 def renewed(frame: DataFrame, schema: StructType, given: Mapping[str, str | bool], makes: Column) -> DataFrame:
