@@ -118,7 +118,7 @@ def test_a_turn_is_reserved_beside_the_lease_of_its_own_write(place: Place) -> N
 
 def test_a_keeper_that_outlives_the_plan_is_no_trouble_at_its_end(tmp_path: Path) -> None:
     """Nor does one that ended stay behind as a zombie while the process goes on."""
-    (tmp_path / "keeps.py").write_text("print('[\"a turn\"]', flush=True)")
+    (tmp_path / "keeps.py").write_text("import sys; sys.stdin.read(); print('[\"a turn\"]', flush=True)")
     program = """
 import os, sys, time
 from pathlib import Path
@@ -132,7 +132,7 @@ children = Path(f"/proc/self/task/{os.getpid()}/children")
 while children.exists() and children.read_text().split() and time.monotonic() < deadline:
     time.sleep(0.05)
 assert not children.exists() or not children.read_text().split(), "it is a zombie"
-(Path(sys.argv[1]) / "keeps.py").write_text("import time; print('[]', flush=True); time.sleep(3)")
+(Path(sys.argv[1]) / "keeps.py").write_text("import sys, time; sys.stdin.read(); print('[]', flush=True); time.sleep(3)")
 turns.kept(asked)
 """
     paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
