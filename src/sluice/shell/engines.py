@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ..sql_on_duckdb.plain import NEEDS_SPARK
 from ..sql_on_duckdb.running import run
+from ..sql_plain.locking import Locks
 from ..statements.reading import Other, read
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
@@ -55,6 +56,7 @@ class Engines:
         self._args = args
         self._master = master
         self._session: Any = None
+        self._locks = Locks()
 
     def run(self, text: str) -> Result:
         """Carry out one statement. Raises sluice's errors, and Spark's for statements that Spark carries out."""
@@ -75,7 +77,8 @@ class Engines:
         return Result(rows, f"Spark {self._session.version}", why, time.monotonic() - began)
 
     def close(self) -> None:
-        """End the Spark session, if one was started."""
+        """Release all locks, and end the Spark session, if one was started."""
+        self._locks.release()
         if self._session is not None:
             self._session.stop()
             self._session = None
@@ -86,7 +89,14 @@ class Engines:
 
     def _here(self, text: str) -> pa.Table:
         limit = _LOCAL_BYTES_MAX if self._choice == AUTO and importlib.util.find_spec("pyspark") is not None else None
-        return run(text, self._args, coordinator=self._coordinator, storage_options=self._storage_options, max_bytes=limit)
+        return run(
+            text,
+            self._args,
+            coordinator=self._coordinator,
+            storage_options=self._storage_options,
+            max_bytes=limit,
+            locks=self._locks,
+        )
 
     def _on_spark(self, text: str) -> pa.Table:
         if importlib.util.find_spec("pyspark") is None:

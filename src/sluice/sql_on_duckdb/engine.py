@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .plain import Plain
 
-__all__ = ["parsed", "run"]
+__all__ = ["parsed", "run", "tree_of"]
 
 _ALONE: Final = {
     "enable_external_access": "false",
@@ -35,17 +35,22 @@ _LACKS: Final = ("CatalogException", "NotImplementedException", "InternalExcepti
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
 
-def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
-    """The query. Raises UnsupportedFeature for what is no query, or names a function that has no translation."""
+def tree_of(text: str) -> exp.Expr | None:
+    """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
     spark = Spark()
     parser = spark.parser()
     # As Spark is now: CAST fails where it cannot cast, TRY_CAST gives null.
     setattr(parser, "STRICT_CAST", True)  # noqa: B010 - sqlglot types it as a constant of the class
+    trees = parser.parse(spark.tokenize(text), text)
+    return trees[0] if len(trees) == 1 else None
+
+
+def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
+    """The query. Raises UnsupportedFeature for what is no query, or names a function that has no translation."""
     try:
-        trees = parser.parse(spark.tokenize(text), text)
+        tree = tree_of(text)
     except (ParseError, TokenError) as error:
         raise _unreadable(asked, at, error) from error
-    tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, (exp.Query, exp.Values)):
         raise asked.needs_spark(at, "this is no query that DuckDB runs")
     unknown = next(iter(tree.find_all(exp.Anonymous)), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from ..storage.expressions.render import literal_sql
 from ..storage.schema.datatypes import StructType
 from .engine import run
 
-__all__ = ["NEEDS_SPARK", "Plain"]
+__all__ = ["NEEDS_SPARK", "Plain", "filled_in"]
 
 NEEDS_SPARK: Final = "Spark"
 """The feature that refusals name."""
@@ -67,3 +68,14 @@ class Plain(Request):
     def needs_spark(self, at: Span | Name, why: str) -> UnsupportedFeature:
         """The refusal of what only Spark can carry out."""
         return self.unsupported(at, f"{why}; that needs Spark (--engine spark, or sluice.sql with a session)", NEEDS_SPARK)
+
+
+@contextmanager
+def filled_in(asked: Plain, at: Span | Name) -> Iterator[None]:
+    """A default or a generated column that only Spark evaluates makes a statement Spark's."""
+    try:
+        yield
+    except UnsupportedFeature as error:
+        if not {*error.features} <= {"allowColumnDefaults", "generatedColumns"}:
+            raise
+        raise asked.needs_spark(at, error.message) from error

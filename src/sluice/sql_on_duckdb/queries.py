@@ -6,8 +6,8 @@ for its WHERE.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,13 +19,39 @@ from ..sql_plain.request import Edit
 from ..statements.cursor import Name, Span
 from ..statements.relations import Changes, Relation
 from ..storage.dataclass import dataclass
-from ..storage.errors import PredicateError
+from ..storage.schema.datatypes import StructType
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
+from ..tables.transaction import Transaction
+from .conditions import known_part
 from .engine import parsed, run
 from .plain import Plain
 
-__all__ = ["query", "require_place"]
+__all__ = ["Reading", "SoFar", "as_views", "query", "require_place"]
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """A table's rows as an open transaction sees them; the commit depends on the whole table if they are read."""
+
+    part: Transaction
+
+    @property
+    def struct(self) -> StructType:
+        """The schema."""
+        return self.part.struct
+
+    def to_arrow(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """The rows."""
+        return self.part.scan(columns, where)
+
+    def files(self, where: str | None = None) -> pa.Table:
+        """The files of the version read, whatever the transaction did."""
+        return self.part.basis[0].files
+
+
+Reading: TypeAlias = "Callable[[Sequence[Table]], Mapping[str, TableSnapshot] | Mapping[str, SoFar]]"
+"""Gives the latest rows of tables, by location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +60,23 @@ class _Source:
 
     relation: Relation
     table: Table
-    snapshot: TableSnapshot | None
+    snapshot: TableSnapshot | SoFar | None
     view: str
 
 
-def query(asked: Plain, spans: Sequence[Span], relations: Sequence[Relation], edits: Sequence[Edit] = ()) -> pa.Table:
-    """The rows of the query in these parts of the text. Raises UnsupportedFeature ("Spark") for what DuckDB cannot run."""
+def query(
+    asked: Plain,
+    spans: Sequence[Span],
+    relations: Sequence[Relation],
+    edits: Sequence[Edit] = (),
+    reading: Reading | None = None,
+) -> pa.Table:
+    """The rows of the query in these parts of the text; `reading` gives those of its tables, by default as of one moment.
+
+    Raises UnsupportedFeature ("Spark") for what DuckDB cannot run.
+    """
     whole = Span(spans[0].start, spans[-1].end)
-    sources = _sources(asked, [each for each in relations if whole.start <= each.start and each.end <= whole.end])
+    sources = _sources(asked, [each for each in relations if whole.start <= each.start and each.end <= whole.end], reading or at_one_moment)
     placed, values = asked.placed(spans, [Span(each.relation.start, each.relation.end) for each in sources])
     names = [edit for each in sources for edit in edits_of(each.relation, each.view)]
     tree = parsed(asked, whole, asked.edited(spans, [*edits, *placed, *names]).strip())
@@ -49,6 +84,14 @@ def query(asked: Plain, spans: Sequence[Span], relations: Sequence[Relation], ed
     where = _where(tree, sources[0]) if len(sources) == 1 and not values else None
     _check_size(asked, whole, sources, where)
     return run(asked, whole, tree, values, {each.view: _rows(asked, each, mentioned, where) for each in sources})
+
+
+def as_views(asked: Plain, relations: Sequence[Relation], reading: Reading) -> tuple[list[Edit], dict[str, pa.Table]]:
+    """The whole tables of subqueries by the names that the edits put in the places of theirs."""
+    sources = _sources(asked, relations, reading)
+    _check_size(asked, Span(0, len(asked.text)), sources, None)
+    edits = [edit for each in sources for edit in edits_of(each.relation, each.view)]
+    return edits, {each.view: _rows(asked, each, None, None) for each in sources}
 
 
 def require_place(asked: Plain, name: Name) -> Place:
@@ -59,11 +102,11 @@ def require_place(asked: Plain, name: Name) -> Place:
     return place
 
 
-def _sources(asked: Plain, relations: Sequence[Relation]) -> list[_Source]:
+def _sources(asked: Plain, relations: Sequence[Relation], reading: Reading) -> list[_Source]:
     places = [require_place(asked, each.name if each.changes is None else _name(asked, each.changes)) for each in relations]
     tables = {place.location: opened(place) for place in places}
     found = [tables[place.location] for place in places]
-    current = at_one_moment([table for each, table in zip(relations, found, strict=True) if each.is_current])
+    current = reading([table for each, table in zip(relations, found, strict=True) if each.is_current])
     return [
         _Source(each, table, _snapshot(asked, each, table) or current.get(table.location), f"__sluice_t{number}")
         for number, (each, table) in enumerate(zip(relations, found, strict=True))
@@ -141,19 +184,7 @@ def _mentioned(tree: exp.Query) -> frozenset[str] | None:
 def _where(tree: exp.Query, source: _Source) -> str | None:
     """The part of the WHERE of a plain SELECT that sluice's own conditions can say."""
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
-    if where is None or source.snapshot is None or len(list(tree.find_all(exp.Query))) > 1:
+    if where is None or not isinstance(source.snapshot, TableSnapshot) or len(list(tree.find_all(exp.Query))) > 1:
         return None
-    found: list[str] = []
-    for each in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-        plain = each.transform(_unqualified)
-        try:
-            predicate = source.snapshot.predicate(plain.sql(dialect="spark"))
-        except PredicateError:
-            continue
-        if predicate is not None:
-            found.append(f"({predicate.to_sql()})")
-    return " AND ".join(found) or None
-
-
-def _unqualified(node: Any) -> Any:
-    return exp.column(node.this) if isinstance(node, exp.Column) and node.table and not node.args.get("db") else node
+    known = known_part(where.this, source.snapshot.struct)
+    return None if known is None else known.to_sql()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -11,31 +12,36 @@ import pyarrow as pa
 from ..sql_plain import care, namespaces, showing, tables
 from ..sql_plain.coordination import show_state
 from ..sql_plain.dispatch import ON_PLACES
+from ..sql_plain.locking import Locks, lock, unlock
 from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
 from ..statements.care import Convert
+from ..statements.compound import Atomic, ExplainConflict
 from ..statements.cursor import Name, Span
 from ..statements.loading import Attach
-from ..statements.locks import ShowState
+from ..statements.locks import Lock, ShowState, Unlock
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..statements.reading import FIRST_WORDS, Malformed, Other, read
+from ..statements.reading import FIRST_WORDS, Malformed, Other, Statement, read
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Drop, Like, ShowTables, Undrop
 from ..statements.tokens import tokens_of
 from ..storage.errors import TableNotFound
 from ..storage.schema.schema import to_arrow
-from . import rows
+from ..tables.table import Table
+from . import changing, inserting
+from .blocks import atomic
+from .conflicts import explain_conflict
 from .plain import Plain
 from .queries import query, require_place
 
 __all__ = ["run"]
 
 _ON_ROWS: Final[Mapping[type, Callable[[Plain, Any, Place], Answer]]] = {
-    Insert: rows.insert,
-    Update: rows.update,
-    Delete: rows.delete,
-    Merge: rows.merge,
+    Insert: inserting.insert,
+    Update: changing.update,
+    Delete: changing.delete,
+    Merge: changing.merge,
 }
 _QUERIES: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
@@ -47,17 +53,37 @@ def run(
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     max_bytes: int | None = None,
+    locks: Locks | None = None,
 ) -> pa.Table:
-    """Carry out one statement; returns its rows.
+    """Carry out one statement; returns its rows. `locks` are the session's: LOCK TABLE needs some.
 
     Raises UnsupportedFeature with the feature "Spark", before anything is written, for what needs Spark: also for queries that read
     more than `max_bytes` of data files. Otherwise as `sluice.sql`.
     """
     asked = Plain(text, args, coordinator, storage_options, max_bytes)
     statement = read(text)
+    with nullcontext() if locks is None or isinstance(statement, Unlock) else locks.bound():
+        return _carried_out(asked, statement, locks)
+
+
+def _carried_out(asked: Plain, statement: Statement, locks: Locks | None) -> pa.Table:
+    def table_of(name: Name) -> Table:
+        return opened(require_place(asked, name))
+
     match statement:
         case Other():
             return _query(asked, statement)
+        case Atomic():
+            answer = atomic(asked, statement)
+        case ExplainConflict():
+            answer = explain_conflict(asked, statement)
+        case Lock() | Unlock():
+            if locks is None:
+                raise asked.unsupported(Span(0, len(asked.text)), "a lock is a session's, and this is none", "sessions")
+            if isinstance(statement, Unlock):
+                answer = unlock(asked, statement, locks, table_of)
+            else:
+                answer = lock(asked, statement, locks, table_of, lambda _, where: asked.expression(where))
         case Malformed():
             raise asked.refused(statement.at, statement.message)
         case Create():
@@ -84,7 +110,7 @@ def run(
         case Like():
             answer = tables.create_like(asked, statement, require_place(asked, statement.source))
         case ShowState():
-            answer = show_state(asked, statement, lambda name: opened(require_place(asked, name)))
+            answer = show_state(asked, statement, table_of)
         case Attach():
             answer = care.attach(asked, statement)
         case Drop() if statement.if_exists and not _is_there(asked, statement):
@@ -92,7 +118,7 @@ def run(
         case _:
             carry_out: Any = _ON_ROWS.get(type(statement)) or ON_PLACES.get(type(statement))
             if carry_out is None:
-                raise asked.needs_spark(Span(0, len(text)), "a statement of this kind")
+                raise asked.needs_spark(Span(0, len(asked.text)), "a statement of this kind")
             target: Name = getattr(statement, "target")  # noqa: B009 - all of these kinds have one
             answer = carry_out(asked, statement, require_place(asked, target))
     return _arrow(answer)
@@ -138,7 +164,7 @@ def _created(asked: Plain, statement: Create) -> Answer:
     if provider not in ("sluice", "delta"):
         raise asked.needs_spark(statement.target, f"a table of {statement.provider}")
     wanted = tables.definition_of(asked, statement)
-    return tables.create(asked, wanted) if statement.query is None else rows.create_with_rows(asked, statement, wanted)
+    return tables.create(asked, wanted) if statement.query is None else inserting.create_with_rows(asked, statement, wanted)
 
 
 def _is_there(asked: Plain, statement: Drop) -> bool:

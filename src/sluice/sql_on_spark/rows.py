@@ -14,7 +14,7 @@ from ..delta.metrics import empty, frame
 from ..delta.operations import Terms, committed
 from ..spark_integration.active_session import user_metadata_of
 from ..spark_integration.rows.change import delete_rows, update_rows
-from ..spark_integration.rows.clauses import Clause, RowCounts, check_clauses
+from ..spark_integration.rows.clauses import Clause
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.schemas import to_spark
@@ -36,6 +36,7 @@ from ..tables.joint_transaction import JointTransaction
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.transaction import Transaction
+from ..tables.write.merging import RowCounts, check_clauses
 from .asked import Asked, Edit
 from .queries import Found, found_in, views_of
 

@@ -9,6 +9,7 @@ from ..storage.errors import SchemaMismatch
 from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.schema import StructType
 from ..storage.schema.sqltypes import type_sql
+from .naming import unknown_column
 from .request import Edit, Request
 
 __all__ = ["left_to_table", "names_for"]
@@ -26,7 +27,7 @@ def names_for(asked: Request, statement: Insert, given: Sequence[str], schema: S
     if statement.columns is not None:
         unknown = [name for name in statement.columns if schema.get(name) is None]
         if unknown and not statement.evolves:
-            raise asked.refused(statement.target, f"column {unknown[0]!r} is not in the table; its columns are {', '.join(schema.names)}")
+            raise unknown_column(asked, statement.target, unknown[0], schema)
     if len(names) != len(given):
         said = (
             f"these rows have {len(given)} columns ({', '.join(given)}) for {len(names)} of the table ({', '.join(names)}); "

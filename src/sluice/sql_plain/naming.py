@@ -1,16 +1,20 @@
-"""Tables in the text of a query: other names in the places of theirs, and the versions of one moment."""
+"""Names in statements: other names in the places of tables, the versions of one moment, and columns that nobody knows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
+from ..statements.cursor import Name, Span
 from ..statements.relations import Relation
+from ..storage.errors import InvalidRequest
+from ..storage.schema.datatypes import StructType
 from ..tables.joint_transaction import read_together
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
-from .request import Edit
+from .request import Edit, Request
 
-__all__ = ["at_one_moment", "edits_of", "parts_of"]
+__all__ = ["at_one_moment", "edits_of", "parts_of", "unknown_column"]
 
 
 def edits_of(relation: Relation, view: str) -> list[Edit]:
@@ -36,3 +40,11 @@ def at_one_moment(tables: Sequence[Table]) -> Mapping[str, TableSnapshot]:
     if len(by_location) == 1:
         return {location: table.snapshot() for location, table in by_location.items()}
     return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
+
+
+def unknown_column(asked: Request, at: Span | Name, name: str, schema: StructType) -> InvalidRequest:
+    """The refusal of a column that a table lacks."""
+    known = {each.lower(): each for each in schema.names}
+    near = [known[each] for each in get_close_matches(name.lower(), known, 3, 0.6)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"its columns are {', '.join(schema.names)}"
+    return asked.refused(at, f"column {name!r} is not in the table; {hint}")

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812
 import sluice
 from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.change import delete_rows, update_rows
-from sluice.spark_integration.rows.clauses import Clause, RowCounts
+from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
 

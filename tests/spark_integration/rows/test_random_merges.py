@@ -20,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.spark_integration.rows import source as sources
-from sluice.spark_integration.rows.clauses import Clause, RowCounts
+from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
 from .model import ALWAYS, Ambiguous, Condition, Row, Ruled, changes, null_plus

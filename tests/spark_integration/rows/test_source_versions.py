@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 import sluice
-from sluice.spark_integration.rows.clauses import Clause, RowCounts
+from sluice.spark_integration.rows.clauses import Clause
 from sluice.spark_integration.rows.merge import merge_rows
+from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
 

@@ -20,13 +20,13 @@ from ...storage.schema.computed import generated_of
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
+from ...tables.write.merging import RowCounts
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from ...tables.write.row_operations import require_no_keys, with_those_made_of
 from ..jvm import named
 from .assignments import Assigned, assigned_in, defaults_in, new_values, old_values, path_of
 from .attributes import attributes_in
-from .clauses import RowCounts
 from .conditions import as_column, conjuncts, names_of, predicate_of, resolved, used_by
 from .session import session_for_changes
 from .work import Located, Work

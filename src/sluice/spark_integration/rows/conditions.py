@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType as SparkType
 
 from ...storage.errors import InvalidRequest, PredicateError
+from ...storage.expressions.render import literal_sql
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType
 from ..jvm import analysed, items, jvm_of, patterns_of, quoted
@@ -182,6 +185,8 @@ def _sql(tree: Any, names: Names) -> str | None:
     if kind == "GetStructField":
         struct = _sql(tree.child(), names)
         return None if struct is None else f"{struct}.{quoted(tree.extractFieldName())}"
+    if tree.foldable() and tree.dataType().simpleString() == "string":
+        return _text(tree)
     if kind == "Literal":
         # a timestamp's text is in the session's time zone, ours is UTC
         return None if tree.dataType().simpleString() == "timestamp" else str(tree.sql())
@@ -202,6 +207,18 @@ def _sql(tree: Any, names: Names) -> str | None:
         case "In":
             return f"({parts[0]} IN ({', '.join(str(part) for part in parts[1:])}))"
     return None
+
+
+def _text(tree: Any) -> str | None:
+    """A text without columns as a literal of ours, which nothing in the text can end; None if it has no value.
+
+    Spark's own literal for a bound text with a quote is a cast of bytes.
+    """
+    try:
+        value = tree.eval(None)
+    except Py4JJavaError:
+        return None
+    return literal_sql(None if value is None else str(value), pa.string())
 
 
 def _cast(tree: Any, names: Names) -> str | None:

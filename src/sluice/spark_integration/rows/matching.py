@@ -12,12 +12,13 @@ from ...coordinator.facade.values import Reads
 from ...storage.data.vectors import Rows, decode_payload
 from ...storage.errors import InvalidRequest
 from ...storage.schema.computed import generated_of
+from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, RowCounts
 from ...tables.write.row_changes import Target
 from ..jvm import named
 from ..schemas import to_spark
 from .ambiguity import require_unambiguous
 from .assignments import Assigned, new_values
-from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts
+from .clauses import Clause
 from .conditions import as_column
 from .source import Kept, near_keys
 from .work import Located, Work, by_path

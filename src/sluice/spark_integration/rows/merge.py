@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -15,12 +14,21 @@ from ...storage.pruning.predicate import Predicate
 from ...tables.transaction import Transaction
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
+from ...tables.write.merging import (
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    RowCounts,
+    check_clauses,
+    merge_metrics,
+    merge_parameters,
+)
 from ...tables.write.operation_records import Step
 from ...tables.write.row_changes import Target, target_of
 from .assignments import Assigned, old_values
 from .attributes import attributes_in
 from .clause_values import assigned_by, source_columns
-from .clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, Clause, RowCounts, check_clauses
+from .clauses import Clause
 from .conditions import conjuncts, equal_keys, names_of, predicate_of, resolved, used_by
 from .evolution import evolved
 from .matching import carry_out
@@ -76,14 +84,9 @@ def merge_rows(
         counted.append(counts)
         if not counts.affected and not evolves:
             return reads, None
-        metrics = {
-            "numSourceRows": rows,
-            "numOutputRows": counts.updated + counts.inserted,
-            "numTargetRowsInserted": counts.inserted,
-            "numTargetRowsUpdated": counts.updated,
-            "numTargetRowsDeleted": counts.deleted,
-        }
-        return reads, Step("MERGE", Kind.CHANGE, _parameters(on, clauses), metrics, reads)
+        told = [(each, None if each.condition is None else str(each.condition)) for each in clauses]
+        metrics, parameters = merge_metrics(counts, rows), merge_parameters(str(on), told)
+        return reads, Step("MERGE", Kind.CHANGE, parameters, metrics, reads)
 
     with session_for_changes(spark) as session:
         part.change_elsewhere("MERGE", change, replaces=any(not clause.inserts for clause in clauses))
@@ -185,13 +188,3 @@ def _target(work: Work, asked: _Asked, found: _Found, values: KeyValues) -> Targ
 
 def _both(one: Predicate | None, other: Predicate | None) -> Predicate | None:
     return other if one is None else one if other is None else one.and_(other)
-
-
-def _parameters(on: Column | str, clauses: Sequence[Clause]) -> dict[str, str]:
-    """The parameters of a MERGE under Delta's names."""
-    listed: Mapping[str, list[dict[str, str]]] = {MATCHED: [], NOT_MATCHED: [], NOT_MATCHED_BY_SOURCE: []}
-    for clause in clauses:
-        condition = {} if clause.condition is None else {"predicate": str(clause.condition)}
-        listed[clause.matched].append({**condition, "actionType": clause.action.removesuffix("_all")})
-    names = {MATCHED: "matchedPredicates", NOT_MATCHED: "notMatchedPredicates", NOT_MATCHED_BY_SOURCE: "notMatchedBySourcePredicates"}
-    return {"predicate": str(on), **{name: json.dumps(listed[kind]) for kind, name in names.items()}}

@@ -1,0 +1,142 @@
+"""INSERT and CREATE TABLE AS SELECT: rows come from DuckDB, and the Python API writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ..sql_plain.creating import Definition
+from ..sql_plain.inserting import left_to_table, names_for
+from ..sql_plain.partitions import equals, partition_of
+from ..sql_plain.place import Place, catalog_of, exists, opened, title
+from ..sql_plain.reports import NOTHING, Answer
+from ..statements.rows import Insert
+from ..statements.tables import Create
+from ..storage.dataclass import dataclass
+from ..storage.errors import TableExists, TableNotFound
+from ..storage.schema.arrow_schema import arrow_type
+from ..storage.schema.computed import is_filled
+from ..storage.schema.datatypes import StructType, as_nullable
+from ..storage.schema.schema import from_arrow
+from ..tables.client.address import TableAddress
+from ..tables.planned_writes import abandon_plan, commit_creation, plan_creation
+from ..tables.transaction import Transaction
+from .plain import Plain, filled_in
+from .queries import Reading, query
+from .storing import stored
+
+__all__ = ["Source", "create_with_rows", "insert", "insert_into", "source_of"]
+
+
+# -- INSERT --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an INSERT writes: the rows, in the types of the table's columns, and the condition of those that they replace.
+
+    "" is all of them, None is none.
+    """
+
+    rows: pa.Table
+    replaces: str | None
+
+
+def insert(asked: Plain, statement: Insert, place: Place) -> Answer:
+    """Add or replace rows."""
+    table = opened(place)
+    read_version = table.refresh().version
+    source = source_of(asked, statement, table.struct, table.partition_columns)
+    with filled_in(asked, statement.target):
+        if source.replaces is None:
+            table.append(source.rows, merge_schema=statement.evolves)
+        else:
+            table.overwrite(source.rows, source.replaces or None, merge_schema=statement.evolves, read_version=read_version)
+    return NOTHING
+
+
+def insert_into(asked: Plain, statement: Insert, part: Transaction, partition_columns: Sequence[str], reading: Reading) -> None:
+    """Add or replace rows in an open transaction."""
+    source = source_of(asked, statement, part.struct, partition_columns, reading)
+    with filled_in(asked, statement.target):
+        if source.replaces is None:
+            part.append(source.rows, merge_schema=statement.evolves)
+        else:
+            part.overwrite(source.rows, source.replaces or None, merge_schema=statement.evolves)
+
+
+def source_of(
+    asked: Plain, statement: Insert, schema: StructType, partition_columns: Sequence[str], reading: Reading | None = None
+) -> Source:
+    """What an INSERT into a table with this schema writes."""
+    fixed = partition_of(asked, statement.partition, schema, partition_columns)
+    replaces = _replaced_by(asked, statement, schema, partition_columns)
+    spans = [span for span in (statement.prefix, statement.query) if span is not None]
+    defaults, left_out = left_to_table(asked, statement, schema, fixed)
+    rows = query(asked, spans, statement.relations, defaults, reading)
+    rows = rows.rename_columns(names_for(asked, statement, rows.column_names, schema, fixed)).drop_columns(left_out)
+    given = {name.lower() for name in rows.column_names}
+    for name in partition_columns:  # other columns may be left out as they are
+        if name.lower() not in given and (name in fixed or not is_filled(schema.named(name))):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(fixed.get(name), arrow_type(schema.named(name).type)), rows.num_rows))
+    return Source(stored(asked, statement.query, rows, schema), replaces)
+
+
+def _replaced_by(asked: Plain, statement: Insert, schema: StructType, partition_columns: Sequence[str]) -> str | None:
+    """The condition of the rows that an INSERT replaces; "" for all, None for none."""
+    if statement.if_not_exists:
+        raise asked.unsupported(statement.target, "INSERT ... IF NOT EXISTS is not there: leave it out, or use MERGE", "IF NOT EXISTS")
+    if statement.where is not None:
+        return asked.expression(statement.where)
+    fixed = partition_of(asked, statement.partition, schema, partition_columns)
+    return (equals(fixed, schema) if fixed else "") if statement.overwrite else None
+
+
+# -- CREATE TABLE AS SELECT ----------------------------------------------------------------------------------------------
+
+
+def create_with_rows(asked: Plain, statement: Create, wanted: Definition) -> Answer:
+    """The table, its name and its rows as one commit."""
+    name = statement.target
+    assert statement.query is not None
+    catalog = catalog_of(asked)
+    there = exists(Place(name.path, asked.coordinator, asked.options)) if name.path else catalog.exists(name.quoted)
+    if there and wanted.how == "createIfNotExists":
+        return NOTHING
+    if there and wanted.how == "create":
+        raise TableExists(asked.shown(name, f"there is a table {title(name)} already"), name=title(name))
+    if not there and wanted.how == "replace":
+        raise TableNotFound(asked.shown(name, f"there is no table {title(name)} to replace"), name=title(name))
+    rows = query(asked, (statement.query,), statement.relations)
+    schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
+    if there:
+        table = opened(Place(name.path or catalog.locate(name.quoted), asked.coordinator, asked.options))
+        create = wanted.how == "createOrReplace"
+        table.replace(
+            schema, rows, partition_by=wanted.partition_by, cluster_by=wanted.cluster_by, properties=wanted.properties, create=create
+        )
+        return NOTHING
+    location = wanted.location or catalog.new_location(name.quoted)
+    _create(asked, wanted, location, schema, rows)
+    return NOTHING
+
+
+def _create(asked: Plain, wanted: Definition, location: str, schema: StructType, rows: pa.Table) -> None:
+    address = TableAddress.of(location, asked.coordinator, asked.options)
+    plan = plan_creation(address, schema, wanted.partition_by, wanted.properties, None, cluster_by=wanted.cluster_by)
+    try:
+        files = plan.write(rows)
+        commit_creation(
+            plan,
+            files,
+            ack="published",
+            timeout_s=DEFAULT_TIMEOUT_S,
+            only_new=True,
+            name=wanted.name,
+            managed=wanted.location is None,
+        )
+    except BaseException:
+        abandon_plan(plan)
+        raise

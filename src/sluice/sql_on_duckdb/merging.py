@@ -1,0 +1,287 @@
+"""MERGE by DuckDB: it pairs the rows of both sides, chooses the clause of each, and computes new values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ..coordinator.facade.values import Reads
+from ..coordinator.rules.operation_kinds import Kind
+from ..sql_plain.request import Edit
+from ..statements.cursor import Span
+from ..statements.rows import Merge, MergeClause
+from ..storage.dataclass import dataclass
+from ..storage.errors import PredicateError, SchemaMismatch
+from ..storage.pruning.predicate import Predicate
+from ..storage.schema.computed import generated_of
+from ..storage.schema.datatypes import StructType
+from ..storage.schema.schema import to_arrow
+from ..storage.schema.sqltypes import quoted_name
+from ..tables.transaction import Transaction
+from ..tables.write.data_writing import WritePlan
+from ..tables.write.draft import Draft
+from ..tables.write.merging import (
+    MATCHED,
+    NOT_MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    RowCounts,
+    ambiguous,
+    check_clauses,
+    clause_name,
+    may_repeat,
+    merge_metrics,
+    merge_parameters,
+)
+from ..tables.write.operation_records import Step
+from ..tables.write.row_changes import target_of
+from ..tables.write.row_operations import require_no_keys, with_those_made_of
+from ..tables.write.upsert import Keys
+from .conditions import condition_of, conjuncts, known_part
+from .engine import run
+from .names import assigned, called, with_defaults
+from .plain import Plain
+from .queries import Reading, as_views, query
+from .storing import stored
+from .targets import NUMBER, TARGET, Changes, Rows, apply_to
+
+__all__ = ["matching_of", "merge_rows"]
+
+_SOURCE: Final = "__sluice_source"
+_SOURCE_NUMBER: Final = "__sluice_source_number"
+_PAIRS: Final = "__sluice_pairs"
+"""Pairs of rows, by their numbers; also the rows of one side alone."""
+_MINE: Final = "__sluice_mine"
+_THEIRS: Final = "__sluice_theirs"
+_CLAUSE: Final = "__sluice_clause"
+_NUMBERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    MATCHED: (_MINE, _THEIRS),
+    NOT_MATCHED: (_THEIRS,),
+    NOT_MATCHED_BY_SOURCE: (_MINE,),
+}
+_SHOWN: Final = 3
+
+
+def merge_rows(asked: Plain, statement: Merge, part: Transaction, reading: Reading) -> RowCounts:
+    """Merge a source into the table of an open transaction; `reading` gives the rows of the tables that it reads.
+
+    Raises UnsupportedFeature ("Spark") for what DuckDB cannot do, InvalidRequest for clauses that cannot be, and if two rows of the source
+    change one row of the table; SchemaMismatch and ConstraintViolated for new rows that do not fit.
+    """
+    check_clauses(statement.clauses)
+    if statement.evolves:
+        raise asked.needs_spark(statement.target, "WITH SCHEMA EVOLUTION in a MERGE")
+    counted: list[RowCounts] = []
+    begin = Edit(statement.source.start, statement.source.start, "SELECT * FROM ")
+    inside = [each for each in statement.relations if each.end <= statement.source.end]
+    source = query(asked, (statement.source,), inside, [begin], reading)
+    views, tables = as_views(asked, [each for each in statement.relations if each not in inside], reading)
+    texts = _Texts.of(asked, statement, views)
+
+    def change(draft: Draft, plan: WritePlan, label: str) -> tuple[Reads | None, Step | None]:
+        values = [_values(asked, statement, clause, source, draft.schema) for clause in statement.clauses]
+        for each in values:
+            require_no_keys(draft, with_those_made_of(draft.schema, list(each)))
+        only_matches = all(clause.matched != NOT_MATCHED_BY_SOURCE for clause in statement.clauses)
+        known = _looked_for(asked, statement, source, draft.schema, views) if only_matches else None
+        target = target_of(draft, known, known)
+        rows = Rows.of(asked, draft, target.files)
+        numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
+        work = _Work(asked, statement, texts, {**tables, TARGET: rows.data, _SOURCE: numbered})
+        changes = _changes(work, list(zip(statement.clauses, values, strict=True)), rows, plan)
+        apply_to(draft, rows, changes, label)
+        counted.append(counts := changes.counts)
+        told = [(each, None if each.condition is None else each.condition.of(asked.text)) for each in statement.clauses]
+        parameters = merge_parameters(statement.on.of(asked.text), told)
+        step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), target.reads)
+        return target.reads, step if counts.affected else None
+
+    part.change_elsewhere("MERGE", change, replaces=any(clause.matched != NOT_MATCHED for clause in statement.clauses))
+    return counted[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The parts of the statement as text for DuckDB, and the values of their parameters."""
+
+    asked: Plain
+    edits: Sequence[Edit]
+    bound: Mapping[str, object]
+    target: str
+    source: str
+
+    @staticmethod
+    def of(asked: Plain, statement: Merge, views: Sequence[Edit]) -> _Texts:
+        spans = [statement.on]
+        for clause in statement.clauses:
+            spans += [] if clause.condition is None else [clause.condition]
+            spans += [each.value for each in clause.assignments]
+        placed, bound = asked.placed(spans, [Span(each.start, each.end) for each in views])
+        target = statement.alias or called(statement.target) or TARGET
+        return _Texts(asked, [*views, *placed], bound, quoted_name(target), quoted_name(_source_called(statement)))
+
+    def __call__(self, span: Span) -> str:
+        """An expression."""
+        return f"({self.asked.edited((span,), self.edits)[span.start :].strip()})"
+
+
+def _source_called(statement: Merge) -> str:
+    if statement.source_alias is not None:
+        return statement.source_alias
+    first = next((each for each in statement.relations if each.start == statement.source.start and each.changes is None), None)
+    return (None if first is None else called(first.name)) or _SOURCE
+
+
+def _values(asked: Plain, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
+    """What a clause assigns: for each column a part of the statement, or text."""
+    if clause.action.endswith("_all"):
+        names = [name.lower() for name in source.column_names]
+        made = {each.name for each in schema.fields if generated_of(each) is not None and each.name.lower() not in names}
+        lacking = [name for name in schema.names if names.count(name.lower()) != 1 and name not in made]
+        if lacking:
+            said = (
+                f"{clause_name(clause)}: the source has no column {', '.join(map(repr, lacking))} (or several); it has {', '.join(names)}. "
+                "Add it, or name the columns to write"
+            )
+            raise SchemaMismatch(asked.shown(statement.source, said), columns=lacking)
+        side = quoted_name(_source_called(statement))
+        return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
+    return with_defaults(asked, assigned(asked, clause.assignments, statement.alias or called(statement.target), schema), schema)
+
+
+# -- which rows ----------------------------------------------------------------------------------------------------------
+
+
+def matching_of(asked: Plain, statement: Merge, schema: StructType, views: Sequence[Edit] = ()) -> Predicate | None:
+    """What the ON of a MERGE says of the table alone; None for nothing."""
+    alias = statement.alias or called(statement.target) or TARGET
+    return known_part(condition_of(asked.expression(statement.on, views)), schema, alias)
+
+
+def _looked_for(asked: Plain, statement: Merge, source: pa.Table, schema: StructType, views: Sequence[Edit]) -> Predicate | None:
+    """A condition of all rows that a row of the source can match; None if nothing is known."""
+    alone = matching_of(asked, statement, schema, views)
+    tree = condition_of(asked.expression(statement.on, views))
+    target, other = (statement.alias or called(statement.target) or TARGET).lower(), _source_called(statement).lower()
+    keys: dict[str, pa.ChunkedArray] = {}
+    for part in conjuncts(tree) if tree is not None else ():
+        sides = [part.left, part.right] if isinstance(part, exp.EQ) else []
+        named = {side.table.lower(): side.name for side in sides if isinstance(side, exp.Column) and not side.args.get("db")}
+        column = schema.get(named.get(target, ""))
+        matches = [name for name in source.column_names if name.lower() == named.get(other, "").lower()]
+        if column is None or len(matches) != 1 or target == other:
+            continue
+        values = source.column(matches[0])
+        if values.type == to_arrow(schema).field(column.name).type:
+            keys[column.name] = values
+    if not keys:
+        return alone
+    rows = pa.table(keys)
+    try:
+        found = Keys.of(rows, list(keys)).condition(rows, schema)
+    except PredicateError:
+        return alone
+    return alone if found is None else found if alone is None else alone.and_(found)
+
+
+# -- pairs and clauses ---------------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """The queries of one MERGE. Each condition and each value is evaluated once for a row or a pair of rows."""
+
+    def __init__(self, asked: Plain, statement: Merge, texts: _Texts, tables: Mapping[str, pa.Table]) -> None:
+        self._asked = asked
+        self._statement = statement
+        self._texts = texts
+        self._tables = dict(tables)
+        mine, theirs = f"{TARGET} AS {texts.target}", f"{_SOURCE} AS {texts.source}"
+        self._sides = {NUMBER: mine, _SOURCE_NUMBER: theirs}
+        both = f"FROM {mine} JOIN {theirs} ON {texts(statement.on)}"
+        pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
+        self._tables[_PAIRS] = pairs
+        self._candidates = {
+            MATCHED: pairs,
+            NOT_MATCHED: _others(tables[_SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
+            NOT_MATCHED_BY_SOURCE: _others(tables[TARGET].column(NUMBER), pairs, _MINE),
+        }
+        self._chosen = {kind: self._choose(kind) for kind in self._candidates}
+
+    def _run(self, text: str) -> pa.Table:
+        return run(self._asked, Span(0, len(self._asked.text)), text, self._texts.bound, self._tables)
+
+    def _from(self, kind: str) -> str:
+        """The rows of `__sluice_pairs`, with the columns of both sides, or of the one."""
+        numbers = [(NUMBER, _MINE), (_SOURCE_NUMBER, _THEIRS)]
+        joined = [f"JOIN {self._sides[number]} ON {number} = {own}" for number, own in numbers if own in _NUMBERS_OF[kind]]
+        return f"FROM {_PAIRS} {' '.join(joined)}"
+
+    def _choose(self, kind: str) -> pa.Table:
+        """The rows for which a clause of that kind applies, with its number: the first whose condition holds."""
+        same = [each for each in self._statement.clauses if each.matched == kind]
+        candidates = self._candidates[kind]
+        if not same:
+            return candidates.slice(0, 0).append_column(_CLAUSE, pa.array([], pa.int64()))
+        conditions = ["TRUE" if each.condition is None else self._texts(each.condition) for each in same]
+        tests = " ".join(f"WHEN {condition} THEN {number}" for number, condition in enumerate(conditions))
+        self._tables[_PAIRS] = candidates
+        return self._run(f"SELECT {', '.join(_NUMBERS_OF[kind])}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
+
+    def of_clause(self, clause: MergeClause, values: Mapping[str, str | Span]) -> pa.Table:
+        """The rows to which the clause applies: their numbers on each side, and the new values."""
+        kind, same = clause.matched, [each for each in self._statement.clauses if each.matched == clause.matched]
+        chosen = self._chosen[kind]
+        self._tables[_PAIRS] = chosen.filter(pc.equal(chosen.column(_CLAUSE), same.index(clause)))
+        columns = [*_NUMBERS_OF[kind], *(f"{self._value(value)} AS {quoted_name(name)}" for name, value in values.items())]
+        return self._run(f"SELECT {', '.join(columns)} {self._from(kind)}")
+
+    def _value(self, value: str | Span) -> str:
+        return self._texts(value) if isinstance(value, Span) else f"({value})"
+
+    def stored(self, clause: MergeClause, found: pa.Table, schema: StructType) -> pa.Table:
+        """The new values in the types of the table's columns."""
+        at = clause.assignments[0].value if clause.assignments else self._statement.source
+        return stored(self._asked, at, found.drop_columns(list(_NUMBERS_OF[clause.matched])), schema)
+
+
+def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:
+    """The rows of a side that are in no pair."""
+    return pa.table({side: numbers.filter(pc.invert(pc.is_in(numbers, value_set=pairs.column(side))))})
+
+
+def _changes(work: _Work, clauses: Sequence[tuple[MergeClause, Mapping[str, str | Span]]], rows: Rows, plan: WritePlan) -> Changes:
+    """What all clauses do together. Raises InvalidRequest if a row would be changed several times."""
+    schema = plan.schema
+    deleted: list[pa.ChunkedArray] = []
+    replaced: list[pa.Table] = []
+    added: list[pa.Table] = []
+    concerned: list[pa.ChunkedArray] = []
+    for clause, values in clauses:
+        found = work.of_clause(clause, values)
+        if clause.matched == NOT_MATCHED:
+            added.append(plan.gather(work.stored(clause, found, schema)))
+            continue
+        numbers = found.column(_MINE)
+        concerned.append(numbers)
+        if clause.action == "delete":
+            deleted.append(numbers)
+        else:
+            replaced.append(rows.with_values(numbers, work.stored(clause, found, schema), schema))
+    if not may_repeat([clause for clause, _ in clauses]):
+        _require_unambiguous(concerned, rows)
+    gone = pc.unique(pa.chunked_array([chunk for each in deleted for chunk in each.chunks], pa.int64()))
+    return Changes(gone, pa.concat_tables(replaced) if replaced else None, pa.concat_tables(added) if added else None)
+
+
+def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> None:
+    counted = pc.value_counts(pa.chunked_array([chunk for each in concerned for chunk in each.chunks], pa.int64()))
+    times = counted.field("counts")
+    often = counted.filter(pc.greater(times, 1))
+    if len(often):
+        numbers = often.field("values").slice(0, _SHOWN)
+        shown = rows.data.drop_columns([NUMBER]).take(numbers).to_pylist()
+        some = zip(shown, often.field("counts").to_pylist(), strict=False)
+        raise ambiguous(pc.sum(times).as_py(), len(counted), some)

@@ -1,0 +1,141 @@
+"""MERGE, and subqueries in changes, without Spark: random ones against a reference in plain Python, and those that are refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+import sluice
+
+from ..spark_integration.rows.model import Ambiguous, Row, Ruled, changes
+from ..spark_integration.rows.random_operations import Operation, operation, rows
+from .conftest import Warehouse
+
+NAMES = "k, p, v, tag"
+
+
+def values(found: Sequence[Row]) -> str:
+    """Rows as VALUES writes them."""
+
+    def literal(value: object) -> str:
+        return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else f"{value}L"
+
+    return ", ".join(f"({', '.join(map(literal, row))})" for row in found)
+
+
+def clause_sql(rule: Ruled) -> str:
+    clause = rule.clause
+    condition = "" if clause.condition is None else f" AND {clause.condition}"
+    if clause.action == "insert":
+        what = f"INSERT ({', '.join(clause.assignments)}) VALUES ({', '.join(map(str, clause.assignments.values()))})"
+    else:
+        listed = ", ".join(f"{name} = {value}" for name, value in clause.assignments.items())
+        what = f"UPDATE SET {listed}" if listed else "DELETE"
+    return f"WHEN {clause.matched.replace('_', ' ').upper()}{condition} THEN {what}"
+
+
+def as_sql(wanted: Operation) -> str:
+    clauses = " ".join(map(clause_sql, wanted.rules))
+    if wanted.source:
+        source = f"(SELECT * FROM VALUES {values(wanted.source)} AS x(k, p, w, tag))"
+        return f"MERGE INTO sales.t t USING {source} s ON {wanted.on.sql} {clauses}"
+    [rule] = wanted.rules
+    where = "" if rule.clause.condition is None else f" WHERE {rule.clause.condition}"
+    if wanted.kind == "delete":
+        return f"DELETE FROM sales.t t{where}"
+    return f"UPDATE sales.t t SET {', '.join(f'{name} = {value}' for name, value in rule.clause.assignments.items())}{where}"
+
+
+@pytest.mark.parametrize(
+    ("seed", "vectors"), [(1, True), (2, False), *(pytest.param(seed, seed % 2 == 0, marks=pytest.mark.long) for seed in range(3, 9))]
+)
+def test_random_merges_are_what_the_reference_says(warehouse: Warehouse, seed: int, vectors: bool) -> None:
+    features = ", ".join(
+        f"'delta.enable{each}' = '{str(vectors).lower()}'" for each in ("DeletionVectors", "RowTracking", "ChangeDataFeed")
+    )
+    held = Counter(rows(random.Random(seed), "first", 20))
+    warehouse.sql(
+        f"CREATE TABLE sales.t (k BIGINT, p STRING, v BIGINT, tag STRING) USING sluice PARTITIONED BY (p) TBLPROPERTIES ({features})",
+        f"INSERT INTO sales.t VALUES {values(list(held.elements()))}",
+    )
+    refused = 0
+    for number in range(15):
+        wanted = operation(seed, "sql", number)
+        text = as_sql(wanted)
+        try:
+            found = changes(list(held.elements()), wanted.source, wanted.on, wanted.rules)
+        except Ambiguous:
+            refused += 1
+            with pytest.raises(sluice.InvalidRequest, match="several rows of the source change the same row"):
+                warehouse.sql(text)
+            continue
+        version = warehouse.catalog.open("sales.t").version
+        warehouse.sql(text)
+        for before, after in found:
+            held.subtract([] if before is None else [before])
+            held.update([] if after is None else [after])
+        held = +held
+        assert Counter(warehouse.rows(f"SELECT {NAMES} FROM sales.t")) == held, text
+        assert warehouse.catalog.open("sales.t").version == version + bool(found), text
+    assert refused < 15
+
+
+@pytest.fixture
+def tables(warehouse: Warehouse) -> Warehouse:
+    warehouse.sql(
+        """CREATE TABLE sales.t (id INT NOT NULL, s STRUCT<a: INT>, n INT CHECK (n < 100)) USING sluice
+           TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')""",
+        "CREATE TABLE sales.u (id INT, n INT) USING sluice",
+        "INSERT INTO sales.t VALUES (1, named_struct('a', 1), 1), (2, NULL, 2)",
+        "INSERT INTO sales.u VALUES (1, 10), (3, 30)",
+    )
+    return warehouse
+
+
+def test_subqueries_in_changes(tables: Warehouse) -> None:
+    changed = tables.rows("UPDATE sales.t x SET n = (SELECT max(u.n) FROM sales.u u WHERE u.id = x.id) + :more WHERE id = 1", {"more": 5})
+    assert changed == [(1,)]
+    assert tables.rows("SELECT id, s, n FROM sales.t") == [(1, {"a": 1}, 15), (2, None, 2)]
+    assert tables.rows("DELETE FROM sales.t WHERE id NOT IN (SELECT id FROM sales.u) AND n = (SELECT min(n) FROM sales.t)") == [(1,)]
+    assert tables.rows("DELETE FROM sales.t WHERE EXISTS (SELECT 1 FROM sales.u WHERE n > 1000)") == [(0,)]
+    assert tables.catalog.open("sales.t").version == 3
+    assert tables.rows("MERGE INTO sales.t USING sales.u ON t.id = u.id WHEN MATCHED THEN UPDATE SET t.n = u.n") == [(1, 1, 0, 0)]
+    assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET *", "the source has no column 's'"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET nn = 1", "did you mean n"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = 'x'", "CAST them"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = u.n * 10", "n < 100"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET s.a = 1", "field of a struct"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.idd WHEN MATCHED THEN DELETE", "idd"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN NOT MATCHED THEN INSERT (n) VALUES (u.n)", "id"),
+        ("MERGE INTO sales.t t USING sales.u u ON id = u.id WHEN MATCHED THEN DELETE", "(?i)ambiguous"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN DELETE WHEN MATCHED THEN DELETE", "has no condition"),
+        ("MERGE INTO sales.t t USING sales.u u ON t.id = u.id WHEN MATCHED THEN UPDATE SET n = sum(u.n)", "sum|aggregate|GROUP BY"),
+        ("UPDATE sales.t SET n = (SELECT u.n FROM sales.u u)", "More than one row"),
+        ("UPDATE sales.t SET id = NULL WHERE id IN (SELECT u.id FROM sales.u u)", "id"),
+    ],
+)
+def test_a_change_that_fails_changes_nothing(tables: Warehouse, text: str, message: str) -> None:
+    with pytest.raises(sluice.SluiceError, match=message):
+        tables.sql(text)
+    assert tables.catalog.open("sales.t").version == 1
+
+
+def test_a_merge_by_keys_disturbs_nobody_else(tables: Warehouse) -> None:
+    """Another key's rows may change between what a merge reads and its commit."""
+    table = tables.catalog.open("sales.t")
+    with table.begin("Serializable") as other:
+        other.update({"n": "n + 1"}, "id = 2")
+        tables.sql(
+            """MERGE INTO sales.t t USING sales.u u ON t.id = u.id
+               WHEN MATCHED THEN UPDATE SET n = u.n WHEN NOT MATCHED THEN INSERT (id, n) VALUES (u.id, u.n)"""
+        )
+    assert tables.rows("SELECT id, n FROM sales.t") == [(1, 10), (2, 3), (3, 30)]
