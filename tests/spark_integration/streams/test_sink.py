@@ -50,6 +50,17 @@ def test_partitions_may_be_named_by_the_method(place: Place, feed: Feed) -> None
     assert place.table().partition_columns == ("k",)
 
 
+def test_a_new_table_is_clustered_and_may_be_clustered_otherwise_between_batches(place: Place, feed: Feed) -> None:
+    told = {"coordinator": place.coordinator, "checkpointLocation": str(feed.checkpoint)}
+    for number in (1, 2):
+        feed.ids(number)
+        writer = feed.frame().writeStream.clusterBy("k", "id").trigger(availableNow=True)
+        writer.options(**told).start(place.location, "sluice").awaitTermination()
+        assert place.table().clustering_columns == (("k", "id") if number == 1 else ("id",))
+        place.table().cluster_by("id")
+    assert ids(place) == [1, 2]
+
+
 def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     feed.ids(1, 2, 3)
     feed.drain(place, mode="complete")

@@ -47,7 +47,6 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
     def clusterBy(self, *cols: Any) -> DataStreamWriter:  # noqa: N802 - PySpark's name
         """Like PySpark's: by which columns a new table is clustered."""
-        super().clusterBy(*cols)
         self._cluster_by = tuple(cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols)
         return self
 
@@ -124,6 +123,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
     def _partition_as_pyspark(self) -> None:
         if self._partition_by is not None:
             super().partitionBy(*self._partition_by)
+        if self._cluster_by is not None:
+            super().clusterBy(*self._cluster_by)
 
     def _started(self, location: str) -> StreamingQuery:
         parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
