@@ -20,6 +20,8 @@ from sluice.storage.errors import ConstraintViolated, SchemaMismatch, Unsupporte
 
 from .conftest import Place
 
+pytestmark = pytest.mark.spark
+
 BUCKET = "pmod(hash(id), 4)"
 STATUS = StructField("status", StringType(), False, {"CURRENT_DEFAULT": "'new'", "comment": "what became of it"})
 SEEN = StructField("seen", StringType(), True, {"CURRENT_DEFAULT": "CAST(TIMESTAMP'2024-05-01 23:00:00' AS STRING)"})
@@ -52,7 +54,7 @@ def held(place: Place) -> list[tuple[int, int | None, str]]:
     return [(each["id"], each["day"] and each["day"].day, each["status"]) for each in found]
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_every_way_to_write_fills_columns_in(place: Place, vectors: str) -> None:
     table = created(place, **{"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"})
     place.write(rows(place.spark, 1, 2))
