@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.spark_integration.data_source.source import SluiceDataSource
+from sluice.spark_integration.data_source.stream_reader import SluiceStreamReader
 from sluice.storage.actions import Action, actions_of
 from sluice.storage.log.timetravel import read_commit
 from sluice.storage.stores.memory import MemoryStore
@@ -43,6 +46,20 @@ def test_changes_come_once_whatever_a_batch_takes(table: sluice.Table, files: in
     of = [ChangedFiles(version, read_actions(table, version)) for version in range(table.version + 1)]
     apart = {1: 6, 2: 1 if "UPDATE" in together(table) else 18, 3: of[3].total}
     assert query.batches == {1: sum(apart.values()) + 3, 1000: 1}.get(files, query.batches)
+
+
+@pytest.mark.parametrize("changes", ["true", "false"])
+def test_a_batch_that_was_planned_before_a_restart_is_read_though_nothing_came_after_it(table: sluice.Table, changes: str) -> None:
+    options = {"path": table.location, "coordinator": str(table.access.address.coordinator), "readChangeFeed": changes}
+    source = SluiceDataSource({**options, "startingVersion": "0" if changes == "true" else "4"})
+    schema = source.schema()
+    planned, again = (cast("SluiceStreamReader", source.streamReader(schema)) for _ in range(2))
+    start = planned.initialOffset()
+    end = planned.latestOffset(start, planned.getDefaultReadLimit())
+    rows = [sum(batch.num_rows for part in each.partitions(start, end) for batch in each.read(part)) for each in (planned, again)]
+    planned.stop()
+    again.stop()
+    assert rows[0] == rows[1] > 0
 
 
 def together(table: sluice.Table) -> set[str]:

@@ -129,7 +129,8 @@ class TableStream:
 
     def reads(self, start: StreamOffset, end: StreamOffset) -> Iterator[StreamRead]:
         """What a batch reads, version by version."""
-        latest = max(end.version, self._published.latest())
+        # a batch of whole versions ends at the beginning of the next one, which need not be there yet
+        latest = max(end.version if end.index or end.first else end.version - 1, self._published.latest())
         start = start.since(end)
         self._check(start, latest)
         for each in portions(start, end, lambda place: self._files(place, latest)):
