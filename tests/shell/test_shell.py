@@ -88,7 +88,11 @@ def test_what_needs_spark_goes_there_or_says_so(coordinator: str, monkeypatch: p
     monkeypatch.setattr(Engines, "_on_spark", on_spark)
     auto = Engines(coordinator=coordinator)
     told = auto.run("SELECT frobnicate(1)")
-    assert (told.engine, told.why, asked) == ("Spark 4", "the function frobnicate has no translation for DuckDB", ["SELECT frobnicate(1)"])
+    assert (told.engine, told.why, asked) == (
+        "Spark 4",
+        "DuckDB has no frobnicate, or one that may give another answer than Spark's",
+        ["SELECT frobnicate(1)"],
+    )
     assert auto.run("SELECT 1").engine == "DuckDB"
     assert auto.run("SELECT * FROM a_view").why == "no table of the coordinator has this name"
     auto.close()

@@ -15,6 +15,7 @@ from sqlglot.errors import ParseError, TokenError, UnsupportedError
 from ..statements.cursor import Span
 from ..statements.tokens import tokens_of
 from ..storage.errors import InvalidRequest
+from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, other_meaning
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,16 +47,18 @@ def tree_of(text: str) -> exp.Expr | None:
 
 
 def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
-    """The query. Raises UnsupportedFeature for what is no query, or names a function that has no translation."""
+    """The query. Raises UnsupportedFeature for what is no query, or has a function that DuckDB may compute otherwise."""
     try:
         tree = tree_of(text)
     except (ParseError, TokenError) as error:
         raise _unreadable(asked, at, error) from error
     if not isinstance(tree, (exp.Query, exp.Values)):
         raise asked.needs_spark(at, "this is no query that DuckDB runs")
-    unknown = next(iter(tree.find_all(exp.Anonymous)), None)
-    if unknown is not None:
-        raise asked.needs_spark(_place(asked, at, unknown.name), f"the function {unknown.name} has no translation for DuckDB")
+    names = other_meaning(tree)
+    if names:
+        place = next((each for name in names if (each := _place(asked, at, name)) != at), at)
+        name = (names[0] if place is at else place.of(asked.text)).lower()
+        raise asked.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
@@ -67,7 +70,7 @@ def run(asked: Plain, at: Span, query: str | exp.Query, values: Mapping[str, Any
     except ModuleNotFoundError as missing:
         raise asked.needs_spark(at, "queries without it need DuckDB: pip install 'sluice-delta[sql]'") from missing
     try:
-        text = tree.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+        text = as_in_spark(tree).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise asked.needs_spark(at, f"DuckDB has no counterpart of this ({error})") from error
     connection = duckdb.connect(":memory:", config={name: value for name, value in _ALONE.items() if name != "lock_configuration"})
@@ -105,6 +108,12 @@ def _refused(asked: Plain, at: Span, error: duckdb.Error) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
     named = _QUOTED.search(message)
+    if DIVISION_BY_ZERO in message:
+        return asked.refused(at, "a division by zero; try_divide(a, b) gives null instead")
+    if OTHER_CAST in message:
+        return asked.needs_spark(
+            at, "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
+        )
     place = _place(asked, at, named[1] if named else "")
     if type(error).__name__ in _LACKS:
         return asked.needs_spark(place, f"DuckDB says: {message}")
