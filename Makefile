@@ -25,7 +25,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready-$(firstword $(shell cksum < pyproject.toml))
 
 STORE = local
-WORKERS = 4
+WORKERS = 5
 WRITERS = 8
 SECONDS = 10
 LATENCY_MS = 30
