@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ _ALONE: Final = {
 }
 """Neither files, nor the network, nor variables of this process can be read by a query."""
 _LACKS: Final = ("CatalogException", "NotImplementedException", "InternalException")
+_CLASS: Final = re.compile(r"Required keyword: '\w+' missing for <class .*>")
+_LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 
 
@@ -62,8 +65,19 @@ def parsed(asked: Plain, at: Span, text: str) -> exp.Query:
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
 
 
-def run(asked: Plain, at: Span, query: str | exp.Query, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The rows of a query over these tables, with the values of its parameters; `at` is its place in the statement's text."""
+def run(
+    asked: Plain,
+    at: Span,
+    query: str | exp.Query,
+    values: Mapping[str, Any],
+    tables: Mapping[str, pa.Table],
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """The rows of a query over these tables, with the values of its parameters; `at` is its place in the statement's text.
+
+    `columns` are all names that the query might have used, if the tables have not all of them: the error about a wrong name shows the
+    nearest ones.
+    """
     tree = parsed(asked, at, query) if isinstance(query, str) else query
     try:
         import duckdb
@@ -82,7 +96,7 @@ def run(asked: Plain, at: Span, query: str | exp.Query, values: Mapping[str, Any
         sums = [name for name, kind in zip(found.columns, found.types, strict=True) if str(kind) == "HUGEINT"]
         rows = found.to_arrow_table()
     except duckdb.Error as error:
-        raise _refused(asked, at, error) from error
+        raise _refused(asked, at, error, columns or [name for rows in tables.values() for name in rows.column_names]) from error
     finally:
         connection.close()
     return _as_spark_sums(rows, sums)
@@ -100,13 +114,20 @@ def _as_spark_sums(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 def _unreadable(asked: Plain, at: Span, error: ParseError | TokenError) -> InvalidRequest:
     """What sqlglot says of a text, with the place."""
     told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-    why = str(told.get("description") or error).splitlines()[0].rstrip(".")
+    why = _CLASS.sub("something is missing here", str(told.get("description") or error).splitlines()[0].rstrip("."))
     return asked.refused(_place(asked, at, str(told.get("highlight") or "")), f"the query cannot be read: {why}")
 
 
-def _refused(asked: Plain, at: Span, error: duckdb.Error) -> InvalidRequest:
+def _refused(asked: Plain, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
+    lacking = _LACKING.search(message)
+    if lacking:
+        name = lacking[1] or lacking[2]
+        known = {each.lower(): each for each in columns if not each.startswith("__sluice")}
+        near = [known[each] for each in get_close_matches(name.lower(), known, 3, 0.6)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"the columns are {', '.join(known.values())}"
+        return asked.refused(_place(asked, at, name), f"there is no column {name}; {hint}")
     named = _QUOTED.search(message)
     if DIVISION_BY_ZERO in message:
         return asked.refused(at, "a division by zero; try_divide(a, b) gives null instead")

@@ -83,7 +83,8 @@ def query(
     mentioned = _mentioned(tree)
     where = _where(tree, sources[0]) if len(sources) == 1 and not values else None
     _check_size(asked, whole, sources, where)
-    return run(asked, whole, tree, values, {each.view: _rows(asked, each, mentioned, where) for each in sources})
+    columns = [name for each in sources for name in (each.snapshot.struct.names if each.snapshot is not None else each.table.struct.names)]
+    return run(asked, whole, tree, values, {each.view: _rows(asked, each, mentioned, where) for each in sources}, columns)
 
 
 def as_views(asked: Plain, relations: Sequence[Relation], reading: Reading) -> tuple[list[Edit], dict[str, pa.Table]]:
