@@ -25,7 +25,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready-$(firstword $(shell cksum < pyproject.toml))
 
 STORE = local
-WORKERS = 5
+WORKERS = 4
 WRITERS = 8
 SECONDS = 10
 LATENCY_MS = 30
