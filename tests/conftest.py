@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Each worker of pytest-xdist writes where the kinds of tests begin, the same as the others."""
+    """Write where each kind of tests begins. All workers of pytest-xdist collect the same tests, so all write the same."""
     if "bounds" in (given := getattr(session.config, "workerinput", {})):
         Path(given["bounds"]).write_text(bounds_of(session.items))
 

@@ -221,10 +221,10 @@ class WritePlan:
     contents of that version, all of it or the rows that satisfy `read_where`. `leases` are the nodes of the leases held when
     it was planned: whoever commits it, it is committed only while they exist. `turns` are reserved for it after `losses`
     attempts in a row, `planned_ms` is the planner's wall clock. A file has at most `max_records_per_file` rows, if it is given.
-    `redefines`: the overwrite replaces the table's schema, partitioning or properties, too. `clustering` is that of a table
-    that it creates. `user_metadata` is a text for the history. `compression` is the files' codec by Arrow's name; None: nobody named
-    one. `computed`: the rows have every column that their writer fills in, and generated ones have the right values; otherwise the plan's
-    writer sees to that.
+    `redefines` says that the overwrite also replaces the table's schema, partitioning or properties. `clustering` has the metadata
+    domain with the clustering columns, if the write creates a clustered table. `user_metadata` is a text for the history.
+    `compression` is the files' codec by Arrow's name; None: nobody named one. `computed`: the rows have every column that their writer
+    fills in, and generated ones have the right values; otherwise the plan's writer sees to that.
     """
 
     address: TableAddress
