@@ -14,7 +14,7 @@ from sluice.delta.creating import DeltaTableBuilder, IdentityGenerator
 from sluice.delta.merging import DeltaMergeBuilder, Merge
 from sluice.delta.optimizing import DeltaOptimizeBuilder
 from sluice.delta.tables import DeltaTable
-from sluice.sql_plain.creating import Definition
+from sluice.sql_plain.definitions.creating import Definition
 
 UNUSED: Any = None
 

@@ -10,7 +10,7 @@ import pytest
 import sluice
 from sluice.sql_on_duckdb import blocks
 from sluice.sql_on_duckdb.running import run
-from sluice.sql_plain.locking import Locks
+from sluice.sql_plain.concurrency.locking import Locks
 
 from .conftest import Warehouse
 

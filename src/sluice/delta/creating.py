@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from ..spark_integration.rows.definitions import defined_in
 from ..spark_integration.spark_errors import as_spark_users_know
-from ..sql_plain.creating import Definition
+from ..sql_plain.definitions.creating import Definition
 from ..storage.dataclass import dataclass
 from ..storage.errors import UnsupportedFeature
 from ..storage.schema.computed import GENERATED_KEY

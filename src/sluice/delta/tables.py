@@ -17,7 +17,7 @@ from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
 from ..spark_integration.spark_errors import as_spark_users_know
-from ..sql_plain.creating import Definition, made, named
+from ..sql_plain.definitions.creating import Definition, made, named
 from ..sql_plain.optimizing import Optimize, optimize
 from ..sql_plain.place import Place, exists, opened
 from ..sql_plain.reports import Counts, affected, detail, history, merged

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..sql_on_duckdb.plain import NEEDS_SPARK
 from ..sql_on_duckdb.running import run
-from ..sql_plain.locking import Locks
+from ..sql_plain.concurrency.locking import Locks
 from ..statements.reading import Other, read
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature

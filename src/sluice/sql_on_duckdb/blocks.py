@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..sql_plain.blocks import Done, Step, changing, rows_written, run_block, truncated
+from ..sql_plain.concurrency.blocks import Done, Step, changing, rows_written, run_block, truncated
 from ..sql_plain.place import opened
 from ..sql_plain.reports import Answer
 from ..statements.compound import Atomic, Part

@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 
 from ..coordinator.facade.foreseen import Foreseen
-from ..sql_plain import foreseeing
-from ..sql_plain.foreseeing import ANY, Foreseeable, Known
+from ..sql_plain.concurrency import foreseeing
+from ..sql_plain.concurrency.foreseeing import ANY, Foreseeable, Known
 from ..sql_plain.place import opened
 from ..sql_plain.reports import Answer
 from ..statements.care import Optimize

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
-from ..sql_plain.creating import Definition
+from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.inserting import left_to_table, names_for
 from ..sql_plain.partitions import equals, partition_of
 from ..sql_plain.place import Place, catalog_of, exists, opened, title

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..sql_plain import care, namespaces, showing, tables
-from ..sql_plain.coordination import show_state
+from ..sql_on_duckdb import changing, inserting
+from ..sql_plain import care
+from ..sql_plain.concurrency.coordination import show_state
+from ..sql_plain.concurrency.locking import Locks, lock, unlock
+from ..sql_plain.definitions import namespaces, showing, tables
 from ..sql_plain.dispatch import ON_PLACES
-from ..sql_plain.locking import Locks, lock, unlock
 from ..sql_plain.place import Place, known_place, not_found, opened
 from ..sql_plain.reports import Answer
 from ..sql_plain.request import Edit
@@ -29,7 +31,6 @@ from ..statements.tokens import tokens_of
 from ..storage.errors import TableNotFound
 from ..storage.schema.schema import to_arrow
 from ..tables.table import Table
-from . import changing, inserting
 from .blocks import atomic
 from .conflicts import explain_conflict
 from .plain import Plain

@@ -10,7 +10,7 @@ from ..delta.joint import TablePart
 from ..delta.metrics import frame
 from ..spark_integration.files.writing import written_by_executors
 from ..spark_integration.rows.reading import rows_so_far
-from ..sql_plain.blocks import Done, Step, changing, rows_written, run_block, truncated
+from ..sql_plain.concurrency.blocks import Done, Step, changing, rows_written, run_block, truncated
 from ..sql_plain.place import opened
 from ..statements.compound import Atomic, Part
 from ..statements.rows import Insert, Merge, Truncate, Update

@@ -14,8 +14,8 @@ from ..delta.metrics import frame as answered
 from ..spark_integration.jvm import quoted
 from ..spark_integration.rows.conditions import conjuncts, names_of, predicate_of, resolved
 from ..spark_integration.schemas import to_spark
-from ..sql_plain import foreseeing
-from ..sql_plain.foreseeing import ANY, ROWS_MAX, Foreseeable, Known
+from ..sql_plain.concurrency import foreseeing
+from ..sql_plain.concurrency.foreseeing import ANY, ROWS_MAX, Foreseeable, Known
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.place import opened
 from ..statements.care import Optimize

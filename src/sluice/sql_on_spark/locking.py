@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ..delta.metrics import frame
 from ..spark_integration.rows.conditions import predicate_text
 from ..spark_integration.session.ending import when_stopped
-from ..sql_plain import locking
-from ..sql_plain.locking import Locks
+from ..sql_plain.concurrency import locking
+from ..sql_plain.concurrency.locking import Locks
 from ..statements.cursor import Span
 from ..statements.locks import Lock, Unlock
 from ..tables.table import Table

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from ..delta.metrics import frame
 from ..spark_integration.session.format_and_options import default_format, is_sluice
-from ..sql_plain import namespaces as plain
+from ..sql_plain.definitions import namespaces as plain
 from ..sql_plain.place import title
 from ..statements.cursor import Name
 from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces

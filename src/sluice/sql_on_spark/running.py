@@ -12,9 +12,10 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from ..delta.metrics import frame
 from ..spark_integration.spark_errors import as_spark_users_know
+from ..sql_on_spark import namespaces, rows, showing, tables
 from ..sql_plain import care
-from ..sql_plain import tables as plain
-from ..sql_plain.coordination import show_state
+from ..sql_plain.concurrency.coordination import show_state
+from ..sql_plain.definitions import tables as plain
 from ..sql_plain.dispatch import ON_PLACES
 from ..sql_plain.place import Place
 from ..statements.care import Convert, Optimize, Restore, Vacuum
@@ -27,7 +28,6 @@ from ..statements.reading import COORDINATED_ONLY, ENGINE_ONLY, Malformed, Other
 from ..statements.relations import Relation
 from ..statements.rows import Delete, Insert, Merge, Update
 from ..statements.tables import Clone, Create, Like, ShowTables, Undrop
-from . import namespaces, rows, showing, tables
 from .asked import Asked
 from .atomic import atomic
 from .conflicts import explain_conflict

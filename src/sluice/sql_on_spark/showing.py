@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from ..delta.metrics import frame
-from ..sql_plain.showing import tables_of
+from ..sql_plain.definitions.showing import tables_of
 from ..statements.tables import ShowTables
 from .asked import Asked
 

@@ -10,8 +10,8 @@ from ..delta.metrics import empty, frame
 from ..spark_integration.session.format_and_options import Options, default_format, is_sluice
 from ..spark_integration.session.known_tables import already_there
 from ..spark_integration.session.saving import Write, save
-from ..sql_plain import tables as plain
-from ..sql_plain.creating import Definition
+from ..sql_plain.definitions import tables as plain
+from ..sql_plain.definitions.creating import Definition
 from ..sql_plain.naming import at_one_moment
 from ..sql_plain.place import Place, catalog_of, exists, title
 from ..statements.tables import Create, Like

@@ -8,7 +8,7 @@ from ..statements.tables import Clone
 from ..storage.errors import TableExists
 from ..tables.table import Table
 from . import optimizing, restoring
-from .columns import struct_of
+from .definitions.columns import struct_of
 from .place import Place, catalog_of, opened, title
 from .reports import NOTHING, Answer
 from .request import Request

@@ -10,7 +10,8 @@ from ..statements.care import Optimize, Restore, Vacuum
 from ..statements.loading import Analyze, CopyInto, Detach, Reorganise, Repair
 from ..statements.rows import Truncate
 from ..statements.tables import Describe, Drop, Show
-from . import care, loading, partitions, showing, tables
+from . import care, loading, partitions
+from .definitions import showing, tables
 from .place import Place
 from .reports import Answer
 from .request import Request

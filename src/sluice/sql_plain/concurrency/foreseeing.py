@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from ..coordinator.facade.foreseen import Explanation, Foreseen, ForeseenTable, advice_of
-from ..coordinator.rules.isolation import IsolationLevel
-from ..statements.care import Optimize
-from ..statements.compound import ExplainConflict, Part
-from ..statements.cursor import Name, Span
-from ..statements.reading import Malformed
-from ..statements.rows import Delete, Insert, Merge, Truncate, Update
-from ..storage.dataclass import dataclass
-from ..storage.errors import PredicateError
-from ..storage.pruning.predicate import Predicate
-from ..storage.schema.datatypes import StructType
-from ..tables.table import Table
-from .partitions import partition_condition
-from .place import title
-from .reports import Answer
-from .request import Request
+from ...coordinator.facade.foreseen import Explanation, Foreseen, ForeseenTable, advice_of
+from ...coordinator.rules.isolation import IsolationLevel
+from ...statements.care import Optimize
+from ...statements.compound import ExplainConflict, Part
+from ...statements.cursor import Name, Span
+from ...statements.reading import Malformed
+from ...statements.rows import Delete, Insert, Merge, Truncate, Update
+from ...storage.dataclass import dataclass
+from ...storage.errors import PredicateError
+from ...storage.pruning.predicate import Predicate
+from ...storage.schema.datatypes import StructType
+from ...tables.table import Table
+from ..partitions import partition_condition
+from ..place import title
+from ..reports import Answer
+from ..request import Request
 
 __all__ = [
     "ANY",

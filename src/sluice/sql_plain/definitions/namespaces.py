@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..coordinator.errors import NamespaceNotFound
-from ..statements.cursor import Name
-from ..statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..storage.errors import InvalidRequest
-from ..tables.manage.columns import ColumnChange
-from .place import Place, catalog_of, opened, title
-from .reports import NOTHING, Answer
-from .request import Request
+from ...coordinator.errors import NamespaceNotFound
+from ...statements.cursor import Name
+from ...statements.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
+from ...storage.errors import InvalidRequest
+from ...tables.manage.columns import ColumnChange
+from ..place import Place, catalog_of, opened, title
+from ..reports import NOTHING, Answer
+from ..request import Request
 from .showing import matches
 
 __all__ = ["comment_on_column", "comment_on_namespace", "comment_on_table", "create", "drop", "is_known", "show", "split_column"]

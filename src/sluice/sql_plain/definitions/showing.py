@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 
-from ..statements.tables import Describe, Show, ShowTables
-from ..storage.errors import InvalidRequest, SluiceError
-from ..storage.pruning.partition_maps import partition_texts
-from ..storage.schema.computed import default_of, generated_of
-from ..storage.schema.datatypes import PrimitiveType
-from ..storage.schema.partitions import decode_column
-from ..storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
-from ..tables.client.property_rules import check_asked
-from ..tables.read.history import commit_infos
-from ..tables.table import Table
-from .place import Place, catalog_of, opened, title
-from .reports import Answer, detail, history
-from .request import Request
+from ...statements.tables import Describe, Show, ShowTables
+from ...storage.errors import InvalidRequest, SluiceError
+from ...storage.pruning.partition_maps import partition_texts
+from ...storage.schema.computed import default_of, generated_of
+from ...storage.schema.datatypes import PrimitiveType
+from ...storage.schema.partitions import decode_column
+from ...storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
+from ...tables.client.property_rules import check_asked
+from ...tables.read.history import commit_infos
+from ...tables.table import Table
+from ..place import Place, catalog_of, opened, title
+from ..reports import Answer, detail, history
+from ..request import Request
 
 __all__ = ["can_be_given", "describe", "matches", "show", "tables_of"]
 

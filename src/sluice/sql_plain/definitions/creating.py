@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
-from ..storage.dataclass import dataclass
-from ..storage.errors import TableExists, UnsupportedFeature
-from ..storage.schema.datatypes import StructType
-from ..tables.catalog.catalog import Catalog
-from ..tables.client.address import TableAddress
-from ..tables.manage.creation import create
-from ..tables.table import Table
-from .place import Place, exists, opened
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S, SystemClock, bounding
+from ...storage.dataclass import dataclass
+from ...storage.errors import TableExists, UnsupportedFeature
+from ...storage.schema.datatypes import StructType
+from ...tables.catalog.catalog import Catalog
+from ...tables.client.address import TableAddress
+from ...tables.manage.creation import create
+from ...tables.table import Table
+from ..place import Place, exists, opened
 
 __all__ = ["Definition", "made", "named"]
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, TypeAlias
 
-from ..coordinator.facade.leasing import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
-from ..statements.cursor import Name, Span
-from ..statements.locks import Lock, Locked, Unlock
-from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest
-from ..tables.table import Table
-from .place import title
-from .reports import Answer
-from .request import Request
+from ...coordinator.facade.leasing import EXCLUSIVE, SHARED, Lease, LeaseOn, leases
+from ...statements.cursor import Name, Span
+from ...statements.locks import Lock, Locked, Unlock
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...tables.table import Table
+from ..place import title
+from ..reports import Answer
+from ..request import Request
 
 __all__ = ["Locks", "lock", "unlock"]
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from ..coordinator.facade.values import DEFAULT_TIMEOUT_S
-from ..coordinator.rules.isolation import IsolationLevel
-from ..statements.compound import Atomic, Part
-from ..statements.cursor import Span
-from ..statements.reading import Malformed, Other
-from ..statements.rows import Delete, Insert, Merge, Truncate, Update
-from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest
-from ..tables.joint_transaction import Elsewhere, JointTransaction
-from ..tables.table import Table
-from ..tables.transact import ATTEMPTS, repeated
-from ..tables.transaction import Transaction
-from .partitions import partition_condition
-from .place import title
-from .reports import Answer
-from .request import Request
+from ...coordinator.facade.values import DEFAULT_TIMEOUT_S
+from ...coordinator.rules.isolation import IsolationLevel
+from ...statements.compound import Atomic, Part
+from ...statements.cursor import Span
+from ...statements.reading import Malformed, Other
+from ...statements.rows import Delete, Insert, Merge, Truncate, Update
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest
+from ...tables.joint_transaction import Elsewhere, JointTransaction
+from ...tables.table import Table
+from ...tables.transact import ATTEMPTS, repeated
+from ...tables.transaction import Transaction
+from ..partitions import partition_condition
+from ..place import title
+from ..reports import Answer
+from ..request import Request
 
 __all__ = ["Changing", "Done", "Step", "changing", "rows_written", "run_block", "truncated"]
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ..statements.altering import Alter, ColumnAction
-from ..statements.cursor import Name, Span
-from ..statements.tables import Create, Drop, Like, Undrop
-from ..storage.errors import InvalidRequest
-from ..storage.schema.computed import DEFAULT_KEY
-from ..storage.schema.datatypes import StructType
-from ..storage.schema.evolution import field_at
-from ..storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
-from ..tables.manage.columns import ColumnChange, NewColumn
-from ..tables.table import Table
+from ...statements.altering import Alter, ColumnAction
+from ...statements.cursor import Name, Span
+from ...statements.tables import Create, Drop, Like, Undrop
+from ...storage.errors import InvalidRequest
+from ...storage.schema.computed import DEFAULT_KEY
+from ...storage.schema.datatypes import StructType
+from ...storage.schema.evolution import field_at
+from ...storage.schema.sqltypes import column_type_sql, length_limit, parse_sql_type, type_sql
+from ...tables.manage.columns import ColumnChange, NewColumn
+from ...tables.table import Table
+from ..place import Place, catalog_of, opened
+from ..reports import NOTHING, Answer
+from ..request import Request
 from .columns import field_of, struct_of
 from .creating import Definition, made, named
-from .place import Place, catalog_of, opened
-from .reports import NOTHING, Answer
-from .request import Request
 from .showing import can_be_given
 
 __all__ = ["alter", "create", "create_like", "definition_of", "drop", "undrop"]

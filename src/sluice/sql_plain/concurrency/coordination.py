@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ..coordinator.facade.administration import Place, TableTree, connect, list_leases
-from ..coordinator.facade.transactions import Queued, RefusedTransaction, list_queue, list_refused
-from ..statements.cursor import Name
-from ..statements.locks import ShowState
-from ..tables.read.history import HistoryEntry
-from ..tables.table import Table
-from .place import catalog_of, title
-from .reports import Answer, moment
-from .request import Request
+from ...coordinator.facade.administration import Place, TableTree, connect, list_leases
+from ...coordinator.facade.transactions import Queued, RefusedTransaction, list_queue, list_refused
+from ...statements.cursor import Name
+from ...statements.locks import ShowState
+from ...tables.read.history import HistoryEntry
+from ...tables.table import Table
+from ..place import catalog_of, title
+from ..reports import Answer, moment
+from ..request import Request
 
 __all__ = ["show_state"]
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ..statements.columns import Column
-from ..storage.errors import InvalidRequest
-from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
-from ..storage.schema.datatypes import StructField, StructType
-from ..storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
-from .request import Request
+from ...statements.columns import Column
+from ...storage.errors import InvalidRequest
+from ...storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
+from ...storage.schema.datatypes import StructField, StructType
+from ...storage.schema.sqltypes import LENGTH_KEY, parse_sql_type
+from ..request import Request
 
 __all__ = ["field_of", "struct_of"]
 
